@@ -1,0 +1,76 @@
+# Every target needs GNU make and Python 3.10 or later with its venv module; the rest is fetched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SOURCES := mapping facade spark tools demo benchmarks tests
+
+# A file half made by an interrupted or failed recipe must not look finished.
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-unit check lint types layers lua generated format generate bench \
+	constraints clean
+
+help: ## list the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | \
+		while IFS="$$(printf '\t')" read -r target what; do printf '%-12s %s\n' "$$target" "$$what"; done
+
+venv: $(READY) ## make .venv with everything at its pinned version
+
+$(READY): pyproject.toml constraints.txt tools/install.sh
+	$(PYTHON) -m venv $(VENV)
+	tools/install.sh $(VENV) dev
+	touch $@
+
+# ARGS goes to the program: make demo ARGS='--limit 1000'. LIMIT=1000 is short for that.
+# exec leaves no shell between make and Python, so that Ctrl-C reaches the program alone.
+demo: $(READY) ## run the demo (LIMIT=n flights, ARGS=...)
+	exec $(BIN)/python -m demo $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
+
+test: $(READY) ## run all tests (ARGS=... for pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+test-unit: $(READY) ## run the tests that start nothing
+	$(BIN)/python -m pytest tests/unit $(ARGS)
+
+check: lint types layers lua generated ## run every static check
+
+lint: $(READY) ## ruff: rules and format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(READY) ## mypy and pyright, both strict
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+layers: $(READY) ## import-linter: who may import whom
+	$(BIN)/lint-imports
+
+lua: $(READY) ## the ledger's Lua scripts
+	$(BIN)/python -m tools.lint_lua
+
+generated: $(READY) ## the blocking twins are what the generator makes
+	$(BIN)/python -m tools.generate_blocking --check
+
+generate: $(READY) ## write the blocking twins of the asyncio sources
+	$(BIN)/python -m tools.generate_blocking
+
+format: $(READY) ## format everything and mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY) ## run the benchmarks (ARGS=...)
+	exec $(BIN)/python -m benchmarks $(ARGS)
+
+# Resolved for the oldest Python, whose choice holds for the newer ones. It does not ask for a ready
+# .venv, because the pins that this makes anew may be what keeps it from being one.
+constraints: ## pin anew what pyproject.toml and constraints.in allow
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m uv pip compile --quiet --upgrade --no-python-downloads --python-version 3.10 \
+		--no-header --no-annotate --no-emit-index-url --extra dev \
+		--constraint constraints.in --output-file constraints.txt pyproject.toml
+
+clean: ## remove .venv, caches and builds
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Benchmarks: kafkabus beside raw Kafka, share groups and RabbitMQ, in one run."""

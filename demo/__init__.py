@@ -1,0 +1,1 @@
+"""The demo: a day of flights through partitioned queues, on one machine."""

@@ -1,0 +1,39 @@
+"""What differs between tasks and threads: locks with a deadline, blocking calls, waiting; the blocking side.
+
+The asyncio side is ``kafkabus/aio/_acompat.py``: the same names, written by hand as well.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Lock = threading.Lock
+sleep = time.sleep
+
+
+def acquire(lock: threading.Lock, timeout: float) -> bool:
+    """Take a lock if it can be had within ``timeout`` seconds."""
+    return lock.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
+
+
+class Pool:
+    """Where calls run that block: in the caller's own thread, which may block."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking call."""
+        return call(*args, **kwargs)
+
+    def soon(self, work: None) -> None:
+        """Nothing: the work was done when it was called."""
+
+    def close(self) -> None:
+        """Nothing to let go."""

@@ -1,0 +1,10 @@
+"""The asyncio client: the names of ``azure.servicebus.aio``.
+
+These modules are the source; the blocking client's modules of the same names are generated from them.
+"""
+
+from kafkabus.aio.client import ServiceBusClient
+from kafkabus.aio.receiver import ServiceBusReceiver
+from kafkabus.aio.sender import ServiceBusSender
+
+__all__ = ["ServiceBusClient", "ServiceBusReceiver", "ServiceBusSender"]

@@ -1,0 +1,56 @@
+"""What differs between tasks and threads: locks with a deadline, blocking calls, waiting; the asyncio side.
+
+The blocking side is ``kafkabus/_acompat.py``: the same names, written by hand as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Lock = asyncio.Lock
+sleep = asyncio.sleep
+
+
+async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
+    """Take a lock if it can be had within ``timeout`` seconds."""
+    if not lock.locked():
+        return await lock.acquire()
+    try:
+        return await asyncio.wait_for(lock.acquire(), timeout)
+    except asyncio.TimeoutError:
+        return False
+
+
+class Pool:
+    """Threads in which calls run that block, such as those of Kafka's client; started as needed."""
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix=name)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking call; a cancelled caller still waits for its end, because the call's state is shared."""
+        future = asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+
+    def soon(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something in the background that nobody waits for; it must not raise."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for what runs in the background and let the threads go."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self._threads.shutdown(wait=False)

@@ -1,0 +1,230 @@
+"""Carrying operations to the ledgers: gathered, numbered, sent again where a reply was lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+
+from kafkabus.aio._acompat import Lock
+from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError
+from kafkabus.ledger.operations import Claim, Ledger, Operation, Request, Settlement
+from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script
+
+LOGGER = logging.getLogger("kafkabus.ledger")
+
+_PASSING = (ConnectionError, TimeoutError, BusyLoadingError)
+
+
+class Courier:
+    """One client's way to the ledgers; safe to share.
+
+    While a round trip is under way, operations gather for the next one, which carries one request for each ledger that has
+    any. So callers who settle one message each share round trips.
+
+    Args:
+        redis: Client of the Redis that holds the ledgers.
+        address: What error messages call it.
+        rebuild: Makes a ledger anew that Redis does not hold.
+        retry_for: For how long a round trip is tried again while Redis cannot be reached, in seconds.
+    """
+
+    def __init__(
+        self,
+        redis: Redis,
+        *,
+        address: str,
+        rebuild: Callable[[Ledger], Awaitable[None]],
+        retry_for: float = 60.0,
+    ) -> None:
+        self._redis = redis
+        self._address = address
+        self._rebuild = rebuild
+        self._retry_for = retry_for
+        self._turn = Lock()
+        self._waiting: dict[Ledger, None] = {}
+        self._script = request_script()
+
+    async def ask(self, *operations: Operation) -> None:
+        """Have operations done, each by its ledger, in one round trip where possible; returns when all are done.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached; whether the operations were done is unknown.
+            LedgerError: Redis refused the script.
+        """
+        for operation in operations:
+            operation.ledger.pending.append(operation)
+            self._waiting[operation.ledger] = None
+        while not all(operation.done for operation in operations):
+            async with self._turn:
+                if not all(operation.done for operation in operations):
+                    await self._carry()
+        for operation in operations:
+            if operation.error is not None:
+                raise operation.error
+
+    def later(self, operation: Operation) -> None:
+        """Have an operation done with the next round trip, whosever it is; nobody waits for it."""
+        operation.ledger.pending.append(operation)
+        self._waiting[operation.ledger] = None
+
+    async def flush(self) -> None:
+        """Have everything done that waits."""
+        async with self._turn:
+            await self._carry()
+
+    async def create(self, ledger: Ledger, cursor: int) -> bool:
+        """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        return bool(await self._script_call(create_script().text, [ledger.keys.meta], [cursor]))
+
+    async def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
+        """Say that a client receives; returns the clients that do, itself among them.
+
+        Args:
+            key: The entity's set of receivers.
+            client_id: This client.
+            lifetime: How long it counts, in seconds.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        members = await self._script_call(heartbeat_script().text, [key], [client_id, int(lifetime * 1000)])
+        return [member.decode() for member in members]
+
+    async def cursors(self, ledgers: list[Ledger]) -> list[tuple[int, int] | None]:
+        """Cursor and number of held messages of each ledger; None where Redis holds no such ledger.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+
+        async def read() -> list[Any]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for ledger in ledgers:
+                pipeline.hmget(ledger.keys.meta, ["cursor", "held"])
+            return await pipeline.execute()
+
+        replies = await self._patiently(read)
+        return [None if cursor is None else (int(cursor), int(held)) for cursor, held in replies]
+
+    async def forget(self, ledgers: list[Ledger]) -> None:
+        """Delete ledgers; for entities that were deleted.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+
+        async def delete() -> None:
+            pipeline = self._redis.pipeline(transaction=False)
+            for ledger in ledgers:
+                pipeline.delete(*ledger.keys.shared)
+            await pipeline.execute()
+
+        await self._patiently(delete)
+
+    async def _carry(self) -> None:
+        """One round trip for all that waits; the caller holds the turn."""
+        ledgers, self._waiting = list(self._waiting), {}
+        requests = [request for ledger in ledgers if (request := ledger.next_request()) is not None]
+        if not requests:
+            return
+        try:
+            replies = await self._patiently(lambda: self._exchange(requests))
+        except ServiceBusCommunicationError as error:
+            # The requests stay in doubt: the ledgers get them again, under their numbers, before anything else.
+            for request in requests:
+                self._waiting[request.ledger] = None
+                _fail(request, error)
+            raise
+        except BaseException:
+            for request in requests:
+                self._waiting[request.ledger] = None
+            raise
+        for request, reply in zip(requests, replies, strict=True):
+            await self._take_reply(request, reply)
+
+    async def _exchange(self, requests: list[Request]) -> list[Any]:
+        if len(requests) == 1:
+            try:
+                return [await self._redis.execute_command("EVALSHA", self._script.sha, *requests[0].script_arguments())]
+            except NoScriptError:
+                await self._redis.script_load(self._script.text)
+                return await self._exchange(requests)
+            except ResponseError as error:
+                return [error]
+        pipeline = self._redis.pipeline(transaction=False)
+        for request in requests:
+            pipeline.execute_command("EVALSHA", self._script.sha, *request.script_arguments())
+        replies = await pipeline.execute(raise_on_error=False)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            # Those that ran meanwhile answer again, as they are numbered.
+            await self._redis.script_load(self._script.text)
+            return await self._exchange(requests)
+        for reply in replies:
+            if isinstance(reply, _PASSING):
+                raise reply
+        return replies
+
+    async def _take_reply(self, request: Request, reply: Any) -> None:
+        ledger = request.ledger
+        if isinstance(reply, RedisError):
+            ledger.in_doubt = None
+            _fail(request, LedgerError(f"Redis {self._address} refused a request to {ledger.keys.prefix}: {reply}", error=reply))
+            return
+        answer = json.loads(reply)
+        status = answer["status"]
+        if status == "missing":
+            await self._rebuild(ledger)
+            self._waiting[ledger] = None
+            return
+        ledger.in_doubt = None
+        if status != "ok":
+            _fail(request, LedgerError(f"{ledger.keys.prefix} refused request {request.number} as {status}"))
+            return
+        now = int(answer["now"])
+        for operation, done in zip(request.operations, answer["replies"], strict=True):
+            if done:
+                done["now"] = now
+            gave_up = operation.done
+            operation.resolve(done)
+            if gave_up and isinstance(operation, Claim):
+                # Nobody waits for these messages any more, and nobody has seen them.
+                self.later(Settlement(ledger, "release", operation.lease, None))
+
+    async def _script_call(self, text: str, keys: list[str], arguments: list[object]) -> Any:
+        return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
+
+    async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        try:
+            return await call()
+        except _PASSING as error:
+            LOGGER.warning("redis_retry address=%s error=%s", self._address, error)
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(_PASSING),
+            stop=stop_after_delay(self._retry_for),
+            wait=wait_exponential_jitter(initial=0.05, max=1.0, jitter=0.05),
+            reraise=True,
+        )
+        try:
+            return await retrying(call)
+        except _PASSING as error:
+            raise ServiceBusCommunicationError(
+                f"Redis {self._address} cannot be reached (tried for {self._retry_for:.0f} s): {error}; "
+                "is it running, and is the address right?",
+                error=error,
+            ) from error
+
+
+def _fail(request: Request, error: Exception) -> None:
+    for operation in request.operations:
+        if not operation.done:
+            operation.fail(error)

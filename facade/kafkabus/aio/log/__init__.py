@@ -1,0 +1,1 @@
+"""The asyncio sources of what touches Kafka."""

@@ -1,0 +1,60 @@
+"""Waiting for Kafka's acknowledgements in tasks; ``kafkabus/log/_acompat.py`` is the twin for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from confluent_kafka import Producer
+
+from kafkabus.aio._acompat import Pool
+from kafkabus.log.parcel import SERVE_SLICE, Parcel
+
+
+class Deliveries:
+    """Serves a producer's acknowledgements while somebody waits for any: one pool thread for all tasks.
+
+    Args:
+        producer: The producer that the parcels were given to.
+        pool: Threads for blocking calls.
+    """
+
+    def __init__(self, producer: Producer, pool: Pool) -> None:
+        self._producer = producer
+        self._pool = pool
+        self._guard = threading.Lock()
+        self._waiting = 0
+        self._serving = False
+
+    async def wait(self, parcel: Parcel, timeout: float) -> bool:
+        """Wait until each record of a parcel was acknowledged or given up; False where time ran out first."""
+        loop = asyncio.get_running_loop()
+        arrived = loop.create_future()
+
+        def arrive() -> None:
+            if not arrived.done():
+                arrived.set_result(None)
+
+        parcel.when_done(lambda: loop.call_soon_threadsafe(arrive))
+        with self._guard:
+            self._waiting += 1
+            serve = not self._serving
+            self._serving = True
+        if serve:
+            self._pool.soon(self._pool.run(self._serve))
+        try:
+            await asyncio.wait_for(arrived, timeout)
+        except asyncio.TimeoutError:
+            return parcel.done
+        finally:
+            with self._guard:
+                self._waiting -= 1
+        return True
+
+    def _serve(self) -> None:
+        while True:
+            self._producer.flush(SERVE_SLICE)
+            with self._guard:
+                if not self._waiting:
+                    self._serving = False
+                    return

@@ -1,0 +1,311 @@
+"""Receiving messages from a queue, and settling them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+
+from typing_extensions import Self
+
+from kafkabus.aio.log.reader import Grant
+from kafkabus.aio.services import Services
+from kafkabus.entity import Entity
+from kafkabus.enums import ServiceBusReceiveMode
+from kafkabus.exceptions import MessageAlreadySettled, MessageLockLostError, MessagingEntityDisabledError
+from kafkabus.ledger.operations import Settlement, merge_offsets
+from kafkabus.message import ServiceBusReceivedMessage
+from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.names import EntityPath
+
+DEFAULT_WAIT = 60.0
+"""How long a receive waits for a first message where nobody says otherwise, in seconds."""
+FOREVER = 3600.0
+"""How long one wait of an iteration that never ends lasts, in seconds; then it waits again."""
+
+
+class ServiceBusReceiver:
+    """Receives from one queue; made by ``ServiceBusClient.get_queue_receiver``. Safe to share between asyncio tasks.
+
+    Attributes:
+        entity_path: The queue, with its sub-queue.
+        fully_qualified_namespace: Host name of the namespace.
+        client_identifier: As given, or made up.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        path: EntityPath,
+        *,
+        receive_mode: ServiceBusReceiveMode,
+        max_wait_time: float | None,
+        client_identifier: str | None = None,
+    ) -> None:
+        self.entity_path = str(path)
+        self.fully_qualified_namespace = services.settings.fully_qualified_namespace
+        self.client_identifier = client_identifier or f"SBReceiver-{uuid.uuid4()}"
+        self._services = services
+        self._path = path
+        self._mode = receive_mode
+        self._max_wait_time = max_wait_time
+        self._closed = False
+
+    def __str__(self) -> str:
+        return f"Receiver client id: {self.client_identifier}, entity: {self.entity_path}"
+
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        await self._services.entity(self._path)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the receiver; messages that it handed out stay locked until their locks expire. Twice does nothing."""
+        self._closed = True
+
+    @property
+    def session(self) -> None:
+        """None: this is no session's receiver."""
+        return None
+
+    async def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive up to ``max_message_count`` messages, waiting for the first.
+
+        A batch fills while messages are at hand, and does not wait for more than that.
+
+        Args:
+            max_message_count: How many at the most. None: as many as were prefetched, which is none.
+            max_wait_time: Longest wait for the first, in seconds; default the receiver's, else 60.
+
+        Returns:
+            The messages, empty where none came in time.
+
+        Raises:
+            ValueError: An argument is not positive, or the receiver was closed.
+            MessagingEntityNotFoundError: There is no such queue.
+            MessagingEntityDisabledError: The queue gives no messages.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        if max_wait_time is not None and max_wait_time <= 0:
+            raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None for the default")
+        if max_message_count is None:
+            return []
+        if max_message_count <= 0:
+            raise ValueError(f"max_message_count {max_message_count}: ask for 1 message or more")
+        wait = max_wait_time or self._max_wait_time or DEFAULT_WAIT
+        return await self._receive(max_message_count, wait)
+
+    def __aiter__(self) -> AsyncIterator[ServiceBusReceivedMessage]:
+        return self
+
+    async def __anext__(self) -> ServiceBusReceivedMessage:
+        self._check_open()
+        while True:
+            messages = await self._receive(1, self._max_wait_time or FOREVER)
+            if messages:
+                return messages[0]
+            if self._max_wait_time is not None:
+                raise StopAsyncIteration
+
+    async def complete_message(self, message: ServiceBusReceivedMessage) -> None:
+        """The message is done with: it will not be delivered again.
+
+        Raises:
+            TypeError: It is no received message.
+            ValueError: It was not locked, or the receiver was closed.
+            MessageAlreadySettled: It was settled before.
+            MessageLockLostError: Its lock expired; it will be delivered again.
+            ServiceBusCommunicationError: Redis cannot be reached; whether it was completed is unknown.
+        """
+        await self._settle("complete", [message])
+
+    async def complete_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Complete several messages in one round trip.
+
+        Raises:
+            MessageLockLostError: Locks of some expired, the error says whose; the others were completed.
+            TypeError: See ``complete_message``, likewise ValueError, MessageAlreadySettled: nothing was done.
+            ServiceBusCommunicationError: Redis cannot be reached; whether they were completed is unknown.
+        """
+        await self._settle("complete", messages)
+
+    async def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
+        """Give the message back: it is available at once, one delivery counted.
+
+        Raises:
+            MessageLockLostError: Its lock expired; it is available anyway. For the others see ``complete_message``.
+        """
+        await self._settle("abandon", [message])
+
+    async def abandon_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Abandon several messages in one round trip; see ``complete_messages``."""
+        await self._settle("abandon", messages)
+
+    async def dead_letter_message(
+        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
+    ) -> None:
+        """Move the message into the queue's dead-letter queue.
+
+        Args:
+            message: The message.
+            reason: Why, in a word.
+            error_description: Why, in more.
+
+        Raises:
+            MessageLockLostError: Its lock expired; it stays where it is. For the others see ``complete_message``.
+            OperationTimeoutError: The move began and was not finished in time; it will be.
+        """
+        await self.dead_letter_messages([message], reason, error_description)
+
+    async def dead_letter_messages(
+        self,
+        messages: Sequence[ServiceBusReceivedMessage],
+        reason: str | None = None,
+        error_description: str | None = None,
+    ) -> None:
+        """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
+        self._check_settleable(messages)
+        entity = await self._services.entity(self._path)
+        lost: list[ServiceBusReceivedMessage] = []
+        for partition, by_lease in _by_place(messages).items():
+            records = {lease: [message._record for message in held] for lease, held in by_lease.items()}
+            if entity.path.is_dead_letter:
+                # A dead-letter queue has none of its own: what is dead-lettered there stays there.
+                await self._settle("abandon", [message for held in by_lease.values() for message in held])
+                continue
+            refused = await self._services.transfers.dead_letter(
+                entity, partition, records, reason=reason, description=error_description
+            )
+            lost += _settled(by_lease, refused)
+        _raise_lost("dead-lettered", lost)
+
+    async def _settle(self, verb: str, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        self._check_settleable(messages)
+        entity = await self._services.entity(self._path)
+        places = _by_place(messages)
+        settlements = {
+            partition: {
+                lease: Settlement(
+                    entity.ledgers[partition], verb, lease, merge_offsets(message._offset for message in held)
+                )
+                for lease, held in by_lease.items()
+            }
+            for partition, by_lease in places.items()
+        }
+        await self._services.courier.ask(*(one for by_lease in settlements.values() for one in by_lease.values()))
+        lost: list[ServiceBusReceivedMessage] = []
+        for partition, by_lease in places.items():
+            lost += _settled(by_lease, {lease: one.lost for lease, one in settlements[partition].items()})
+        _raise_lost(f"{verb}d" if verb.endswith("e") else f"{verb}ed", lost)
+
+    async def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
+        deadline = time.monotonic() + wait
+        while True:
+            entity = await self._services.entity(self._path)
+            if entity.description.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
+                raise MessagingEntityDisabledError(
+                    f"queue {entity.path} has status {entity.description.status.value} and gives no messages"
+                )
+            reader = await self._services.reader(entity)
+            take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
+            grants = await reader.receive(count, max(0.0, deadline - time.monotonic()), take=take)
+            if not grants:
+                return []
+            messages = await self._deliver(entity, grants, take)
+            if messages:
+                return messages
+
+    async def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
+        """Messages of what was granted, without those that were delivered too often: they are dead-lettered instead."""
+        messages: list[ServiceBusReceivedMessage] = []
+        again: list[Settlement] = []
+        for grant in grants:
+            delivery = grant.delivery
+            if delivery.count >= entity.max_deliveries:
+                await self._services.transfers.dead_letter(
+                    entity,
+                    grant.partition,
+                    {delivery.lease: grant.records},
+                    reason="MaxDeliveryCountExceeded",
+                    description=f"delivered {delivery.count} times, and max_delivery_count is {entity.max_deliveries}",
+                )
+                continue
+            if take and delivery.lease:
+                ranges = merge_offsets(record.offset() or 0 for record in grant.records)
+                again.append(Settlement(entity.ledgers[grant.partition], "complete", delivery.lease, ranges))
+            messages += [ServiceBusReceivedMessage(record, delivery) for record in grant.records]
+        if again:
+            await self._services.courier.ask(*again)
+        if take:
+            for message in messages:
+                message._settled = True
+        return messages
+
+    def _check_settleable(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        self._check_open()
+        for message in messages:
+            if not isinstance(message, ServiceBusReceivedMessage):
+                raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")
+            if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not message._delivery.lease:
+                raise ValueError(
+                    "the message is not locked, so it cannot be settled: it was received with RECEIVE_AND_DELETE or peeked"
+                )
+            if message._settled:
+                raise MessageAlreadySettled
+            if message._delivery.entity != self._path.key:
+                raise ValueError(
+                    f"the message was received from {message._delivery.entity!r}: settle it with a receiver of that "
+                    f"queue, not of {self.entity_path!r}"
+                )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError("The handler has already been shutdown: this receiver was closed, get another from the client")
+
+
+_Places = dict[int, dict[str, list[ServiceBusReceivedMessage]]]
+
+
+def _by_place(messages: Sequence[ServiceBusReceivedMessage]) -> _Places:
+    """Messages by partition and lease."""
+    places: _Places = defaultdict(lambda: defaultdict(list))
+    for message in messages:
+        places[message._partition][message._delivery.lease].append(message)
+    return places
+
+
+def _settled(
+    by_lease: dict[str, list[ServiceBusReceivedMessage]], lost: dict[str, list[tuple[int, int]]]
+) -> list[ServiceBusReceivedMessage]:
+    """Mark messages as settled but for those whose lease did not hold them; returns these."""
+    missing: list[ServiceBusReceivedMessage] = []
+    for lease, held in by_lease.items():
+        gone = lost.get(lease)
+        for message in held:
+            if gone and any(first <= message._offset <= last for first, last in gone):
+                missing.append(message)
+            else:
+                message._settled = True
+    return missing
+
+
+def _raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
+    if lost:
+        numbers = [message.sequence_number for message in lost]
+        raise MessageLockLostError(
+            f"{len(numbers)} message(s) were not {done}, because their locks expired or they were settled elsewhere: "
+            f"sequence numbers {numbers[:10]}; they are delivered again where they were not settled, so handle them anew",
+            error=lost[0].auto_renew_error,
+        )
+
+

@@ -1,0 +1,168 @@
+"""A client's connections, shared by all its handles, and the entities that it uses."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kafkabus.aio._acompat import Lock, Pool
+from kafkabus.aio.directory import Directory
+from kafkabus.aio.ledger.connection import DescriptionCache, check, connect
+from kafkabus.aio.ledger.courier import Courier
+from kafkabus.aio.log.outbox import Outbox
+from kafkabus.aio.log.points import PointReader
+from kafkabus.aio.log.reader import Reader
+from kafkabus.aio.transfer import Transfers
+from kafkabus.connection_string import Settings
+from kafkabus.entity import Entity
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.ledger.operations import Ledger
+from kafkabus.log.topics import ENTITY_TOPIC, Topics
+from kafkabus_mapping.names import EntityPath, topic_name
+
+LOGGER = logging.getLogger("kafkabus")
+
+DESCRIPTION_AGE = 5.0
+"""How old, in seconds, a description may be that a client goes by."""
+TRANSFER_TIMEOUT = 10.0
+"""After how many seconds a transfer's record is given up; well within half of the time after which it is an orphan."""
+
+
+class Services:
+    """One client's connections.
+
+    Args:
+        settings: Where the namespace lives.
+        retry_for: For how long, in seconds, what cannot be reached is tried again.
+    """
+
+    def __init__(self, settings: Settings, *, retry_for: float = 60.0) -> None:
+        self.settings = settings
+        self.client_id = uuid.uuid4().hex
+        self.pool = Pool("kafkabus")
+        self.redis = connect(settings.redis_url)
+        self.courier = Courier(self.redis, address=settings.redis_url, rebuild=self._rebuild, retry_for=retry_for)
+        self.topics = Topics(settings)
+        self.outbox = Outbox(settings, self.pool)
+        self.points = PointReader(settings, self.pool)
+        self.directory = Directory(
+            settings.namespace,
+            cache=DescriptionCache(self.redis, settings.namespace, settings.redis_url),
+            topics=self.topics,
+            outbox=self.outbox,
+            points=self.points,
+            pool=self.pool,
+        )
+        self.transfers = Transfers(self)
+        self._transfer_outbox: Outbox | None = None
+        self._checked = False
+        self._lock = Lock()
+        self._entities: dict[str, tuple[float, Entity]] = {}
+        self._by_ledger: dict[Ledger, Entity] = {}
+        self._readers: dict[str, tuple[Entity, Reader]] = {}
+
+    @property
+    def transfer_outbox(self) -> Outbox:
+        """The producer of transfers, whose records are given up sooner than those that senders wait for."""
+        if self._transfer_outbox is None:
+            self._transfer_outbox = Outbox(self.settings, self.pool, message_timeout=TRANSFER_TIMEOUT)
+        return self._transfer_outbox
+
+    async def entity(self, path: EntityPath) -> Entity:
+        """An entity by its path; a dead-letter queue comes into being when it is first asked for.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such entity.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        known = self._entities.get(path.key)
+        if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
+            return known[1]
+        async with self._lock:
+            if not self._checked:
+                await check(self.redis, self.settings.redis_url)
+                self._checked = True
+            entity = await self._look_up(path, None if known is None else known[1])
+            self._entities[path.key] = (time.monotonic(), entity)
+            for ledger in entity.ledgers:
+                self._by_ledger[ledger] = entity
+            return entity
+
+    async def reader(self, entity: Entity) -> Reader:
+        """The reader that all receivers of an entity share."""
+        known = self._readers.get(entity.path.key)
+        if known is not None and known[0].topic_id == entity.topic_id:
+            return known[1]
+        async with self._lock:
+            known = self._readers.get(entity.path.key)
+            if known is not None and known[0].topic_id == entity.topic_id:
+                return known[1]
+            reader = Reader(self, entity)
+            self._readers[entity.path.key] = (entity, reader)
+        if known is not None:
+            await known[1].close()
+        return reader
+
+    async def close(self) -> None:
+        """Have done what waits, and close all connections."""
+        for _, reader in self._readers.values():
+            await reader.close()
+        try:
+            await self.courier.flush()
+        except ServiceBusError as error:
+            LOGGER.warning("close client=%s error=%s", self.client_id, error)
+        await self.outbox.close()
+        if self._transfer_outbox is not None:
+            await self._transfer_outbox.close()
+        await self.points.close()
+        await self.pool.close()
+        await self.redis.aclose()
+
+    async def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
+        description = await self.directory.get(path.name)
+        if description is None:
+            raise MessagingEntityNotFoundError(
+                f"there is no queue {path.name!r} in namespace {self.settings.namespace!r}: create it with "
+                "ServiceBusAdministrationClient.create_queue or 'kafkabus queue create'"
+            )
+        if known is not None and known.description.topic_id == description.topic_id:
+            # The ledgers stay the same objects: they count this client's requests.
+            return replace(known, description=known.description if path.is_dead_letter else description)
+        topic, topic_id = description.topic, description.topic_id
+        if path.is_dead_letter:
+            topic, topic_id = await self._dead_letter_topic(path, description.partitions)
+        entity = Entity.of(
+            self.settings.namespace, path, description, topic=topic, topic_id=topic_id, client_id=self.client_id
+        )
+        if path.is_dead_letter:
+            await self.create_ledgers(entity.ledgers)
+        return entity
+
+    async def _dead_letter_topic(self, path: EntityPath, partitions: int) -> tuple[str, str]:
+        topic = topic_name(self.settings.namespace, path)
+        described = await self.pool.run(self.topics.describe, topic)
+        if described is None:
+            await self.pool.run(self.topics.create, topic, partitions, ENTITY_TOPIC)
+        described = await self.pool.run(self.topics.wait_for, topic)
+        return topic, described.topic_id
+
+    async def create_ledgers(self, ledgers: Sequence[Ledger]) -> None:
+        """Create the ledgers of a new topic, which begin at its beginning; those that are there stay as they are."""
+        for ledger in ledgers:
+            await self.courier.create(ledger, 0)
+
+    async def _rebuild(self, ledger: Ledger) -> None:
+        """Redis lost a ledger: begin at the log's start, so that nothing is lost and what was settled may come again."""
+        entity = self._by_ledger[ledger]
+        start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
+        if await self.courier.create(ledger, start):
+            LOGGER.warning(
+                "ledger_rebuilt entity=%s partition=%d cursor=%d: Redis held no ledger for it, so messages that were "
+                "settled may be delivered again",
+                entity.path,
+                ledger.partition,
+                start,
+            )

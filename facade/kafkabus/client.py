@@ -1,0 +1,174 @@
+# Generated from facade/kafkabus/aio/client.py by tools/generate_blocking.py. Do not edit.
+"""The way in: a namespace's client."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TypeVar
+
+from typing_extensions import Self
+
+from kafkabus.connection_string import Settings, parse_settings, settings_for
+from kafkabus.enums import ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus.receiver import ServiceBusReceiver
+from kafkabus.sender import ServiceBusSender
+from kafkabus.services import Services
+from kafkabus_mapping.names import EntityPath, check_entity
+
+E = TypeVar("E", ServiceBusReceiveMode, ServiceBusSubQueue)
+
+
+class ServiceBusClient:
+    """A namespace, and the maker of its senders and receivers. Safe to share between threads.
+
+    Args:
+        fully_qualified_namespace: Host name of the namespace; where Kafka and Redis are is said by the environment
+            (``KAFKABUS_BOOTSTRAP_SERVERS``, ``KAFKABUS_REDIS_URL``).
+        credential: Carried, not checked: access is what Kafka and Redis grant.
+        retry_total: Kept for compatibility; what cannot be reached is tried again for as long as the operation may take.
+        user_agent: Kept for compatibility.
+        logging_enable: Kept for compatibility; configure the logger ``kafkabus``.
+
+    Attributes:
+        fully_qualified_namespace: Host name of the namespace.
+
+    Raises:
+        ValueError: The host name names no namespace, or it is not said where Kafka or Redis is.
+    """
+
+    def __init__(
+        self,
+        fully_qualified_namespace: str,
+        credential: object = None,
+        *,
+        retry_total: int = 3,
+        user_agent: str | None = None,
+        logging_enable: bool = False,
+        **unsupported: object,
+    ) -> None:
+        _warn_of(unsupported)
+        self._open(settings_for(fully_qualified_namespace))
+
+    @classmethod
+    def from_connection_string(
+        cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
+    ) -> Self:
+        """A client of the namespace that a connection string names: Azure's own, or as ``kafkabus up`` prints it.
+
+        Args:
+            conn_str: The connection string.
+            environment: ``KAFKABUS_…`` settings; the process's environment by default.
+
+        Raises:
+            ValueError: The string is malformed (the message says which part), or it is not said where Kafka or Redis is.
+        """
+        _warn_of(unsupported)
+        client = cls.__new__(cls)
+        client._open(parse_settings(conn_str, environment))
+        return client
+
+    def _open(self, settings: Settings) -> None:
+        self.fully_qualified_namespace = settings.fully_qualified_namespace
+        self._settings = settings
+        self._services: Services | None = None
+        self._handles: list[ServiceBusSender | ServiceBusReceiver] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all senders and receivers that this client made; the client itself can be used again."""
+        handles, self._handles = self._handles, []
+        for handle in handles:
+            handle.close()
+        services, self._services = self._services, None
+        if services is not None:
+            services.close()
+
+    def get_queue_sender(self, queue_name: str, *, client_identifier: str | None = None) -> ServiceBusSender:
+        """A sender to a queue; nothing is sent or asked before it is used.
+
+        Args:
+            queue_name: Name of the queue.
+            client_identifier: For logs.
+
+        Raises:
+            ValueError: The name breaks a rule, or the connection string is for another entity.
+        """
+        self._check_entity_path(queue_name)
+        sender = ServiceBusSender(self._connections(), check_entity(queue_name), client_identifier)
+        self._handles.append(sender)
+        return sender
+
+    def get_queue_receiver(
+        self,
+        queue_name: str,
+        *,
+        sub_queue: ServiceBusSubQueue | str | None = None,
+        receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
+        max_wait_time: float | None = None,
+        client_identifier: str | None = None,
+    ) -> ServiceBusReceiver:
+        """A receiver from a queue; nothing is received or asked before it is used.
+
+        Args:
+            queue_name: Name of the queue.
+            sub_queue: ``DEAD_LETTER`` (or its value) for the queue's dead-letter queue.
+            receive_mode: ``PEEK_LOCK`` locks messages until they are settled, ``RECEIVE_AND_DELETE`` settles them by
+                receiving.
+            max_wait_time: How long a receive waits for a first message, in seconds, and after how long a silence an
+                iteration ends; default 60 for a receive, and for ever for an iteration.
+            client_identifier: For logs.
+
+        Raises:
+            ValueError: An argument is none of its choices or not positive, or the connection string is for another entity.
+        """
+        self._check_entity_path(queue_name)
+        if max_wait_time is not None and max_wait_time <= 0:
+            raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None")
+        path = EntityPath(check_entity(queue_name))
+        wanted = None if sub_queue is None else _choice("sub_queue", ServiceBusSubQueue, sub_queue)
+        if wanted is ServiceBusSubQueue.DEAD_LETTER:
+            path = path.dead_letter
+        elif wanted is not None:
+            raise ValueError(
+                f"sub_queue {sub_queue!r}: queues that forward have one, and forwarding is not supported yet"
+            )
+        receiver = ServiceBusReceiver(
+            self._connections(),
+            path,
+            receive_mode=_choice("receive_mode", ServiceBusReceiveMode, receive_mode),
+            max_wait_time=max_wait_time,
+            client_identifier=client_identifier,
+        )
+        self._handles.append(receiver)
+        return receiver
+
+    def _connections(self) -> Services:
+        if self._services is None:
+            self._services = Services(self._settings)
+        return self._services
+
+    def _check_entity_path(self, name: str) -> None:
+        only = self._settings.entity_path
+        if only is not None and only.lower() != name.lower():
+            raise ValueError(f"the connection string is for {only!r} alone (EntityPath), not for {name!r}")
+
+
+def _choice(name: str, choices: type[E], value: object) -> E:
+    try:
+        return choices(value)
+    except ValueError:
+        raise ValueError(f"{name} {value!r}: choose from {[choice.value for choice in choices]}") from None
+
+
+def _warn_of(unsupported: Mapping[str, object]) -> None:
+    if unsupported:
+        warnings.warn(f"Unsupported keyword args: {', '.join(sorted(unsupported))}", stacklevel=3)

@@ -1,0 +1,106 @@
+# Generated from facade/kafkabus/aio/directory.py by tools/generate_blocking.py. Do not edit.
+"""The descriptions of a namespace's entities: a compacted topic holds them, Redis caches them."""
+
+from __future__ import annotations
+
+from kafkabus._acompat import Pool
+from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.ledger.connection import DescriptionCache
+from kafkabus.log.outbox import Outbox, OutgoingRecord
+from kafkabus.log.points import PointReader
+from kafkabus.log.topics import COMPANION_TOPIC, Topics
+from kafkabus.record import as_bytes
+from kafkabus_mapping.entities import QueueDescription
+from kafkabus_mapping.names import companion_topic
+
+
+class Directory:
+    """What entities a namespace has.
+
+    Args:
+        namespace: Its name.
+        cache: Descriptions in Redis.
+        topics: The cluster's topics.
+        outbox: Writes descriptions.
+        points: Reads them.
+        pool: Threads for blocking calls.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        *,
+        cache: DescriptionCache,
+        topics: Topics,
+        outbox: Outbox,
+        points: PointReader,
+        pool: Pool,
+    ) -> None:
+        self._topic = companion_topic(namespace, "descriptions")
+        self._cache = cache
+        self._topics = topics
+        self._outbox = outbox
+        self._points = points
+        self._pool = pool
+
+    def get(self, name: str) -> QueueDescription | None:
+        """The description of a queue, None where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        loaded, text = self._cache.get(name.lower())
+        if not loaded:
+            text = (self._load()).get(name.lower())
+        return None if text is None else QueueDescription.model_validate_json(text)
+
+    def all(self) -> list[QueueDescription]:
+        """All descriptions, by name.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        texts = self._cache.all()
+        if texts is None:
+            texts = self._load()
+        return [QueueDescription.model_validate_json(texts[name]) for name in sorted(texts)]
+
+    def put(self, description: QueueDescription) -> None:
+        """Write a description; it is durable when this returns.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        name, text = description.name.lower(), description.model_dump_json()
+        self._write(name, text.encode())
+        self._cache.put(name, text)
+
+    def remove(self, name: str) -> None:
+        """Delete a description.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        self._write(name.lower(), None)
+        self._cache.remove(name.lower())
+
+    def _write(self, name: str, value: bytes | None) -> None:
+        self._pool.run(self._topics.create, self._topic, 1, COMPANION_TOPIC)
+        parcel = self._outbox.send(self._topic, [OutgoingRecord(0, name, value, [])], timeout=60.0)
+        if not parcel.done or parcel.failures:
+            reason = parcel.failures[0].error if parcel.failures else "no answer within 60 s"
+            raise ServiceBusCommunicationError(f"the description of {name!r} was not stored in {self._topic}: {reason}")
+
+    def _load(self) -> dict[str, str]:
+        """Read the topic to its end and fill the cache."""
+        texts: dict[str, str] = {}
+        if self._pool.run(self._topics.describe, self._topic) is not None:
+            start = (self._pool.run(self._topics.starts, self._topic, [0]))[0]
+            end = (self._pool.run(self._topics.ends, self._topic, [0]))[0]
+            for record in self._points.read(self._topic, 0, start, end - 1):
+                name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
+                texts.pop(name, None)
+                if text is not None:
+                    texts[name] = text.decode()
+        self._cache.fill(texts)
+        return texts

@@ -1,0 +1,192 @@
+"""The embedded Kafka: its configuration and how it is run."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkabus.embedded.cluster import broker_names
+from kafkabus.embedded.ports import HOST
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kafkabus.embedded.class_archive import ClassArchive
+    from kafkabus.embedded.cluster import Cluster
+    from kafkabus.embedded.java import Java
+
+_SETTINGS = "server.properties"
+_LOGGING = "log4j2.properties"
+_FORMATTED = "formatted"
+_RECORDS = "records"
+
+_LOGGING_TEXT = """\
+status = error
+appender.file.type = RollingFile
+appender.file.name = file
+appender.file.fileName = ${sys:kafkabus.log}
+appender.file.filePattern = ${sys:kafkabus.log}.%i
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{ISO8601} %p %m (%c{1.})%n
+appender.file.policies.type = SizeBasedTriggeringPolicy
+appender.file.policies.size = 10MB
+appender.file.strategy.type = DefaultRolloverStrategy
+appender.file.strategy.max = 2
+rootLogger.level = info
+rootLogger.appenderRef.file.ref = file
+# These print every setting at every start.
+logger.config.name = org.apache.kafka.common.config
+logger.config.level = warn
+logger.clients.name = org.apache.kafka.clients
+logger.clients.level = warn
+"""
+
+
+@dataclass(frozen=True)
+class Broker:
+    """One broker, which is a controller too.
+
+    Attributes:
+        number: Its id, from 1.
+        cluster: The cluster it belongs to.
+        folder: Where its settings and records are.
+        log: The file it logs to.
+        java: What it is run with.
+        jars: The folder of Kafka's jars.
+        archive: Kafka's classes, loaded ahead.
+    """
+
+    number: int
+    cluster: Cluster
+    folder: Path
+    log: Path
+    java: Java
+    jars: Path
+    archive: ClassArchive
+
+    @property
+    def name(self) -> str:
+        """Its name among the runtime's processes."""
+        return broker_names(self.number)[-1]
+
+    @property
+    def formatted(self) -> bool:
+        """Whether its storage has been formatted."""
+        return (self.folder / _FORMATTED).exists()
+
+    def prepare(self) -> None:
+        """Write its settings, with the ports of this run."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lines = [f"{key}={value}" for key, value in self._settings().items()]
+        (self.folder / _SETTINGS).write_text("\n".join(lines) + "\n")
+        (self.folder / _LOGGING).write_text(_LOGGING_TEXT)
+        if not self.formatted:
+            # What a formatting that was interrupted left behind.
+            shutil.rmtree(self.folder / _RECORDS, ignore_errors=True)
+
+    def mark_formatted(self) -> None:
+        """Remember that its storage is formatted: it must happen once only."""
+        (self.folder / _FORMATTED).touch()
+
+    def format_command(self) -> list[str]:
+        """Return how to format its storage, to be run in its folder."""
+        return [
+            *self._java("-Xmx128m", "-XX:TieredStopAtLevel=1", *self._loaded_ahead()),
+            *("kafka.tools.StorageTool", "format", "--cluster-id", self.cluster.cluster_id),
+            *("--config", _SETTINGS),
+        ]
+
+    def command(self) -> list[str]:
+        """Return how to run it, in its folder."""
+        several = len(self.cluster.broker_ports) > 1
+        heap = ("-Xms128m", "-Xmx512m") if several else ("-Xms256m", "-Xmx768m")
+        options = (*heap, "-XX:+ExitOnOutOfMemoryError", *self.archive.options(self.class_list))
+        return [*self._java(*options), "kafka.Kafka", _SETTINGS]
+
+    @property
+    def class_list(self) -> Path:
+        """Where it lists the classes it loads, while there is no archive of them."""
+        return self.folder / "classes.list"
+
+    def _loaded_ahead(self) -> list[str]:
+        return self.archive.options(self.class_list) if self.archive.exists else []
+
+    def _java(self, *options: str) -> list[str]:
+        return [
+            str(self.java.program),
+            *options,
+            "-Djava.awt.headless=true",
+            "-Dlog4j2.disableJmx=true",
+            f"-Dlog4j2.configurationFile={_LOGGING}",
+            f"-Dkafkabus.log={self.log}",
+            "-cp",
+            f"{self.jars}/*",
+        ]
+
+    def _settings(self) -> dict[str, object]:
+        place = self.number - 1
+        clients = f"PLAINTEXT://{HOST}:{self.cluster.broker_ports[place]}"
+        controller = f"CONTROLLER://{HOST}:{self.cluster.controller_ports[place]}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": self.number,
+            "controller.quorum.voters": _voters(self.cluster),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"{clients},{controller}",
+            "advertised.listeners": clients,
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            # Relative to the broker's folder: the list is split at commas, which a path may hold.
+            "log.dirs": _RECORDS,
+            **_replication(len(self.cluster.broker_ports)),
+            **_TUNING,
+        }
+
+
+_TUNING: dict[str, object] = {
+    "auto.create.topics.enable": "false",
+    "delete.topic.enable": "true",
+    "num.partitions": 1,
+    # Records leave only when they are deleted on purpose.
+    "log.retention.ms": -1,
+    "log.retention.bytes": -1,
+    "log.retention.check.interval.ms": 10_000,
+    "log.initial.task.delay.ms": 1_000,
+    "log.segment.delete.delay.ms": 1_000,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.num.partitions": 4,
+    "group.initial.rebalance.delay.ms": 0,
+    # Brokers stop together: one that first hands its partitions over waits for a controller that
+    # may have stopped already. Their logs are closed in order all the same.
+    "controlled.shutdown.enable": "false",
+    # A broker that was killed is let in again only when its last session has run out.
+    "broker.session.timeout.ms": 4_000,
+    "broker.heartbeat.interval.ms": 500,
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "num.recovery.threads.per.data.dir": 2,
+    "background.threads": 2,
+}
+
+
+def _replication(brokers: int) -> dict[str, object]:
+    """Have as many copies as make sense, and go on with one of them missing."""
+    copies = min(3, brokers)
+    in_sync = max(1, copies - 1)
+    return {
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+
+
+def _voters(cluster: Cluster) -> str:
+    return ",".join(
+        f"{number}@{HOST}:{port}" for number, port in enumerate(cluster.controller_ports, start=1)
+    )

@@ -1,0 +1,224 @@
+"""The servers as child processes: started, watched, started again, stopped."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkabus.embedded.state import ProcessMark
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkabus.embedded.lifeline import Lifeline
+
+_logger = logging.getLogger(__name__)
+
+_FIRST_DELAY_S = 0.2
+_LONGEST_DELAY_S = 5.0
+# A child that lived this long was well: what ended it is news.
+_WELL_AFTER_S = 10.0
+_CHECK_S = 1.0
+_LARGEST_LOG = 10 * 1024 * 1024
+
+
+def spawn(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Start a program that ends with this process, however this process ends (on Linux).
+
+    To be called in the main thread: the kernel watches the thread, not the process.
+
+    Args:
+        command: Program and arguments.
+        folder: The folder to run it in.
+        log: The file that takes its output.
+
+    Returns:
+        The process.
+    """
+    if sys.platform == "linux":
+        shim = str(Path(__file__).with_name("die_with_parent.py"))
+        command = [sys.executable, "-I", "-S", shim, str(os.getpid()), *command]
+    if log.exists() and log.stat().st_size > _LARGEST_LOG:
+        log.replace(log.with_name(f"{log.name}.1"))
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+        )
+
+
+class Child:
+    """A server that is to run all the time.
+
+    Args:
+        name: Its name.
+        command: Program and arguments.
+        folder: The folder to run it in.
+        log: The file that takes its output.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], folder: Path, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.deaths = 0
+        """How often it ended since it was last well."""
+        self._command = command
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started = 0.0
+        self._due = 0.0
+
+    @property
+    def mark(self) -> ProcessMark | None:
+        """Its process, or None when it does not run."""
+        return ProcessMark.of(self._process.pid) if self._process is not None else None
+
+    def tend(self) -> bool:
+        """Notice that it ended, and start it when that is due.
+
+        Returns:
+            Whether it ended or was started.
+        """
+        now = time.monotonic()
+        status = self._process.poll() if self._process is not None else None
+        ended = status is not None
+        if ended:
+            self._note_end(now, f"ended with status {status}")
+        started = self._process is None and now >= self._due
+        if started:
+            self._start(now)
+        return ended or started
+
+    def seconds_to_start(self) -> float | None:
+        """Return the time until it is to be started again, or None when it runs."""
+        return None if self._process is not None else max(0.0, self._due - time.monotonic())
+
+    def signal(self, number: int) -> None:
+        """Send a signal to it, if it runs.
+
+        Args:
+            number: The signal.
+        """
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    @property
+    def running(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def _start(self, now: float) -> None:
+        self._started = now
+        try:
+            self._process = spawn(self._command, self._folder, self.log)
+        except OSError as error:
+            self._put_off(now, f"could not be started: {error}")
+        else:
+            _logger.info("%s started, pid %d", self.name, self._process.pid)
+
+    def _note_end(self, now: float, reason: str) -> None:
+        self._process = None
+        if now - self._started >= _WELL_AFTER_S:
+            self.deaths = 0
+        self._put_off(now, reason)
+
+    def _put_off(self, now: float, reason: str) -> None:
+        delay = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** min(self.deaths, 10))
+        self.deaths += 1
+        self._due = now + delay
+        _logger.warning("%s %s; starting it in %.1f s", self.name, reason, delay)
+
+
+def stop_all(children: Sequence[Child], lifeline: Lifeline, grace: float) -> None:
+    """Stop children, and return when they have ended.
+
+    Args:
+        children: The children.
+        lifeline: How to wait.
+        grace: How long they may take to end by themselves, in seconds; 0 kills them at once.
+    """
+    deadline = time.monotonic() + grace
+    if grace > 0:
+        for child in children:
+            child.signal(signal.SIGTERM)
+            # One that is paused would not hear it.
+            child.signal(signal.SIGCONT)
+    while any(child.running for child in children):
+        if time.monotonic() >= deadline:
+            for child in children:
+                child.signal(signal.SIGKILL)
+        lifeline.nap(0.1)
+
+
+class Bench:
+    """Runs programs to their end, and waits, as long as nobody asks the supervisor to stop.
+
+    Args:
+        lifeline: How to wait.
+    """
+
+    def __init__(self, lifeline: Lifeline) -> None:
+        self._lifeline = lifeline
+
+    def pause(self, seconds: float) -> None:
+        """Wait that many seconds, or less.
+
+        Args:
+            seconds: The longest time to wait.
+
+        Raises:
+            StopRequested: The supervisor is to stop.
+        """
+        self._lifeline.wait(seconds)
+
+    def run(self, command: Sequence[str], folder: Path, log: Path, limit: float) -> int:
+        """Run a program to its end.
+
+        Args:
+            command: Program and arguments.
+            folder: The folder to run it in.
+            log: The file that takes its output.
+            limit: The time it is given, in seconds.
+
+        Returns:
+            Its exit status; negative when it was killed because time was up.
+
+        Raises:
+            StopRequested: The supervisor is to stop. The program has been killed.
+        """
+        return self.run_together([(command, folder, log)], limit)[0]
+
+    def run_together(
+        self, programs: Sequence[tuple[Sequence[str], Path, Path]], limit: float
+    ) -> list[int]:
+        """Run several programs side by side to their ends.
+
+        Args:
+            programs: Command, folder and log of each, as for `run`.
+            limit: The time they are given, in seconds.
+
+        Returns:
+            Their exit statuses.
+
+        Raises:
+            StopRequested: The supervisor is to stop. The programs have been killed.
+        """
+        deadline = time.monotonic() + limit
+        running: list[subprocess.Popen[bytes]] = []
+        try:
+            for program in programs:
+                running.append(spawn(*program))
+            while any(process.poll() is None for process in running):
+                if time.monotonic() > deadline:
+                    break
+                self._lifeline.wait(_CHECK_S)
+        finally:
+            for process in running:
+                if process.poll() is None:
+                    process.kill()
+        return [process.wait() for process in running]

@@ -1,0 +1,142 @@
+"""What must stay the same from one run on a data folder to the next."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.ports import HOST, ReservedPort
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_FILE = "cluster.json"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Identity and addresses of the servers of one data folder.
+
+    Attributes:
+        cluster_id: Kafka's cluster id, fixed when the folder is first used.
+        broker_ports: Port of each broker's clients; the broker's id is its place, from 1.
+        controller_ports: Port of each broker's controller.
+        redis_port: Port of Redis.
+    """
+
+    cluster_id: str
+    broker_ports: tuple[int, ...]
+    controller_ports: tuple[int, ...]
+    redis_port: int
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka's addresses, as clients take them."""
+        return ",".join(f"{HOST}:{port}" for port in self.broker_ports)
+
+    @property
+    def redis_url(self) -> str:
+        """The address of Redis, as its clients take it."""
+        return f"redis://{HOST}:{self.redis_port}/0"
+
+    def connection_string(self, namespace: str) -> str:
+        """Return the connection string of a namespace.
+
+        Args:
+            namespace: Its name.
+
+        Returns:
+            An Azure connection string with the addresses of Kafka and Redis added.
+        """
+        return (
+            f"Endpoint=sb://{namespace}.localhost/;SharedAccessKeyName=RootManageSharedAccessKey;"
+            f"SharedAccessKey=embedded;KafkaBootstrapServers={self.bootstrap_servers};"
+            f"Redis={self.redis_url}"
+        )
+
+
+class Addresses:
+    """The ports of a cluster, held against other programs while it runs.
+
+    Args:
+        data: The data folder. Its ports are taken again where they are free.
+        brokers: The number of brokers.
+
+    Raises:
+        EmbeddedRuntimeError: The folder holds a cluster of another number of brokers.
+    """
+
+    def __init__(self, data: Path, brokers: int) -> None:
+        before = _load(data)
+        if before is not None and len(before.broker_ports) != brokers:
+            raise EmbeddedRuntimeError(
+                f"{data} holds a cluster of {len(before.broker_ports)} broker(s), not of {brokers}."
+                f" Start it with brokers={len(before.broker_ports)}, or use another data folder."
+            )
+        wanted = _ports(before) if before else [None] * (2 * brokers + 1)
+        self._ports = [ReservedPort(port) for port in wanted]
+        numbers = [port.number for port in self._ports]
+        self.cluster = Cluster(
+            before.cluster_id if before else _new_cluster_id(),
+            tuple(numbers[:brokers]),
+            tuple(numbers[brokers:-1]),
+            numbers[-1],
+        )
+        _save(data, self.cluster)
+
+    def release(self) -> None:
+        """Let other programs have the ports."""
+        for port in self._ports:
+            port.release()
+
+
+def broker_names(brokers: int) -> list[str]:
+    """Return what the brokers are called among the runtime's processes.
+
+    Args:
+        brokers: How many there are.
+
+    Returns:
+        Their names, in the order of their ids, which start at 1.
+    """
+    return [f"broker-{number}" for number in range(1, brokers + 1)]
+
+
+def _ports(cluster: Cluster) -> list[int]:
+    return [*cluster.broker_ports, *cluster.controller_ports, cluster.redis_port]
+
+
+def _new_cluster_id() -> str:
+    """Make an id as Kafka does; one that starts with a dash would be read as an option."""
+    while True:
+        text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _load(data: Path) -> Cluster | None:
+    file = data / _FILE
+    try:
+        stored = json.loads(file.read_text())
+        return Cluster(
+            str(stored["cluster_id"]),
+            tuple(int(port) for port in stored["broker_ports"]),
+            tuple(int(port) for port in stored["controller_ports"]),
+            int(stored["redis_port"]),
+        )
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise EmbeddedRuntimeError(
+            f"{file} is damaged ({error!r}). Restore it, or use another data folder."
+        ) from error
+
+
+def _save(data: Path, cluster: Cluster) -> None:
+    draft = data / f"{_FILE}.new"
+    draft.write_text(json.dumps(asdict(cluster), indent=1))
+    draft.replace(data / _FILE)

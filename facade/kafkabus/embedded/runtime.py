@@ -1,0 +1,194 @@
+"""Kafka and Redis for as long as the program that asked for them runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.link import SupervisorLink
+from kafkabus.embedded.state import State, read_live_state
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+STOP_PATIENCE_S = 30.0
+"""How long a supervisor may take to stop, in seconds."""
+
+
+class EmbeddedRuntime:
+    """A real Kafka and a real Redis as child processes, on free ports of 127.0.0.1.
+
+    They stop with the process that started them, however it ends; one that dies is started again
+    on its data and its port. Started again on the same data folder they are the same cluster, with
+    the same records and, where these are free, the same ports.
+
+    Args:
+        data: The data folder, made where it is missing; one runtime at a time may use it. None: a
+            temporary folder, removed at the end.
+        brokers: The number of brokers. A data folder keeps the number it was first used with.
+        namespace: The namespace's name in the connection string.
+        startup_timeout: The time the servers have to serve, in seconds; the download of Kafka,
+            which happens once per user, is not counted.
+        on_progress: Told what is being done while it starts.
+    """
+
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        brokers: int = 1,
+        namespace: str = "kafkabus",
+        startup_timeout: float = 120.0,
+        on_progress: Callable[[str], None] | None = None,
+    ) -> None:
+        check_request(brokers, namespace)
+        self._wanted_data = None if data is None else Path(data).absolute()
+        self._brokers = brokers
+        self._namespace = namespace
+        self._startup_timeout = startup_timeout
+        self._on_progress = on_progress
+        self._owner = os.getpid()
+        self._link: SupervisorLink | None = None
+        self._data: Path | None = None
+        self._state: State | None = None
+
+    def start(self) -> EmbeddedRuntime:
+        """Start Kafka and Redis, and return when they serve; without effect when they run.
+
+        Returns:
+            This runtime.
+
+        Raises:
+            EmbeddedRuntimeError: They cannot be started. Whatever ends this method early leaves no
+                process behind.
+        """
+        if self._state is not None:
+            return self
+        check_platform()
+        try:
+            self._launch()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop Kafka and Redis, and return when they have ended; without effect when stopped."""
+        # A forked copy of the program owns nothing of this.
+        if os.getpid() != self._owner:
+            return
+        if self._link is not None:
+            self._link.close(STOP_PATIENCE_S)
+        if self._data is not None and self._wanted_data is None:
+            shutil.rmtree(self._data, ignore_errors=True)
+        self._link = self._data = self._state = None
+
+    def __enter__(self) -> EmbeddedRuntime:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def connection_string(self) -> str:
+        """The namespace's connection string, for `ServiceBusClient`."""
+        return self._running().connection_string
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Kafka's addresses, as its clients take them."""
+        return self._running().bootstrap_servers
+
+    @property
+    def redis_url(self) -> str:
+        """The address of Redis, as its clients take it."""
+        return self._running().redis_url
+
+    @property
+    def data(self) -> Path:
+        """The data folder."""
+        return self._running().data
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's pid."""
+        return self._running().supervisor.pid
+
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """The pids of the servers that run now, by name: ``redis``, ``broker-1``, ...
+
+        It is looked up at every access. A server that died is missing until it is started again.
+        """
+        live = read_live_state(self.data)
+        return live.running_processes() if live is not None else {}
+
+    def _launch(self) -> None:
+        if self._wanted_data is None:
+            self._data = Path(tempfile.mkdtemp(prefix="kafkabus-"))
+        else:
+            self._data = self._wanted_data
+            self._data.mkdir(parents=True, exist_ok=True)
+        self._link = SupervisorLink(self._data, detach=False)
+        self._link.launch(
+            namespace=self._namespace,
+            brokers=self._brokers,
+            startup_timeout=self._startup_timeout,
+            temporary=self._wanted_data is None,
+        )
+        self._link.await_ready(self._on_progress)
+        self._state = read_live_state(self._data)
+        if self._state is None:
+            raise EmbeddedRuntimeError(f"The supervisor of {self._data} ended. Start it again.")
+
+    def _running(self) -> State:
+        if self._state is None:
+            raise EmbeddedRuntimeError(
+                "The embedded runtime does not run. Call start(), or use it in a with statement."
+            )
+        return self._state
+
+
+def check_request(brokers: int, namespace: str) -> None:
+    """Refuse what no runtime can be.
+
+    Args:
+        brokers: The number of brokers.
+        namespace: The namespace's name.
+
+    Raises:
+        EmbeddedRuntimeError: There is to be less than one broker, or the name would break the
+            connection string.
+    """
+    if brokers < 1:
+        raise EmbeddedRuntimeError(f"brokers must be 1 or more, not {brokers}.")
+    if not namespace or not set(namespace) <= _NAMESPACE_CHARACTERS:
+        raise EmbeddedRuntimeError(
+            f"{namespace!r} is no namespace name: use letters, digits and dashes."
+        )
+
+
+_NAMESPACE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
+
+
+def check_platform() -> None:
+    """Refuse to run where Redis does not.
+
+    Raises:
+        EmbeddedRuntimeError: This is Windows.
+    """
+    if sys.platform == "win32":
+        raise EmbeddedRuntimeError(
+            "The embedded runtime needs Linux or macOS. Use WSL, or the containers."
+        )

@@ -1,0 +1,148 @@
+"""The file that tells other processes what runs on a data folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import psutil
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STATE_FILE = "state.json"
+LOCK_FILE = "lock"
+LOG_FOLDER = "logs"
+
+Phase = Literal["starting", "ready", "stopping"]
+
+# The system's clock, from which start times are computed, may be adjusted in between.
+_CLOCK_TOLERANCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class ProcessMark:
+    """A process, told from later ones that get the same pid.
+
+    Attributes:
+        pid: Its pid.
+        started: When it started, in seconds since the epoch.
+    """
+
+    pid: int
+    started: float
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessMark | None:
+        """Mark a process.
+
+        Args:
+            pid: Its pid.
+
+        Returns:
+            The mark, or None where there is no such process any more.
+        """
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.Error:
+            return None
+
+    @classmethod
+    def own(cls) -> ProcessMark:
+        """Mark this process."""
+        process = psutil.Process()
+        return cls(process.pid, process.create_time())
+
+    def find(self) -> psutil.Process | None:
+        """Return the process, or None when it has ended (also when nobody reaped it yet)."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < _CLOCK_TOLERANCE_S
+            return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.Error:
+            return None
+
+
+@dataclass(frozen=True)
+class State:
+    """What runs on a data folder, as its supervisor last wrote it down.
+
+    Attributes:
+        phase: How far the supervisor is.
+        data: The data folder.
+        supervisor: The supervisor.
+        detached: Whether it runs on when the process that started it ends.
+        namespace: The namespace's name.
+        brokers: The number of brokers.
+        connection_string: The namespace's connection string; empty before its ports are known.
+        bootstrap_servers: Kafka's addresses.
+        redis_url: The address of Redis.
+        processes: The servers that run now, by name.
+    """
+
+    phase: Phase
+    data: Path
+    supervisor: ProcessMark
+    detached: bool
+    namespace: str
+    brokers: int
+    connection_string: str = ""
+    bootstrap_servers: str = ""
+    redis_url: str = ""
+    processes: dict[str, ProcessMark] = field(default_factory=dict[str, ProcessMark])
+
+    def running_processes(self) -> dict[str, int]:
+        """Return the pids of those servers that have not ended since this was written down."""
+        return {name: mark.pid for name, mark in self.processes.items() if mark.find() is not None}
+
+
+def read_state(data: Path) -> State | None:
+    """Read what was last written down for a data folder, whether it still holds or not.
+
+    Args:
+        data: The data folder.
+
+    Returns:
+        The state, or None where nothing runs, by an orderly end or because nothing ever did.
+    """
+    try:
+        stored = json.loads((data / STATE_FILE).read_text())
+        stored["data"] = data
+        stored["supervisor"] = ProcessMark(**stored["supervisor"])
+        stored["processes"] = {
+            name: ProcessMark(**mark) for name, mark in stored["processes"].items()
+        }
+        return State(**stored)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def read_live_state(data: Path) -> State | None:
+    """Read the state of a data folder whose supervisor runs.
+
+    Args:
+        data: The data folder.
+
+    Returns:
+        The state, or None where no supervisor runs.
+    """
+    state = read_state(data)
+    return state if state is not None and state.supervisor.find() is not None else None
+
+
+def write_state(data: Path, state: State) -> None:
+    """Replace the state of a data folder in one step.
+
+    Args:
+        data: The data folder.
+        state: What runs now.
+    """
+    draft = data / f"{STATE_FILE}.new"
+    draft.write_text(json.dumps(asdict(state), indent=1, default=str))
+    draft.replace(data / STATE_FILE)
+
+
+def remove_state(data: Path) -> None:
+    """Write down that nothing runs on a data folder."""
+    (data / STATE_FILE).unlink(missing_ok=True)

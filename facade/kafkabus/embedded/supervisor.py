@@ -1,0 +1,332 @@
+"""The process that runs the servers of one data folder.
+
+Started by `kafkabus.embedded` as ``python -m kafkabus.embedded.supervisor``; it is the parent of
+the brokers and of Redis, and stands between them and the user's process so that they end with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from kafkabus.embedded.broker import Broker
+from kafkabus.embedded.children import Bench, Child, stop_all
+from kafkabus.embedded.class_archive import Archiving, ClassArchive
+from kafkabus.embedded.cluster import Addresses, broker_names
+from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
+from kafkabus.embedded.java import java_for_kafka
+from kafkabus.embedded.kafka_jars import provide_jars
+from kafkabus.embedded.lifeline import Lifeline, StopRequested
+from kafkabus.embedded.locks import FileLock
+from kafkabus.embedded.redis_server import find_redis, refuse_newer_data
+from kafkabus.embedded.reports import Reporter
+from kafkabus.embedded.state import (
+    LOCK_FILE,
+    LOG_FOLDER,
+    ProcessMark,
+    State,
+    read_live_state,
+    read_state,
+    remove_state,
+    write_state,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkabus.embedded.cluster import Cluster
+
+_logger = logging.getLogger(__name__)
+
+_POLL_S = 0.05
+_PROBE_S = 0.5
+_LONG_S = 3600.0
+_GRACE_S = 10.0
+_FORMAT_LIMIT_S = 60.0
+_OTHER_IS_BUSY_AFTER_S = 2.0
+_OTHER_MUST_END_WITHIN_S = 30.0
+_DEATHS_TO_GIVE_UP_STARTING = 3
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a supervisor is to run.
+
+    Attributes:
+        data: The data folder; it exists.
+        namespace: The namespace's name.
+        brokers: The number of brokers.
+        startup_timeout: The time the servers have to serve, in seconds, downloads not counted.
+        parent: The starter's pid; None where the supervisor is to outlive it.
+        temporary: Whether to remove the data folder at the end.
+    """
+
+    data: Path
+    namespace: str
+    brokers: int
+    startup_timeout: float
+    parent: int | None
+    temporary: bool
+
+
+class _Busy(Exception):
+    """Another supervisor has the data folder."""
+
+
+class Supervisor:
+    """Runs the servers of one data folder until its lifeline says stop.
+
+    Args:
+        order: What to run.
+        lifeline: How to wait.
+        reporter: Told how the start goes.
+    """
+
+    def __init__(self, order: Order, lifeline: Lifeline, reporter: Reporter) -> None:
+        self._order = order
+        self._data = order.data
+        self._lifeline = lifeline
+        self._reporter = reporter
+        self._bench = Bench(lifeline)
+        self._lock = FileLock(order.data / LOCK_FILE)
+        self._children: list[Child] = []
+        self._addresses: Addresses | None = None
+        self._archiving: Archiving | None = None
+        self._state = State(
+            phase="starting",
+            data=order.data,
+            supervisor=ProcessMark.own(),
+            detached=order.parent is None,
+            namespace=order.namespace,
+            brokers=order.brokers,
+        )
+
+    def run(self) -> None:
+        """Start everything, keep it running, and stop it at the end."""
+        try:
+            self._take_folder()
+        except _Busy:
+            self._reporter.send("busy")
+            return
+        except StopRequested:
+            return
+        try:
+            self._start()
+            self._keep_running()
+        except StopRequested:
+            _logger.info("stopping")
+        except EmbeddedRuntimeError as error:
+            self._fail(str(error))
+        except Exception as error:
+            _logger.exception("the supervisor failed")
+            self._fail(f"The supervisor of {self._data} failed: {error!r}")
+        finally:
+            self._stop()
+
+    def _fail(self, message: str) -> None:
+        _logger.error("%s", message)
+        self._reporter.send("failed", message)
+
+    def _take_folder(self) -> None:
+        """Wait for a supervisor that is ending, but not for one that runs."""
+        began = time.monotonic()
+        while not self._lock.acquire():
+            other = read_live_state(self._data)
+            runs = other is not None and other.phase != "stopping"
+            patience = _OTHER_IS_BUSY_AFTER_S if runs else _OTHER_MUST_END_WITHIN_S
+            if time.monotonic() - began > patience:
+                raise _Busy
+            self._lifeline.wait(_POLL_S)
+
+    def _start(self) -> None:
+        _end_leftovers(read_state(self._data))
+        self._write_state()
+        java = java_for_kafka()
+        redis = find_redis()
+        jars = provide_jars(java, self._bench, self._reporter.progress)
+        self._reporter.progress("starting Kafka and Redis ...")
+        self._addresses = Addresses(self._data, self._order.brokers)
+        cluster = self._addresses.cluster
+        refuse_newer_data(redis, self._folder("redis"))
+        self._add_child("redis", redis.command(cluster.redis_port), self._folder("redis"))
+        archive = ClassArchive(java, jars)
+        brokers = [
+            Broker(number, cluster, self._folder(name), self._log(name), java, jars, archive)
+            for number, name in enumerate(broker_names(self._order.brokers), start=1)
+        ]
+        self._start_brokers(brokers)
+        self._await_service(cluster)
+        self._become_ready(cluster)
+        log = self._data / LOG_FOLDER / "archive.out"
+        self._archiving = Archiving(archive, brokers[0].class_list, log)
+
+    def _start_brokers(self, brokers: Sequence[Broker]) -> None:
+        for broker in brokers:
+            broker.prepare()
+        self._format([broker for broker in brokers if not broker.formatted])
+        for broker in brokers:
+            self._add_child(broker.name, broker.command(), broker.folder)
+
+    def _format(self, brokers: Sequence[Broker]) -> None:
+        programs = [
+            (broker.format_command(), broker.folder, self._output(broker.name))
+            for broker in brokers
+        ]
+        statuses = self._bench.run_together(programs, _FORMAT_LIMIT_S)
+        for broker, status in zip(brokers, statuses, strict=True):
+            if status != 0:
+                raise EmbeddedRuntimeError(
+                    f"The storage of {broker.name} in {broker.folder} could not be formatted "
+                    f"(status {status}). Use another data folder. {self._tails(broker.name)}"
+                )
+            broker.mark_formatted()
+
+    def _add_child(self, name: str, command: Sequence[str], folder: Path) -> None:
+        self._children.append(Child(name, command, folder, self._output(name)))
+        self._tend()
+
+    def _await_service(self, cluster: Cluster) -> None:
+        # Imported while the servers start: it takes a while, and is not needed before.
+        from kafkabus.embedded.readiness import ServiceProbe
+
+        probe = ServiceProbe(cluster)
+        deadline = time.monotonic() + self._order.startup_timeout
+        while (missing := probe.missing(_PROBE_S)) is not None:
+            self._tend()
+            self._refuse_repeated_deaths()
+            if time.monotonic() > deadline:
+                raise EmbeddedRuntimeError(
+                    f"{missing} did not serve within {self._order.startup_timeout:g} s on "
+                    f"{self._data}. Give it more time (startup_timeout), or see why it is slow. "
+                    f"{self._tails(missing)}"
+                )
+            self._lifeline.wait(_POLL_S)
+
+    def _refuse_repeated_deaths(self) -> None:
+        for child in self._children:
+            if child.deaths >= _DEATHS_TO_GIVE_UP_STARTING:
+                raise EmbeddedRuntimeError(
+                    f"{child.name} ended {child.deaths} times while it was being started on "
+                    f"{self._data}. Remove what the log complains of, or use another data folder. "
+                    f"{self._tails(child.name)}"
+                )
+
+    def _become_ready(self, cluster: Cluster) -> None:
+        self._state = replace(
+            self._state,
+            phase="ready",
+            connection_string=cluster.connection_string(self._order.namespace),
+            bootstrap_servers=cluster.bootstrap_servers,
+            redis_url=cluster.redis_url,
+        )
+        self._write_state()
+        self._reporter.send("ready")
+        if self._order.parent is None:
+            self._lifeline.await_release()
+            self._reporter.close()
+
+    def _keep_running(self) -> None:
+        while True:
+            self._tend()
+            if self._archiving is not None:
+                self._archiving.tend()
+            delays = [child.seconds_to_start() for child in self._children]
+            due = [delay for delay in delays if delay is not None]
+            self._lifeline.wait(min(due, default=_LONG_S))
+
+    def _tend(self) -> None:
+        changed = [child.tend() for child in self._children]
+        if any(changed):
+            self._write_state()
+
+    def _stop(self) -> None:
+        self._state = replace(self._state, phase="stopping")
+        self._write_state()
+        if self._archiving is not None:
+            self._archiving.stop()
+        # Data that is thrown away needs no orderly end.
+        stop_all(self._children, self._lifeline, 0.0 if self._order.temporary else _GRACE_S)
+        if self._addresses is not None:
+            self._addresses.release()
+        remove_state(self._data)
+        if self._order.temporary:
+            shutil.rmtree(self._data, ignore_errors=True)
+        self._lock.release()
+
+    def _write_state(self) -> None:
+        marks = {child.name: child.mark for child in self._children}
+        running = {name: mark for name, mark in marks.items() if mark is not None}
+        self._state = replace(self._state, processes=running)
+        try:
+            write_state(self._data, self._state)
+        except OSError:
+            # A full disk or a removed folder is no reason to let the servers go.
+            _logger.exception("the state could not be written down")
+
+    def _folder(self, name: str) -> Path:
+        folder = self._data / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def _log(self, name: str) -> Path:
+        return self._data / LOG_FOLDER / f"{name}.log"
+
+    def _output(self, name: str) -> Path:
+        return self._data / LOG_FOLDER / f"{name}.out"
+
+    def _tails(self, name: str) -> str:
+        files = (self._output(name), self._log(name))
+        return "\n".join(log_tail(file) for file in files if file.exists())
+
+
+def _end_leftovers(state: State | None) -> None:
+    """End servers whose supervisor was killed, before their ports and files are used again."""
+    left = [mark.find() for mark in (state.processes.values() if state else ())]
+    processes = [process for process in left if process is not None]
+    for process in processes:
+        _logger.warning("ending process %d, left over by another run", process.pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=_GRACE_S)
+
+
+def _parse(arguments: Sequence[str]) -> Order:
+    parser = argparse.ArgumentParser(prog="kafkabus.embedded.supervisor", description=__doc__)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("--namespace", required=True)
+    parser.add_argument("--brokers", type=int, required=True)
+    parser.add_argument("--startup-timeout", type=float, required=True)
+    parser.add_argument("--parent", type=int)
+    parser.add_argument("--temporary", action="store_true")
+    return Order(**vars(parser.parse_args(arguments)))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a supervisor until its end.
+
+    Standard input is the lifeline, standard output takes the reports, standard error the log.
+
+    Args:
+        arguments: The command line's arguments.
+    """
+    order = _parse(arguments)
+    if order.parent is None and os.fork() > 0:
+        # The starter waits for this process, and is then nobody's parent any more.
+        os._exit(0)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    lifeline = Lifeline(sys.stdin.fileno(), order.parent)
+    Supervisor(order, lifeline, Reporter(sys.stdout.fileno())).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,82 @@
+"""An entity as a client knows it: its description, its topic, its ledgers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
+from kafkabus.ledger.operations import Ledger
+from kafkabus_mapping.entities import FOREVER, QueueDescription
+from kafkabus_mapping.names import EntityPath
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A queue or a dead-letter queue, bound to one client.
+
+    Attributes:
+        namespace: Name of its namespace.
+        path: Which queue it is.
+        description: Of the queue, also where this is its dead-letter queue.
+        topic: Kafka topic.
+        topic_id: The topic's id.
+        partitions: How many it has.
+        ledgers: One for each partition.
+    """
+
+    namespace: str
+    path: EntityPath
+    description: QueueDescription
+    topic: str
+    topic_id: str
+    partitions: int
+    ledgers: tuple[Ledger, ...]
+
+    @classmethod
+    def of(
+        cls,
+        namespace: str,
+        path: EntityPath,
+        description: QueueDescription,
+        *,
+        topic: str,
+        topic_id: str,
+        client_id: str,
+    ) -> Entity:
+        """An entity as the client with this id uses it."""
+        if path.is_dead_letter:
+            description = description.model_copy(update={"default_message_time_to_live": FOREVER})
+        channel = doorbell_channel(namespace, path)
+        ledgers = tuple(
+            Ledger(
+                LedgerKeys.of(namespace, path, topic_id, partition),
+                partition=partition,
+                channel=channel,
+                client_id=client_id,
+            )
+            for partition in range(description.partitions)
+        )
+        return cls(namespace, path, description, topic, topic_id, description.partitions, ledgers)
+
+    @property
+    def channel(self) -> str:
+        """Its doorbell."""
+        return doorbell_channel(self.namespace, self.path)
+
+    @property
+    def receivers_key(self) -> str:
+        """The set of clients that receive from it."""
+        return receivers_key(self.namespace, self.path)
+
+    @property
+    def lock_ms(self) -> int:
+        """How long a message is locked, in milliseconds."""
+        return max(1, self.description.lock_duration // timedelta(milliseconds=1))
+
+    @property
+    def max_deliveries(self) -> int:
+        """After how many deliveries a message is dead-lettered; a dead-letter queue has no end of them."""
+        return _NEVER if self.path.is_dead_letter else self.description.max_delivery_count

@@ -1,0 +1,1 @@
+"""The ledger: who may see which offset of a log, decided by one Lua script per request."""

@@ -1,0 +1,123 @@
+# Generated from facade/kafkabus/aio/ledger/connection.py by tools/generate_blocking.py. Do not edit.
+"""Connecting to the Redis that holds a namespace's ledgers, and the cache of descriptions in it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from redis import Redis
+from redis.exceptions import RedisError, ResponseError
+
+from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus.ledger.keys import descriptions_key
+
+LOGGER = logging.getLogger("kafkabus.ledger")
+
+T = TypeVar("T")
+
+_LOADED = "$loaded"
+"""Field of the cache that says that it holds all there is; no entity's name begins with a dollar sign."""
+
+
+def connect(url: str) -> Redis:
+    """A client of the Redis at this address; it connects when it is first used."""
+    return Redis.from_url(url, protocol=2)
+
+
+def check(redis: Redis, address: str) -> None:
+    """Refuse a Redis that drops keys when it is full, and warn of one that keeps nothing over a restart.
+
+    Raises:
+        ServiceBusCommunicationError: Redis cannot be reached.
+        ServiceBusError: Its maxmemory-policy is not noeviction.
+    """
+    try:
+        config = _reach(lambda: redis.config_get("maxmemory-policy", "appendonly", "save"), address)
+    except ResponseError:
+        return  # The credentials may not ask, as with most hosted Redis.
+    policy, appends, saves = (_text(config.get(name)) for name in ("maxmemory-policy", "appendonly", "save"))
+    if policy not in {"", "noeviction"}:
+        raise ServiceBusError(
+            f"Redis {address} has maxmemory-policy {policy!r} and would drop locks when it is full: set it to noeviction"
+        )
+    if appends == "no" and not saves:
+        LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", address)
+
+
+class DescriptionCache:
+    """Descriptions of a namespace's entities as JSON text, by their names in lower case.
+
+    Args:
+        redis: Holds them.
+        namespace: Whose they are.
+        address: What error messages call Redis.
+    """
+
+    def __init__(self, redis: Redis, namespace: str, address: str) -> None:
+        self._redis = redis
+        self._key = descriptions_key(namespace)
+        self._address = address
+
+    def get(self, name: str) -> tuple[bool, str | None]:
+        """Whether the cache holds all there is, and one description, None where it holds none.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        loaded, text = self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
+        return loaded is not None, None if text is None else text.decode()
+
+    def all(self) -> dict[str, str] | None:
+        """All descriptions, None where the cache does not hold all there is.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        cached = self._reach(lambda: self._redis.hgetall(self._key))
+        if cached.pop(_LOADED.encode(), None) is None:
+            return None
+        return {name.decode(): text.decode() for name, text in cached.items()}
+
+    def fill(self, texts: Mapping[str, str]) -> None:
+        """The cache holds all there is now.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        self._reach(lambda: self._redis.hset(self._key, mapping={**texts, _LOADED: "1"}))
+
+    def put(self, name: str, text: str) -> None:
+        """Keep a description.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        self._reach(lambda: self._redis.hset(self._key, name, text))
+
+    def remove(self, name: str) -> None:
+        """Forget a description.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        self._reach(lambda: self._redis.hdel(self._key, name))
+
+    def _reach(self, call: Callable[[], T]) -> T:
+        return _reach(call, self._address)
+
+
+def _reach(call: Callable[[], T], address: str) -> T:
+    try:
+        return call()
+    except ResponseError:
+        raise
+    except RedisError as error:
+        raise ServiceBusCommunicationError(
+            f"Redis {address} cannot be reached: {error}; is it running, and is the address right?", error=error
+        ) from error
+
+
+def _text(value: bytes | str | None) -> str:
+    return value.decode() if isinstance(value, bytes) else value or ""

@@ -1,0 +1,57 @@
+"""Redis keys, built in one place.
+
+All ledgers over one log share its hash tag, so a request's keys are in one slot of a Redis cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kafkabus_mapping.names import EntityPath, ledger_tag
+
+_LEDGER_KEYS = ("meta", "leases", "expiries", "returned", "moving", "moves", "voids")
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKeys:
+    """The keys of one ledger; what each holds is said at the head of ``lua/prelude.lua``.
+
+    Attributes:
+        prefix: Hash tag and the ledger's name.
+        shared: The keys that all clients use, ``meta`` first, in the order of the scripts' ``KEYS``.
+    """
+
+    prefix: str
+    shared: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, namespace: str, path: EntityPath, topic_id: str, partition: int, name: str = "queue"
+    ) -> LedgerKeys:
+        """The keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
+        prefix = f"{ledger_tag(namespace, path, topic_id, partition)}:{name}"
+        return cls(prefix, tuple(f"{prefix}:{key}" for key in _LEDGER_KEYS))
+
+    @property
+    def meta(self) -> str:
+        """The hash that holds cursor, version and counts."""
+        return self.shared[0]
+
+    def slot(self, client_id: str) -> str:
+        """The key that remembers a client's last request."""
+        return f"{self.prefix}:slot:{client_id}"
+
+
+def doorbell_channel(namespace: str, path: EntityPath) -> str:
+    """The channel on which an entity's ledgers say that something became available."""
+    return f"kafkabus:{namespace}/{path.key}"
+
+
+def receivers_key(namespace: str, path: EntityPath) -> str:
+    """The sorted set of clients that receive from an entity."""
+    return f"{{{namespace}/{path.key}}}:receivers"
+
+
+def descriptions_key(namespace: str) -> str:
+    """The hash that caches the descriptions of a namespace's entities."""
+    return f"{{{namespace}}}:descriptions"

@@ -1,0 +1,133 @@
+-- Claiming messages: the only way in which one becomes somebody's.
+--
+-- Defines
+--   claim {lease, want, lock_ms, from, upto, runs, take}
+--     lease    id made up by the client, 16 hex digits
+--     want     how many messages at the most
+--     lock_ms  how long they are locked
+--     from     the caller has seen every record from this offset (absent: it has read nothing)
+--     upto     … to before this one; runs: [[first, last], …], the messages among them, ascending; the rest are holes
+--     take     true: messages never granted before are settled by this claim (receive and delete); those granted again are
+--              leased all the same, because their records are still to be read
+--   Reply: {"again": [[first, last, count], …]    leased, granted before
+--           "fresh": [[first, last], …]           never granted before: leased, or settled where take was asked for
+--           "cursor": offset                      of the ledger, afterwards
+--           "ahead": true                         where from is beyond the cursor: nothing may be jumped over, read on
+--                                                 from the cursor
+--           "expiry": ms                          of the lease
+--           "returned": count                     of ranges that still wait to be granted again
+--           "due": ms                             when the next lease expires, where one is held
+--           "moves": 1                            where a transfer wants attention (adopt)}
+
+-- The runs without what was voided, and without what lies below the cursor.
+local function claimable(runs, upto)
+  local voids = {}
+  if ledger.voids > 0 then
+    write('ZREMRANGEBYSCORE', VOIDS, '-inf', '(' .. num(ledger.cursor))
+    for _, offset in ipairs(redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '(' .. num(upto))) do
+      voids[#voids + 1] = tonumber(offset)
+    end
+    ledger.voids = math.min(1, redis.call('ZCARD', VOIDS))
+  end
+  local open, index = {}, 1
+  for _, run in ipairs(runs) do
+    local first, last = math.max(run[1], ledger.cursor), run[2]
+    while voids[index] and voids[index] <= last do
+      if voids[index] >= first then
+        if voids[index] > first then
+          open[#open + 1] = { first, voids[index] - 1 }
+        end
+        first = voids[index] + 1
+      end
+      index = index + 1
+    end
+    if first <= last then
+      open[#open + 1] = { first, last }
+    end
+  end
+  return open
+end
+
+-- Returned ranges to grant, oldest first, split at what is wanted; and what then leaves the returned ones.
+local function grant_returned(want)
+  local segments, leaving, granted = {}, {}, 0
+  if want > 0 then
+    for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, math.min(want, 256) - 1)) do
+      if granted >= want then
+        break
+      end
+      local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
+      first, last, count = tonumber(first), tonumber(last), tonumber(count)
+      local stop = math.min(last, first + want - granted - 1)
+      segments[#segments + 1] = { first = first, last = stop, count = count, bits = '' }
+      leaving[#leaving + 1] = { member = member, rest = stop < last and { stop + 1, last, count } }
+      granted = granted + stop - first + 1
+    end
+  end
+  return segments, leaving, granted
+end
+
+-- Ranges never granted before, and the cursor behind them.
+local function grant_fresh(op, want)
+  local fresh, granted = {}, 0
+  for _, run in ipairs(claimable(op.runs, op.upto)) do
+    if granted >= want then
+      return fresh, granted, run[1]
+    end
+    local stop = math.min(run[2], run[1] + want - granted - 1)
+    fresh[#fresh + 1] = { first = run[1], last = stop, count = 0, bits = '' }
+    granted = granted + stop - run[1] + 1
+    if stop < run[2] then
+      return fresh, granted, stop + 1
+    end
+  end
+  return fresh, granted, math.max(ledger.cursor, op.upto)
+end
+
+operations.claim = function(op)
+  expire_leases()
+  local segments, leaving, granted = grant_returned(op.want)
+  local again, fresh, cursor, reply = #segments, {}, ledger.cursor, {}
+  if op.from then
+    if op.from > ledger.cursor then
+      reply.ahead = true
+    else
+      local count
+      fresh, count, cursor = grant_fresh(op, op.want - granted)
+      if not op.take then
+        for _, segment in ipairs(fresh) do
+          segments[#segments + 1] = segment
+        end
+        ledger.held = ledger.held + count
+      end
+    end
+  end
+
+  local expiry = now + op.lock_ms
+  if #segments > 0 then
+    write_lease(op.lease, expiry, segments)
+  end
+  for _, entry in ipairs(leaving) do
+    if entry.rest then
+      write('ZADD', RETURNED, num(entry.rest[1]),
+        num(entry.rest[1]) .. ':' .. num(entry.rest[2]) .. ':' .. num(entry.rest[3]))
+    end
+    write('ZREM', RETURNED, entry.member)
+  end
+  ledger.cursor = cursor
+
+  reply.again, reply.fresh = {}, {}
+  for index = 1, again do
+    local segment = segments[index]
+    reply.again[index] = { num(segment.first), num(segment.last), num(segment.count) }
+  end
+  for index, segment in ipairs(fresh) do
+    reply.fresh[index] = { num(segment.first), num(segment.last) }
+  end
+  reply.cursor, reply.expiry = num(cursor), num(expiry)
+  reply.returned = redis.call('ZCARD', RETURNED)
+  local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
+  reply.due = due and num(tonumber(due))
+  reply.moves = #redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, 1)
+  return reply
+end

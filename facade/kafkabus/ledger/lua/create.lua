@@ -1,0 +1,12 @@
+-- Creates a ledger where there is none.
+--
+-- KEYS  1 meta (see prelude.lua)
+-- ARGV  1 cursor: the first offset to grant
+-- Reply 1 where it was created, 0 where it was there
+-- Effect: one write, so there is no half-made ledger.
+
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 0
+end
+redis.call('HSET', KEYS[1], 'cursor', ARGV[1], 'version', '1', 'held', '0', 'voids', '0')
+return 1

@@ -1,0 +1,56 @@
+-- Head of every request to one ledger: its keys, its clock, its counted writes.
+--
+-- KEYS  1 meta     hash: cursor (next offset never granted), version (raised by every request), held (messages granted
+--                  and not settled), voids (1 where key 7 may hold any); in tests also test:skew (ms added to the
+--                  clock) and test:fault (which write fails)
+--       2 leases   hash: lease id -> "<expiry ms>|<first>:<last>:<count>:<bits>|…", segments in offset order; bits, one
+--                  character an offset, are '1' where the message has left the lease; none at all means that all stay
+--       3 expiries zset: lease id by expiry, ms
+--       4 returned zset: "<first>:<last>:<count>" by first: granted once, to be granted again
+--       5 moving   hash: offset -> "B|<count>|<intent>" while a transfer is under way, "E|<offset there>" once it ended
+--       6 moves    zset: offset by when it wants attention (an unfinished transfer's orphan time, an ended one's
+--                  forgetting), ms
+--       7 voids    zset: offset by itself: records beyond the cursor that no claim may grant
+--       8 slot     string: "<number> <reply>" of this client's last request
+-- ARGV  1 number   of this request, raised by one each time by its client
+--       2 channel  doorbell of the entity
+--       3 partition
+--       4 JSON list of operations, done in order; each has "op" and its own members
+-- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation]} | {"status": "missing"} | {"status": "stale"}.
+--       Numbers that may be large are decimal strings: Lua's own conversion keeps 14 digits.
+-- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor comes last:
+--       Redis does not roll a script back, so what dies in between may be delivered twice and is never lost.
+
+local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local MOVING, MOVES, VOIDS, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+
+local function num(value)
+  return string.format('%.0f', value)
+end
+
+local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault')
+local ledger = {
+  cursor = tonumber(meta[1] or nil),
+  version = tonumber(meta[2] or 0),
+  held = tonumber(meta[3] or 0),
+  voids = tonumber(meta[4] or 0),
+  rings = false,
+}
+
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(meta[5] or 0)
+
+local fault = tonumber(meta[6] or 0)
+local function write(...)
+  local reply = redis.call(...)
+  if fault > 0 then
+    fault = fault - 1
+    if fault == 0 then
+      error('injected fault after ' .. table.concat({ ... }, ' ', 1, 2))
+    end
+  end
+  return reply
+end
+
+-- Each operation is a function of its arguments that returns its reply.
+local operations = {}

@@ -1,0 +1,34 @@
+-- Tail of every request: a number seen before gets its reply again, a lower one is refused, else the operations run.
+--
+-- KEYS, ARGV, Reply, Effect: see prelude.lua.
+
+if not ledger.cursor then
+  return cjson.encode({ status = 'missing' })
+end
+
+local number = tonumber(ARGV[1])
+local slot = redis.call('GET', SLOT)
+if slot then
+  local last, reply = string.match(slot, '^(%d+) (.*)$')
+  if tonumber(last) == number then
+    return reply
+  end
+  if tonumber(last) > number then
+    return cjson.encode({ status = 'stale' })
+  end
+end
+
+local replies = {}
+for index, op in ipairs(cjson.decode(ARGV[4])) do
+  replies[index] = operations[op.op](op)
+end
+
+local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies })
+write('HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'held', num(ledger.held),
+  'voids', num(ledger.voids))
+-- A client that was silent for so long has lost its leases anyway; its next request counts from where it was.
+write('SET', SLOT, ARGV[1] .. ' ' .. reply, 'PX', 600000)
+if ledger.rings then
+  redis.call('PUBLISH', ARGV[2], ARGV[3])
+end
+return reply

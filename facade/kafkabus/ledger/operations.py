@@ -1,0 +1,327 @@
+"""Operations on a ledger and their replies: the Python side of ``lua/``, without I/O."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkabus.ledger.keys import LedgerKeys
+
+Range = tuple[int, int]
+"""First and last offset, both included."""
+
+
+class Ledger:
+    """One ledger as one client uses it: its keys, its numbered requests, what waits for the next of them.
+
+    A client has at most one request under way per ledger. One whose reply was lost stays in doubt and is sent again,
+    under its number, before anything else.
+    """
+
+    __slots__ = ("channel", "in_doubt", "keys", "number", "partition", "pending", "script_keys")
+
+    def __init__(self, keys: LedgerKeys, *, partition: int, channel: str, client_id: str) -> None:
+        self.keys = keys
+        self.partition = partition
+        self.channel = channel
+        self.script_keys = (*keys.shared, keys.slot(client_id))
+        self.number = 0
+        self.pending: deque[Operation] = deque()
+        self.in_doubt: Request | None = None
+
+    def next_request(self) -> Request | None:
+        """The request to send now: the one in doubt, else what is pending (settlements before claims), else none."""
+        if self.in_doubt is None:
+            operations: list[Operation] = []
+            while self.pending:
+                operations.append(self.pending.popleft())
+            if not operations:
+                return None
+            if len(operations) > 1:
+                operations.sort(key=lambda operation: isinstance(operation, Claim))
+            self.number += 1
+            self.in_doubt = Request(self, self.number, operations)
+        return self.in_doubt
+
+
+class Operation:
+    """Something to be done by a ledger; ``reply`` or ``error`` is set once it is ``done``."""
+
+    __slots__ = ("done", "error", "ledger", "reply")
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.done = False
+        self.reply: Any = None
+        self.error: BaseException | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        """The operation as its script reads it."""
+        raise NotImplementedError
+
+    def resolve(self, reply: dict[str, Any]) -> None:
+        """Take the script's reply."""
+        self.reply = reply
+        self.done = True
+
+    def fail(self, error: BaseException) -> None:
+        """Take an error in place of a reply: whether the ledger did it is unknown."""
+        self.error = error
+        self.done = True
+
+
+class Settlement(Operation):
+    """Takes messages out of a lease: ``complete``, ``abandon`` or ``release``.
+
+    Attributes:
+        lost: Ranges that the lease did not hold any more, known when done.
+    """
+
+    __slots__ = ("lease", "lost", "ranges", "verb")
+
+    def __init__(self, ledger: Ledger, verb: str, lease: str, ranges: Sequence[Range] | None) -> None:
+        super().__init__(ledger)
+        self.verb = verb
+        self.lease = lease
+        self.ranges = ranges
+        self.lost: list[Range] = []
+
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"op": self.verb, "lease": self.lease}
+        if self.ranges is not None:
+            arguments["ranges"] = self.ranges
+        return arguments
+
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.lost = read_ranges(reply["lost"])
+        super().resolve(reply)
+
+
+class Begin(Settlement):
+    """Begins a transfer: the messages leave the lease with an intent that anybody can finish."""
+
+    __slots__ = ("intent", "orphan_ms")
+
+    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], intent: str, orphan_ms: int) -> None:
+        super().__init__(ledger, "begin", lease, ranges)
+        self.intent = intent
+        self.orphan_ms = orphan_ms
+
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "intent": self.intent, "orphan_ms": self.orphan_ms}
+
+
+class Moved(Operation):
+    """Ends a transfer: the copy stands at an offset of the destination.
+
+    Attributes:
+        winner: The offset of the copy that counts, None where the ledger knows nothing of the transfer any more.
+    """
+
+    __slots__ = ("at", "keep_ms", "offset", "winner")
+
+    def __init__(self, ledger: Ledger, offset: int, at: int, keep_ms: int) -> None:
+        super().__init__(ledger)
+        self.offset = offset
+        self.at = at
+        self.keep_ms = keep_ms
+        self.winner: int | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "moved", "offset": self.offset, "at": self.at, "keep_ms": self.keep_ms}
+
+    def resolve(self, reply: dict[str, Any]) -> None:
+        winner = reply.get("winner") if reply else None
+        self.winner = int(winner) if winner is not None else None
+        super().resolve(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A transfer that its owner did not finish.
+
+    Attributes:
+        offset: Of the message in the source.
+        count: Its deliveries so far.
+        intent: What was to be done, as its owner wrote it.
+    """
+
+    offset: int
+    count: int
+    intent: str
+
+
+class Adopt(Operation):
+    """Makes transfers whose owner is late the caller's own.
+
+    Attributes:
+        orphans: What was adopted, known when done.
+    """
+
+    __slots__ = ("limit", "orphan_ms", "orphans")
+
+    def __init__(self, ledger: Ledger, limit: int, orphan_ms: int) -> None:
+        super().__init__(ledger)
+        self.limit = limit
+        self.orphan_ms = orphan_ms
+        self.orphans: list[Orphan] = []
+
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "adopt", "limit": self.limit, "orphan_ms": self.orphan_ms}
+
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.orphans = [Orphan(int(offset), int(count), intent) for offset, count, intent in reply["orphans"]]
+        super().resolve(reply)
+
+
+class Void(Operation):
+    """Takes a record that is a losing copy out of what will be granted.
+
+    Attributes:
+        void: False where it was granted already.
+    """
+
+    __slots__ = ("offset", "void")
+
+    def __init__(self, ledger: Ledger, offset: int) -> None:
+        super().__init__(ledger)
+        self.offset = offset
+        self.void = False
+
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "void", "offset": self.offset}
+
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.void = bool(reply["void"])
+        super().resolve(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a claimer has read: every record from ``start`` to before ``upto``; ``runs`` are the messages among them."""
+
+    start: int
+    upto: int
+    runs: Sequence[Range]
+
+
+@dataclass(slots=True)
+class Granted:
+    """What a claim was granted.
+
+    Attributes:
+        again: First and last offset and delivery count of ranges that were granted before; to be read by offset.
+        fresh: Ranges never granted before, out of what the claimer had read.
+        cursor: The ledger's, afterwards.
+        ahead: Whether the claimer had read beyond the cursor: it must go back to it.
+        expiry: When the lock expires, ms since 1970 on Redis's clock.
+        returned: How many ranges still wait to be granted again.
+        due_in: Seconds until the next lease of the ledger expires, None where none is held.
+        moves: Whether a transfer wants attention.
+    """
+
+    again: list[tuple[int, int, int]]
+    fresh: list[Range]
+    cursor: int
+    ahead: bool
+    expiry: int
+    returned: int
+    due_in: float | None
+    moves: bool
+
+
+class Claim(Operation):
+    """Claims messages under a lease id that the client made up; see ``lua/claim.lua``.
+
+    Attributes:
+        granted: What was granted, known when done.
+    """
+
+    __slots__ = ("_granted", "lease", "lock_ms", "seen", "take", "want")
+
+    def __init__(
+        self, ledger: Ledger, lease: str, *, want: int, lock_ms: int, seen: Seen | None = None, take: bool = False
+    ) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.want = want
+        self.lock_ms = lock_ms
+        self.seen = seen
+        self.take = take
+        self._granted: Granted | None = None
+
+    @property
+    def granted(self) -> Granted:
+        """What was granted.
+
+        Raises:
+            RuntimeError: The claim is not done.
+        """
+        if self._granted is None:
+            raise RuntimeError("the claim is not done")
+        return self._granted
+
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "op": "claim", "lease": self.lease, "want": self.want, "lock_ms": self.lock_ms, "take": self.take
+        }
+        if self.seen is not None:
+            arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
+        return arguments
+
+    def resolve(self, reply: dict[str, Any]) -> None:
+        due = reply.get("due")
+        self._granted = Granted(
+            again=[(int(first), int(last), int(count)) for first, last, count in reply["again"]],
+            fresh=read_ranges(reply["fresh"]),
+            cursor=int(reply["cursor"]),
+            ahead=bool(reply.get("ahead")),
+            expiry=int(reply["expiry"]),
+            returned=int(reply["returned"]),
+            due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
+            moves=bool(reply["moves"]),
+        )
+        super().resolve(reply)
+
+
+@dataclass(slots=True)
+class Request:
+    """A numbered request: its operations in the order in which the ledger does them."""
+
+    ledger: Ledger
+    number: int
+    operations: list[Operation]
+    payload: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.payload = json.dumps([operation.arguments() for operation in self.operations], separators=(",", ":"))
+
+    def script_arguments(self) -> tuple[object, ...]:
+        """What follows the script's name in ``EVALSHA``: the number of keys, the keys, the arguments."""
+        ledger = self.ledger
+        keys = ledger.script_keys
+        return (len(keys), *keys, self.number, ledger.channel, ledger.partition, self.payload)
+
+
+def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:
+    """Ranges out of a reply; Lua writes an empty list as an empty object."""
+    return [(int(first), int(last)) for first, last in reply]
+
+
+def merge_offsets(offsets: Iterable[int]) -> list[Range]:
+    """Offsets as ascending, disjoint ranges."""
+    ranges: list[Range] = []
+    first = last = -1
+    for offset in sorted(offsets):
+        if last >= 0 and offset <= last + 1:
+            last = offset
+            continue
+        if last >= 0:
+            ranges.append((first, last))
+        first = last = offset
+    if last >= 0:
+        ranges.append((first, last))
+    return ranges

@@ -1,0 +1,1 @@
+"""All that touches Kafka: producing, reading ahead, reading by offset, topics."""

@@ -1,0 +1,85 @@
+"""Options of Kafka's client for each of its roles."""
+
+from __future__ import annotations
+
+import logging
+
+from kafkabus.connection_string import Settings
+
+LOGGER = logging.getLogger("kafkabus.kafka")
+
+Options = dict[str, str | int | float | bool]
+
+
+def common_options(settings: Settings) -> Options:
+    """Options that every role shares: addresses, TLS and SASL, quick reconnection."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+        "socket.keepalive.enable": True,
+        "topic.metadata.refresh.interval.ms": 60_000,
+        "topic.metadata.propagation.max.ms": 5_000,
+        "log_level": 3,
+        **settings.kafka_options,
+    }
+
+
+def producer_options(settings: Settings, *, message_timeout: float) -> Options:
+    """Options of a producer: nothing is acknowledged before it is durable, nothing is stored twice by a retry.
+
+    Args:
+        settings: Where Kafka is.
+        message_timeout: After how many seconds a record is given up.
+    """
+    return {
+        **common_options(settings),
+        "enable.idempotence": True,
+        "acks": "all",
+        # Waiting callers flush, which ends the linger: it only keeps a batch from leaving in pieces.
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "message.max.bytes": 2_000_000,
+        "message.timeout.ms": int(message_timeout * 1000),
+        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": 262_144,
+    }
+
+
+def consumer_options(settings: Settings, group: str) -> Options:
+    """Options of a consumer that assigns its partitions itself and never commits.
+
+    Args:
+        settings: Where Kafka is.
+        group: The group's name, which Kafka's client insists on.
+    """
+    return {
+        **common_options(settings),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        # With the default of a second, a consumer whose small queue was full crawls.
+        "fetch.queue.backoff.ms": 1,
+        "fetch.wait.max.ms": 500,
+        "fetch.error.backoff.ms": 100,
+        "queued.min.messages": 20_000,
+        "queued.max.messages.kbytes": 32_768,
+        "check.crcs": True,
+    }
+
+
+def point_options(settings: Settings) -> Options:
+    """Options of a consumer that reads single records by offset, and so fetches little ahead.
+
+    Args:
+        settings: Where Kafka is.
+    """
+    return {
+        **consumer_options(settings, "kafkabus.points"),
+        "queued.min.messages": 1_000,
+        "queued.max.messages.kbytes": 1_024,
+        "fetch.message.max.bytes": 262_144,
+    }

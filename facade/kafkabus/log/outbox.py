@@ -1,0 +1,83 @@
+# Generated from facade/kafkabus/aio/log/outbox.py by tools/generate_blocking.py. Do not edit.
+"""Producing records and waiting until they are durable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from confluent_kafka import Producer
+
+from kafkabus._acompat import Pool
+from kafkabus.connection_string import Settings
+from kafkabus.log._acompat import Deliveries
+from kafkabus.log.configuration import LOGGER, producer_options
+from kafkabus.log.parcel import Parcel
+from kafkabus_mapping.codec import Headers
+
+
+class OutgoingRecord(NamedTuple):
+    """A record to produce.
+
+    Attributes:
+        partition: Kafka partition.
+        key: The partition key, or None.
+        value: The body.
+        headers: The properties.
+    """
+
+    partition: int
+    key: str | bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Outbox:
+    """One producer for all senders of a client; safe to share.
+
+    Args:
+        settings: Where Kafka is.
+        pool: Threads for blocking calls.
+        message_timeout: After how many seconds a record that was not acknowledged is given up.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool, *, message_timeout: float = 60.0) -> None:
+        self._producer = Producer(producer_options(settings, message_timeout=message_timeout), logger=LOGGER)
+        self._deliveries = Deliveries(self._producer, pool)
+        self._pool = pool
+
+    def send(
+        self, topic: str, records: Sequence[OutgoingRecord], *, timeout: float, keep_offsets: bool = False
+    ) -> Parcel:
+        """Produce records and wait until each was acknowledged or given up, or time ran out.
+
+        Args:
+            topic: Kafka topic.
+            records: In the order in which each partition shall hold them.
+            timeout: In seconds.
+            keep_offsets: Whether the parcel shall say where the records were stored.
+
+        Returns:
+            What became of them; not ``done`` where time ran out.
+        """
+        deadline = time.monotonic() + timeout
+        parcel = Parcel(len(records), keep_offsets=keep_offsets)
+        produce, acknowledge = self._producer.produce, parcel.acknowledge
+        for partition, key, value, headers in records:
+            while True:
+                try:
+                    produce(topic, value, key, partition, acknowledge, None, 0, headers)
+                    break
+                except BufferError:
+                    # The producer's queue is full: acknowledgements make room.
+                    self._pool.run(self._producer.flush, 0.1)
+                    if time.monotonic() > deadline:
+                        return parcel
+        if not parcel.done:
+            self._deliveries.wait(parcel, deadline - time.monotonic())
+        return parcel
+
+    def close(self) -> None:
+        """Send what is left; whoever waits for it is told."""
+        self._pool.run(self._producer.flush, 10.0)

@@ -1,0 +1,250 @@
+"""Planning what to read and what to claim: a client's view of an entity's logs, without I/O."""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from kafkabus.ledger.operations import Granted, Range, Seen
+from kafkabus.record import Record
+
+Offsets = dict[int, int]
+"""Where to read on, by partition."""
+
+
+class PartitionView:
+    """What a client has read of one partition's log and not claimed.
+
+    Attributes:
+        partition: Its number.
+        home: Whether this client is the one that should read it first.
+        assigned: Whether its log is being read.
+        at_end: Whether all of the log was read when it was last heard of.
+        returned: Whether ranges wait there to be granted again, as far as is known.
+        due_at: When the ledger's next lease expires, on the monotonic clock; None where none is held.
+        leave_until: Until when another client's partition is left alone, on the monotonic clock.
+    """
+
+    __slots__ = (
+        "_records", "assigned", "at_end", "due_at", "home", "leave_until", "partition", "returned", "seen_from", "seen_to",
+    )
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.home = False
+        self.assigned = False
+        self.at_end = False
+        self.returned = True
+        self.due_at: float | None = None
+        self.leave_until = 0.0
+        self.seen_from = 0
+        self.seen_to = 0
+        self._records: list[Record] = []
+
+    @property
+    def buffered(self) -> int:
+        """How many messages were read and not claimed."""
+        return len(self._records)
+
+    def start(self, offset: int) -> None:
+        """The log is read from this offset now."""
+        self.seen_from = self.seen_to = offset
+        self._records = []
+        self.at_end = False
+
+    def add(self, record: Record, offset: int) -> bool:
+        """A record came; False where it was seen before."""
+        if offset < self.seen_to:
+            return False
+        self._records.append(record)
+        self.seen_to = offset + 1
+        return True
+
+    def end(self, offset: int) -> None:
+        """The log ends here for now; what lies between the last record and here are holes."""
+        self.seen_to = max(self.seen_to, offset)
+        self.at_end = True
+
+    def seen(self, want: int) -> Seen:
+        """What to claim for ``want`` messages."""
+        records = self._records[:want]
+        upto = self.seen_to if want >= len(self._records) else _offset(self._records[want])
+        return Seen(self.seen_from, upto, runs_of(records))
+
+    def take(self, ranges: Sequence[Range]) -> list[Record]:
+        """The buffered records of granted ranges; the buffer keeps what lies behind them.
+
+        Raises:
+            RuntimeError: A granted record is not in the buffer.
+        """
+        records = self._records
+        taken: list[Record] = []
+        for first, last in ranges:
+            begin = self._index(first)
+            stop = begin + last - first + 1
+            if stop > len(records) or _offset(records[begin]) != first or _offset(records[stop - 1]) != last:
+                raise RuntimeError(f"granted {first}-{last} of partition {self.partition}, which was not read")
+            taken += records[begin:stop]
+        return taken
+
+    def moved(self, granted: Granted) -> int | None:
+        """The ledger's cursor is known; returns the offset to read on from where the reader must go elsewhere."""
+        cursor = granted.cursor
+        if granted.ahead or cursor > self.seen_to:
+            self.start(cursor)
+            return cursor
+        if cursor > self.seen_from:
+            del self._records[: self._index(cursor)]
+            self.seen_from = cursor
+        return None
+
+    def _index(self, offset: int) -> int:
+        records = self._records
+        if not records:
+            return 0
+        # Without holes, which is nearly always, the place is known.
+        guess = offset - _offset(records[0])
+        if 0 <= guess < len(records) and _offset(records[guess]) == offset:
+            return guess
+        return bisect_left(records, offset, key=_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedClaim:
+    """A claim to make.
+
+    Attributes:
+        view: The partition.
+        want: How many messages at the most.
+        seen: What was read there; None where only ranges are wanted that were granted before.
+    """
+
+    view: PartitionView
+    want: int
+    seen: Seen | None
+
+
+class Plan:
+    """A client's view of all logs of an entity.
+
+    Args:
+        partitions: How many the entity has.
+
+    Attributes:
+        views: One for each partition.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self.views = [PartitionView(partition) for partition in range(partitions)]
+        self._first = 0
+
+    @property
+    def buffered(self) -> int:
+        """How many messages were read and not claimed."""
+        return sum(view.buffered for view in self.views)
+
+    @property
+    def homes_dry(self) -> bool:
+        """Whether all home partitions were read to their ends, so that others may be looked at."""
+        return all(view.assigned and view.at_end and not view.buffered for view in self.views if view.home)
+
+    def claims(self, want: int) -> list[PlannedClaim]:
+        """The claims of the next round trip, which together never grant more than ``want`` messages.
+
+        Where ranges wait to be granted again, nobody knows how many messages they hold: such a partition is asked for all
+        that is wanted, alone.
+        """
+        for view in self._in_turn():
+            if view.returned:
+                return [PlannedClaim(view, want, view.seen(want) if view.assigned else None)]
+        planned: list[PlannedClaim] = []
+        for view in self._in_turn():
+            if want <= 0:
+                break
+            if view.buffered:
+                part = min(want, view.buffered)
+                planned.append(PlannedClaim(view, part, view.seen(part)))
+                want -= part
+        if planned:
+            # The next round begins behind the partition that this one ended with, so that none starves.
+            self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(self.views)
+        return planned
+
+    def next_due(self) -> float | None:
+        """When the next lease expires, on the monotonic clock."""
+        return min((view.due_at for view in self.views if view.due_at is not None), default=None)
+
+    def expire(self, now: float) -> None:
+        """Leases that were due have expired: their partitions are asked again."""
+        for view in self.views:
+            if view.due_at is not None and view.due_at <= now:
+                view.due_at = None
+                view.returned = True
+
+    def wanted(self, now: float) -> tuple[list[PartitionView], list[PartitionView]]:
+        """Partitions to begin reading and to stop reading.
+
+        Home partitions are always read. Others are read while the homes are dry, except where another client was faster a
+        moment ago; they are given up once another client turns out to read them.
+        """
+        dry = self.homes_dry
+        begin = [
+            view for view in self.views if not view.assigned and (view.home or (dry and view.leave_until <= now))
+        ]
+        stop = [view for view in self.views if view.assigned and not view.home and view.leave_until > now]
+        return begin, stop
+
+    def lost_race(self, view: PartitionView, until: float) -> None:
+        """Another client reads a partition that is not this one's home: leave it alone for a while."""
+        if not view.home:
+            view.leave_until = until
+
+    def _in_turn(self) -> Iterator[PartitionView]:
+        yield from self.views[self._first :]
+        yield from self.views[: self._first]
+
+
+def runs_of(records: Sequence[Record]) -> list[Range]:
+    """Offsets of records as ascending ranges without holes."""
+    if not records:
+        return []
+    first, last = _offset(records[0]), _offset(records[-1])
+    if last - first + 1 == len(records):
+        return [(first, last)]
+    runs: list[Range] = []
+    begin = previous = first
+    for record in records[1:]:
+        offset = _offset(record)
+        if offset != previous + 1:
+            runs.append((begin, previous))
+            begin = offset
+        previous = offset
+    runs.append((begin, previous))
+    return runs
+
+
+def home_partitions(client_id: str, clients: Iterable[str], partitions: int) -> set[int]:
+    """The partitions that a client should read first: rendezvous hashing, so that few change homes with a client.
+
+    Each client gets its fair share and no more: partitions go, in order of preference, to the client that still has room.
+    """
+    everyone = sorted(set(clients) | {client_id})
+    room = -(-partitions // len(everyone))
+    preferences = sorted(
+        (-zlib.crc32(f"{client}/{partition}".encode()), partition, client)
+        for client in everyone
+        for partition in range(partitions)
+    )
+    owner: dict[int, str] = {}
+    load = dict.fromkeys(everyone, 0)
+    for _, partition, client in preferences:
+        if partition not in owner and load[client] < room:
+            owner[partition] = client
+            load[client] += 1
+    return {partition for partition, client in owner.items() if client == client_id}
+
+
+def _offset(record: Record) -> int:
+    return record.offset()  # type: ignore[return-value]  # a consumed record has an offset

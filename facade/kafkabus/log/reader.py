@@ -1,0 +1,341 @@
+# Generated from facade/kafkabus/aio/log/reader.py by tools/generate_blocking.py. Do not edit.
+"""Reading ahead on an entity's logs and claiming what was read, for all receivers of a client.
+
+Anyone may read any partition; only a claim makes a message somebody's. What was read and not claimed stays here for the
+next call. One receiver of a client at a time polls and claims; which partitions it reads first is a matter of affinity
+alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from kafkabus._acompat import Lock, acquire
+from kafkabus.entity import Entity
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.ledger.doorbell import Doorbell
+from kafkabus.ledger.operations import Claim, Granted, Settlement, merge_offsets
+from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
+from kafkabus.log.configuration import consumer_options
+from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions
+from kafkabus.record import Delivery, Record
+
+if TYPE_CHECKING:
+    from kafkabus.services import Services
+
+LOGGER = logging.getLogger("kafkabus.reader")
+
+POLL_SLICE = 0.1
+"""Longest time, in seconds, that one poll of an idle reader takes: so late it hears the doorbell."""
+SLOW_POLL = 1.0
+"""How often, in seconds, all ledgers are asked for what a lost doorbell did not announce, and the heartbeat is given."""
+HEARTBEAT_LIFETIME = 5.0
+"""How long, in seconds, a client that is not heard of keeps its home partitions."""
+LEAVE_ALONE = 2.0
+"""For how long, in seconds, another client's partition is left alone after a lost race."""
+GATHER = 0.005
+"""How long, in seconds, a batch waits for records that are known to be there."""
+
+
+@dataclass(slots=True)
+class Grant:
+    """Messages that were granted together.
+
+    Attributes:
+        delivery: What they have in common.
+        partition: Of their log.
+        records: Them, in offset order.
+    """
+
+    delivery: Delivery
+    partition: int
+    records: list[Record]
+
+
+class Reader:
+    """Reads an entity for all receivers of one client.
+
+    Args:
+        services: The client's connections.
+        entity: What to read.
+    """
+
+    def __init__(self, services: Services, entity: Entity) -> None:
+        self._services = services
+        self._entity = entity
+        self._plan = Plan(entity.partitions)
+        self._turn = Lock()
+        self._bell = Doorbell(services.redis, entity.channel)
+        self._consumer: Consumer | None = None
+        self._next_slow_poll = 0.0
+        self.records_read = 0
+        self.bytes_read = 0
+
+    def receive(self, want: int, timeout: float, *, take: bool = False) -> list[Grant]:
+        """Claim up to ``want`` messages, waiting until at least one is there.
+
+        Args:
+            want: How many at the most.
+            timeout: Longest wait for the first, in seconds.
+            take: Whether messages never granted before are settled by the claim itself (receive and delete).
+
+        Returns:
+            What was granted; nothing where time ran out.
+
+        Raises:
+            ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        """
+        deadline = time.monotonic() + timeout
+        if not acquire(self._turn, timeout):
+            return []
+        try:
+            grants: list[Grant] = []
+            left = want
+            while left > 0:
+                self._tend(idle=not self._plan.buffered and not grants)
+                wait = 0.0 if grants else self._patience(deadline)
+                if not any(view.returned for view in self._plan.views):
+                    self._services.pool.run(self._fill, left, wait)
+                planned = self._plan.claims(left)
+                if planned:
+                    claimed = self._claim(planned, take)
+                    left -= sum(len(grant.records) for grant in claimed)
+                    grants += claimed
+                elif grants or time.monotonic() >= deadline:
+                    break
+            return grants
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """Stop reading. What was read and not claimed was nobody's, so there is nothing to give back."""
+        with self._turn:
+            self._bell.close()
+            consumer, self._consumer = self._consumer, None
+            if consumer is not None:
+                self._services.pool.run(consumer.close)
+
+    def _patience(self, deadline: float) -> float:
+        """How long the next poll may wait."""
+        now = time.monotonic()
+        due = self._plan.next_due()
+        until = min(deadline, now + POLL_SLICE, self._next_slow_poll, now + POLL_SLICE if due is None else due)
+        return max(0.0, until - now)
+
+    def _tend(self, *, idle: bool) -> None:
+        """Whatever keeps the plan true beside the records: heartbeat, homes, doorbell, leases that expired."""
+        now = time.monotonic()
+        if now >= self._next_slow_poll:
+            self._next_slow_poll = now + SLOW_POLL
+            self._find_homes()
+            self._ask_for_returned()
+        elif idle:
+            for partition in self._bell.rung():
+                self._plan.views[partition].returned = True
+        self._plan.expire(now)
+        begin, stop = self._plan.wanted(now)
+        if stop:
+            self._services.pool.run(self._stop_reading, stop)
+        if begin:
+            self._start_reading(begin)
+
+    def _find_homes(self) -> None:
+        services, entity = self._services, self._entity
+        clients = services.courier.heartbeat(entity.receivers_key, services.client_id, HEARTBEAT_LIFETIME)
+        homes = home_partitions(services.client_id, clients, entity.partitions)
+        for view in self._plan.views:
+            view.home = view.partition in homes
+
+    def _ask_for_returned(self) -> None:
+        """Ask every ledger, without claiming, for ranges to be granted again."""
+        claims = [
+            (view, Claim(self._entity.ledgers[view.partition], "", want=0, lock_ms=0)) for view in self._plan.views
+        ]
+        self._services.courier.ask(*(claim for _, claim in claims))
+        for view, claim in claims:
+            self._note(view, claim.granted)
+
+    def _note(self, view: PartitionView, granted: Granted) -> None:
+        view.returned = granted.returned > 0
+        view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
+        if granted.moves:
+            self._services.transfers.finish(self._entity, view.partition)
+
+    def _claim(self, planned: Sequence[PlannedClaim], take: bool) -> list[Grant]:
+        """One round trip of claims, and the records of what was granted."""
+        lock_ms = self._entity.lock_ms
+        claims = [
+            Claim(
+                self._entity.ledgers[plan.view.partition],
+                os.urandom(8).hex(),
+                want=plan.want,
+                lock_ms=lock_ms,
+                seen=plan.seen,
+                take=take,
+            )
+            for plan in planned
+        ]
+        try:
+            self._services.courier.ask(*claims)
+            grants: list[Grant] = []
+            for plan, claim in zip(planned, claims, strict=True):
+                grants += self._granted(plan, claim)
+            return grants
+        except BaseException:
+            # Whatever was or will be granted, nobody has seen it.
+            for claim in claims:
+                self._services.courier.later(Settlement(claim.ledger, "release", claim.lease, None))
+            self._services.pool.soon(self._services.courier.flush())
+            raise
+
+    def _granted(self, plan: PlannedClaim, claim: Claim) -> list[Grant]:
+        view, granted = plan.view, claim.granted
+        self._note(view, granted)
+        grants: list[Grant] = []
+        delivery = Delivery(
+            self._entity.path.key, claim.lease, granted.expiry, 0, self._entity.description.default_message_time_to_live
+        )
+        for first, last, count in granted.again:
+            records = self._read_again(view.partition, first, last, claim)
+            if records:
+                grants.append(Grant(replace(delivery, count=count), view.partition, records))
+        if granted.fresh:
+            fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
+            grants.append(Grant(fresh, view.partition, view.take(granted.fresh)))
+        if plan.seen is not None:
+            if granted.ahead or granted.cursor > plan.seen.upto or (plan.seen.runs and not granted.fresh):
+                self._plan.lost_race(view, time.monotonic() + LEAVE_ALONE)
+            elsewhere = view.moved(granted)
+            if elsewhere is not None:
+                self._services.pool.run(self._seek, view.partition, elsewhere)
+        return grants
+
+    def _read_again(self, partition: int, first: int, last: int, claim: Claim) -> list[Record]:
+        """The records of a range that was granted before, by offset; what the log lost is settled, loudly."""
+        records = self._services.points.read(self._entity.topic, partition, first, last)
+        found = {record.offset() for record in records}
+        gone = [offset for offset in range(first, last + 1) if offset not in found]
+        if gone:
+            LOGGER.error(
+                "lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, partition, merge_offsets(gone)
+            )
+            settle = Settlement(claim.ledger, "complete", claim.lease, merge_offsets(gone))
+            self._services.courier.ask(settle)
+        return records
+
+    def _start_reading(self, views: Sequence[PartitionView]) -> None:
+        """Begin at each ledger's cursor: what lies before it was granted already."""
+        cursors = self._services.courier.cursors([self._entity.ledgers[view.partition] for view in views])
+        self._services.pool.run(
+            self._assign,
+            [(view, 0 if cursor is None else cursor[0]) for view, cursor in zip(views, cursors, strict=True)],
+        )
+
+    # What follows blocks, and runs where Pool lets it.
+
+    def _assign(self, places: Sequence[tuple[PartitionView, int]]) -> None:
+        if self._consumer is None:
+            self._consumer = Consumer(
+                consumer_options(self._services.settings, f"kafkabus.{self._entity.topic}"), logger=KAFKA_LOGGER
+            )
+        self._consumer.incremental_assign(
+            [TopicPartition(self._entity.topic, view.partition, cursor) for view, cursor in places]
+        )
+        for view, cursor in places:
+            view.start(cursor)
+            view.assigned = True
+
+    def _stop_reading(self, views: Sequence[PartitionView]) -> None:
+        if self._consumer is not None:
+            self._consumer.incremental_unassign([TopicPartition(self._entity.topic, v.partition) for v in views])
+        for view in views:
+            view.start(view.seen_from)
+            view.assigned = False
+
+    def _seek(self, partition: int, offset: int) -> None:
+        where = TopicPartition(self._entity.topic, partition, offset)
+        if self._consumer is None:
+            return
+        try:
+            self._consumer.seek(where)
+        except KafkaException:
+            # Not fetching yet: assigning it anew does the same.
+            self._consumer.incremental_unassign([where])
+            self._consumer.incremental_assign([where])
+
+    def _fill(self, want: int, timeout: float) -> None:
+        """Poll until ``want`` messages are buffered, or until none is at hand and ``timeout`` is over."""
+        consumer, plan = self._consumer, self._plan
+        missing = want - plan.buffered
+        if consumer is None or missing <= 0:
+            return
+        if missing == want:
+            message = consumer.poll(timeout)
+            if message is None:
+                return
+            missing -= self._add([message])
+        gathering = 0.0
+        while missing > 0:
+            messages = consumer.consume(min(missing, 10_000), gathering)
+            if messages:
+                missing -= self._add(messages)
+                gathering = 0.0
+            elif gathering or not self._more_at_hand():
+                return
+            else:
+                gathering = GATHER
+
+    def _add(self, messages: Sequence[Message]) -> int:
+        """Put records into the plan; returns how many were messages."""
+        views, added, size = self._plan.views, 0, 0
+        for message in messages:
+            view = views[message.partition()]  # type: ignore[index]  # consumed messages have a place
+            if message.error() is not None:
+                self._take_event(view, message)
+            elif view.assigned and view.add(message, message.offset()):  # type: ignore[arg-type]
+                added += 1
+                size += len(message)
+        for view in views:
+            if view.buffered:
+                view.at_end = False
+        self.records_read += added
+        self.bytes_read += size
+        return added
+
+    def _take_event(self, view: PartitionView, event: Message) -> None:
+        error = event.error()
+        code = error.code() if error is not None else None
+        if code == KafkaError._PARTITION_EOF:
+            if view.assigned and (event.offset() or 0) >= view.seen_to:
+                view.end(event.offset() or 0)
+        elif code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}:
+            raise MessagingEntityNotFoundError(
+                f"{self._entity.path} was deleted: its topic {self._entity.topic} is gone"
+            )
+        elif code == KafkaError._AUTO_OFFSET_RESET:
+            raise ServiceBusError(
+                f"the log of {self._entity.path}, partition {view.partition}, does not hold offset {view.seen_to}, where its "
+                f"ledger stands: it was truncated or trimmed behind our back ({error}); nothing is skipped silently"
+            )
+        else:
+            KAFKA_LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity.path, view.partition, error)
+
+    def _more_at_hand(self) -> bool:
+        """Whether the brokers are known to hold records beyond those read, so that waiting a moment is worth it."""
+        consumer = self._consumer
+        if consumer is None:
+            return False
+        for view in self._plan.views:
+            if view.assigned and view.buffered:
+                where = TopicPartition(self._entity.topic, view.partition)
+                marks = consumer.get_watermark_offsets(where, cached=True)
+                if marks is not None and marks[1] > view.seen_to:
+                    return True
+        return False

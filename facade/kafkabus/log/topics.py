@@ -1,0 +1,224 @@
+"""Topics: creating, describing and deleting them, and where their logs begin and end. Blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    stop_after_delay,
+    wait_exponential,
+)
+
+from kafkabus.connection_string import Settings
+from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus.log.configuration import LOGGER, common_options
+
+ENTITY_TOPIC: Mapping[str, str] = {
+    # The broker's clock is EnqueuedTimeUtc.
+    "message.timestamp.type": "LogAppendTime",
+    # Records leave only by delete_records, below what every ledger has settled.
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": "2000000",
+}
+COMPANION_TOPIC: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.message.bytes": "2000000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the cluster knows it.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id, made by the broker: another one after the topic was deleted and created again.
+        partitions: How many it has.
+        unavailable: Partitions without a leader or with fewer in-sync replicas than replicas.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    unavailable: tuple[int, ...]
+
+
+class Topics:
+    """A cluster's topics.
+
+    Args:
+        settings: Where Kafka is.
+        timeout: Longest time for one call, in seconds.
+    """
+
+    def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
+        self._servers = settings.bootstrap_servers
+        self._timeout = timeout
+        self._admin = AdminClient(common_options(settings), logger=LOGGER)
+
+    def brokers(self) -> int:
+        """How many brokers the cluster has."""
+        try:
+            return len(self._admin.list_topics("__nothing", timeout=self._timeout).brokers)
+        except KafkaException as error:
+            raise self._translate(error, "ask for the cluster's brokers") from error
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str]) -> bool:
+        """Create a topic, with three replicas where the cluster has as many brokers; False where it was there.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        replicas = min(3, self.brokers())
+        settings = dict(config)
+        if replicas == 3:
+            settings["min.insync.replicas"] = "2"
+        topic = NewTopic(name, partitions, replicas, config=settings)
+        try:
+            self._admin.create_topics([topic], operation_timeout=self._timeout)[name].result(self._timeout)
+        except KafkaException as error:
+            if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._translate(error, f"create topic {name!r}") from error
+        return True
+
+    def delete(self, name: str) -> bool:
+        """Delete a topic; False where there was none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        try:
+            self._admin.delete_topics([name], operation_timeout=self._timeout)[name].result(self._timeout)
+        except KafkaException as error:
+            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return False
+            raise self._translate(error, f"delete topic {name!r}") from error
+        return True
+
+    def describe(self, name: str) -> Topic | None:
+        """What the cluster knows of a topic; None where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        try:
+            described = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout)[
+                name
+            ].result(self._timeout)
+        except KafkaException as error:
+            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._translate(error, f"describe topic {name!r}") from error
+        unavailable = tuple(
+            partition.id
+            for partition in described.partitions
+            if partition.leader is None or partition.leader.id < 0 or len(partition.isr) < len(partition.replicas)
+        )
+        return Topic(name, str(described.topic_id), len(described.partitions), unavailable)
+
+    def wait_for(self, name: str) -> Topic:
+        """A topic that was just created, once the brokers know it and each partition's leader serves it.
+
+        Raises:
+            ServiceBusCommunicationError: They did not within the timeout.
+        """
+        described = self._soon()(self.describe, name)
+        if described is None:
+            raise ServiceBusCommunicationError(
+                f"Kafka {self._servers} took topic {name!r} and does not know it after {self._timeout:.0f} s"
+            )
+        self.ends(name, range(described.partitions))
+        return described
+
+    def starts(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The first offset of each partition's log.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        return self._offsets(name, partitions, OffsetSpec.earliest())
+
+    def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The committed end of each partition's log: the offset that the next committed record will not be below.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        return self._offsets(name, partitions, OffsetSpec.latest())
+
+    def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
+        wanted = {TopicPartition(name, partition): spec for partition in partitions}
+
+        def ask() -> dict[int, int]:
+            futures = self._admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
+            )
+            return {where.partition: future.result(self._timeout).offset for where, future in futures.items()}
+
+        try:
+            return self._soon()(ask) if wanted else {}
+        except KafkaException as error:
+            raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
+
+    def _soon(self) -> Retrying:
+        """Tries again while a topic is so new, or a leader so fresh, that not all brokers know."""
+        return Retrying(
+            retry=retry_if_result(lambda result: result is None) | retry_if_exception(_is_passing),
+            stop=stop_after_delay(self._timeout),
+            wait=wait_exponential(multiplier=0.01, max=0.5),
+            retry_error_callback=_outcome,
+        )
+
+    def _translate(self, error: KafkaException, action: str) -> ServiceBusError:
+        cause = error.args[0]
+        reason = cause.str() if isinstance(cause, KafkaError) else str(error)
+        message = f"could not {action} at Kafka {self._servers}: {reason}"
+        if isinstance(cause, KafkaError) and cause.code() in _UNREACHABLE:
+            return ServiceBusCommunicationError(f"{message} (tried for {self._timeout:.0f} s)", error=error)
+        return ServiceBusError(message, error=error)
+
+
+_UNREACHABLE = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+
+
+_PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+
+
+def _is_passing(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and _code(error) in _PASSING
+
+
+def _outcome(state: RetryCallState) -> Any:
+    """The last attempt's result or error, rather than tenacity's own error."""
+    return None if state.outcome is None else state.outcome.result()
+
+
+def _code(error: KafkaException) -> int | None:
+    cause = error.args[0]
+    return cause.code() if isinstance(cause, KafkaError) else None

@@ -1,0 +1,557 @@
+"""Messages: what is sent, what is received, and batches; shared by the blocking and the asyncio client."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from enum import Enum, IntEnum
+from typing import NamedTuple
+
+from kafkabus.exceptions import MessageSizeExceededError
+from kafkabus.record import Delivery, Record, StoredRecord, as_bytes, place_of
+from kafkabus_mapping.codec import (
+    Envelope,
+    Headers,
+    decode_headers,
+    encode_headers,
+    from_milliseconds,
+    record_size,
+)
+from kafkabus_mapping.numbers import LockToken, sequence_number
+from kafkabus_mapping.properties import PropertyValue
+
+MAX_IDENTIFIER = 128
+"""Longest message id, session id, partition key and reply-to session id, in characters."""
+
+MAX_BATCH_STANDARD = 256 * 1024
+"""Largest message and largest batch in the Basic and Standard tiers, in bytes."""
+
+MAX_BATCH_BY_HAND = 1024 * 1024
+"""Default limit of a batch that no sender made, in bytes."""
+
+ApplicationProperties = dict[str | bytes, PropertyValue]
+
+
+class ServiceBusMessageState(IntEnum):
+    """Where a message stands."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+class AmqpMessageBodyType(str, Enum):
+    """Kinds of AMQP bodies."""
+
+    DATA = "data"
+    SEQUENCE = "sequence"
+    VALUE = "value"
+
+
+class Outgoing(NamedTuple):
+    """A message as it will be produced, but for its partition.
+
+    Attributes:
+        envelope: Its properties, for the key rules.
+        value: Its body.
+        headers: Its encoded properties.
+        size: Body, key, header names and values, in bytes.
+    """
+
+    envelope: Envelope
+    value: bytes | None
+    headers: Headers
+    size: int
+
+
+class ServiceBusMessage:
+    """A message to send.
+
+    Args:
+        body: Text (sent as UTF-8), bytes, or None for no body at all.
+        application_properties: The application's own properties: text keys, simple values.
+        session_id: Up to 128 characters; the partition key of a message in a session.
+        message_id: Up to 128 characters; a random UUID by default.
+        scheduled_enqueue_time_utc: When the message becomes receivable; at once by default. Naive times are UTC.
+        time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default.
+        content_type: MIME type of the body.
+        correlation_id: Free text.
+        subject: Free text.
+        partition_key: Up to 128 characters; equal keys share a partition and so keep their order.
+        to: Not interpreted.
+        reply_to: Not interpreted.
+        reply_to_session_id: Up to 128 characters.
+
+    Raises:
+        TypeError: The body or a property is of a type that no message carries.
+        ValueError: An identifier is longer than 128 characters, or session id and partition key differ.
+    """
+
+    __slots__ = ("_body", "_own_envelope")
+
+    _body: bytes | None
+    _own_envelope: Envelope | None
+
+    def __init__(
+        self,
+        body: str | bytes | None,
+        *,
+        application_properties: Mapping[str | bytes, PropertyValue] | None = None,
+        session_id: str | None = None,
+        message_id: str | uuid.UUID | None = None,
+        scheduled_enqueue_time_utc: datetime | None = None,
+        time_to_live: timedelta | int | None = None,
+        content_type: str | None = None,
+        correlation_id: str | None = None,
+        subject: str | None = None,
+        partition_key: str | None = None,
+        to: str | None = None,
+        reply_to: str | None = None,
+        reply_to_session_id: str | None = None,
+    ) -> None:
+        if body is None or type(body) is bytes:
+            self._body = body
+        elif isinstance(body, str):
+            self._body = body.encode()
+        elif isinstance(body, (bytes, bytearray)):
+            self._body = bytes(body)
+        else:
+            raise TypeError(f"message body is {type(body).__name__}: use str, bytes or None (json.dumps it yourself)")
+        self._own_envelope = Envelope(
+            None if message_id is None else _identifier("message_id", message_id),
+            None if session_id is None else _identifier("session_id", session_id),
+            None,
+            _text("correlation_id", correlation_id),
+            _text("subject", subject),
+            _text("content_type", content_type),
+            _text("to", to),
+            _text("reply_to", reply_to),
+            None if reply_to_session_id is None else _identifier("reply_to_session_id", reply_to_session_id),
+            None,
+            None,
+            application_properties,
+        )
+        if partition_key is not None:
+            self.partition_key = partition_key
+        if time_to_live is not None:
+            self.time_to_live = time_to_live
+        if scheduled_enqueue_time_utc is not None:
+            self.scheduled_enqueue_time_utc = scheduled_enqueue_time_utc
+
+    @property
+    def _envelope(self) -> Envelope:
+        envelope = self._own_envelope
+        if envelope is None:
+            envelope = self._own_envelope = self._decode_envelope()
+        return envelope
+
+    def _decode_envelope(self) -> Envelope:
+        raise RuntimeError("a message that was not received has an envelope from the start")
+
+    def __str__(self) -> str:
+        return "" if self._body is None else self._body.decode()
+
+    def __repr__(self) -> str:
+        kind, size = type(self).__name__, len(self._body or b"")
+        return f"{kind}(message_id={self.message_id!r}, session_id={self.session_id!r}, body={size} bytes)"
+
+    @property
+    def body(self) -> Iterator[bytes] | None:
+        """The body's bytes, as an iterator (join them), or None where there is no body."""
+        return None if self._body is None else iter((self._body,))
+
+    @property
+    def body_type(self) -> AmqpMessageBodyType:
+        """``DATA``, or ``VALUE`` where there is no body."""
+        return AmqpMessageBodyType.VALUE if self._body is None else AmqpMessageBodyType.DATA
+
+    @property
+    def message_id(self) -> str | None:
+        """Up to 128 characters; a random UUID unless set."""
+        envelope = self._envelope
+        if envelope.message_id is None:
+            envelope.message_id = _random_id()
+        return envelope.message_id
+
+    @message_id.setter
+    def message_id(self, value: str | uuid.UUID | None) -> None:
+        self._envelope.message_id = None if value is None else _identifier("message_id", value)
+
+    @property
+    def session_id(self) -> str | None:
+        """Up to 128 characters; None outside sessions."""
+        return self._envelope.session_id
+
+    @session_id.setter
+    def session_id(self, value: str | None) -> None:
+        self._envelope.session_id = None if value is None else _identifier("session_id", value)
+
+    @property
+    def partition_key(self) -> str | None:
+        """Up to 128 characters; messages with equal keys share a partition."""
+        return self._envelope.partition_key
+
+    @partition_key.setter
+    def partition_key(self, value: str | None) -> None:
+        envelope = self._envelope
+        checked = None if value is None else _identifier("partition_key", value)
+        if checked is not None and envelope.session_id is not None and checked != envelope.session_id:
+            raise ValueError(
+                f"partition_key {checked!r} differs from session_id {envelope.session_id!r}: "
+                "set both alike, or leave partition_key unset"
+            )
+        envelope.partition_key = checked
+
+    @property
+    def correlation_id(self) -> str | None:
+        """Free text."""
+        return self._envelope.correlation_id
+
+    @correlation_id.setter
+    def correlation_id(self, value: str | None) -> None:
+        self._envelope.correlation_id = _text("correlation_id", value)
+
+    @property
+    def subject(self) -> str | None:
+        """Free text, called label in older clients."""
+        return self._envelope.subject
+
+    @subject.setter
+    def subject(self, value: str | None) -> None:
+        self._envelope.subject = _text("subject", value)
+
+    @property
+    def content_type(self) -> str | None:
+        """MIME type of the body."""
+        return self._envelope.content_type
+
+    @content_type.setter
+    def content_type(self, value: str | None) -> None:
+        self._envelope.content_type = _text("content_type", value)
+
+    @property
+    def to(self) -> str | None:
+        """Not interpreted."""
+        return self._envelope.to
+
+    @to.setter
+    def to(self, value: str | None) -> None:
+        self._envelope.to = _text("to", value)
+
+    @property
+    def reply_to(self) -> str | None:
+        """Not interpreted."""
+        return self._envelope.reply_to
+
+    @reply_to.setter
+    def reply_to(self, value: str | None) -> None:
+        self._envelope.reply_to = _text("reply_to", value)
+
+    @property
+    def reply_to_session_id(self) -> str | None:
+        """Up to 128 characters."""
+        return self._envelope.reply_to_session_id
+
+    @reply_to_session_id.setter
+    def reply_to_session_id(self, value: str | None) -> None:
+        self._envelope.reply_to_session_id = None if value is None else _identifier("reply_to_session_id", value)
+
+    @property
+    def time_to_live(self) -> timedelta | None:
+        """How long after it was enqueued the message may be received; None: the entity's default."""
+        return self._envelope.time_to_live
+
+    @time_to_live.setter
+    def time_to_live(self, value: timedelta | int | None) -> None:
+        if value is None or isinstance(value, timedelta):
+            duration = value
+        else:
+            duration = timedelta(seconds=int(value))
+        if duration is not None and duration <= timedelta(0):
+            raise ValueError(f"time_to_live {duration}: give a positive duration, or None for the entity's default")
+        self._envelope.time_to_live = duration
+
+    @property
+    def scheduled_enqueue_time_utc(self) -> datetime | None:
+        """When the message becomes receivable, in UTC; None: at once."""
+        return self._envelope.scheduled_enqueue_time_utc
+
+    @scheduled_enqueue_time_utc.setter
+    def scheduled_enqueue_time_utc(self, value: datetime | None) -> None:
+        if value is not None and not isinstance(value, datetime):
+            raise TypeError(f"scheduled_enqueue_time_utc is {type(value).__name__}: use datetime")
+        self._envelope.scheduled_enqueue_time_utc = (
+            value if value is None or value.tzinfo else value.replace(tzinfo=timezone.utc)
+        )
+
+    @property
+    def application_properties(self) -> ApplicationProperties | None:
+        """The application's own properties, or None."""
+        properties = self._envelope.application_properties
+        if properties is not None and not isinstance(properties, dict):
+            properties = self._envelope.application_properties = dict(properties)
+        return properties
+
+    @application_properties.setter
+    def application_properties(self, value: Mapping[str | bytes, PropertyValue] | None) -> None:
+        self._envelope.application_properties = value
+
+    def _outgoing(self) -> Outgoing:
+        """The message as it will be produced; a message id is made up where it has none.
+
+        Raises:
+            PropertyRuleError: An application property cannot be carried.
+        """
+        envelope = self._envelope
+        if envelope.message_id is None:
+            envelope.message_id = _random_id()
+        headers = encode_headers(envelope)
+        key = envelope.session_id or envelope.partition_key
+        return Outgoing(envelope, self._body, headers, record_size(self._body, key, headers))
+
+
+class ServiceBusReceivedMessage(ServiceBusMessage):
+    """A message as it was received; receivers make these, applications do not.
+
+    Its properties may be changed and the message be sent again. It can be pickled; what comes back can be settled and sent
+    like the original.
+    """
+
+    __slots__ = ("_delivery", "_lock_until", "_offset", "_partition", "_properties", "_record", "_settled", "auto_renew_error")
+
+    def __init__(self, record: Record, delivery: Delivery) -> None:
+        self._record = record
+        self._delivery = delivery
+        self._body = record.value()  # type: ignore[assignment]  # consumers without deserializers yield bytes
+        self._own_envelope = None
+        self._properties: ApplicationProperties | None = None
+        self._settled = False
+        self._lock_until = delivery.expiry
+        self._partition: int = record.partition()  # type: ignore[assignment]  # a consumed record has a place
+        self._offset: int = record.offset()  # type: ignore[assignment]
+        self.auto_renew_error: Exception | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        state = (self._own_envelope, self._properties, self._settled, self._lock_until)
+        return _restore, (StoredRecord.of(self._record), self._delivery, state)
+
+    def _decode_envelope(self) -> Envelope:
+        topic, partition, offset = place_of(self._record)
+        return decode_headers(
+            self._record.headers(), key=as_bytes(self._record.key()), place=f"{topic}/{partition}/{offset}"
+        )
+
+    def _outgoing(self) -> Outgoing:
+        # What a transfer noted belongs to the copy that it made, not to a message sent anew.
+        envelope = self._own_envelope = replace(
+            self._envelope,
+            dead_letter_reason=None,
+            dead_letter_error_description=None,
+            dead_letter_source=None,
+            enqueued_sequence_number=None,
+            transfer_source=None,
+        )
+        if self._properties is not None:
+            envelope.application_properties = _text_again(self._properties, envelope.application_properties or {})
+        return super()._outgoing()
+
+    @property
+    def application_properties(self) -> ApplicationProperties | None:
+        """The application's properties: keys and text values are bytes, as in ``azure.servicebus``."""
+        if self._properties is None:
+            envelope = self._envelope
+            self._properties = {_as_bytes(k): _as_bytes(v) for k, v in (envelope.application_properties or {}).items()}
+            if envelope.dead_letter_reason is not None:
+                self._properties[b"DeadLetterReason"] = envelope.dead_letter_reason.encode()
+            if envelope.dead_letter_error_description is not None:
+                self._properties[b"DeadLetterErrorDescription"] = envelope.dead_letter_error_description.encode()
+        return self._properties
+
+    @application_properties.setter
+    def application_properties(self, value: Mapping[str | bytes, PropertyValue] | None) -> None:
+        self._properties = None if value is None else dict(value)
+        self._envelope.application_properties = value
+
+    @property
+    def state(self) -> ServiceBusMessageState:
+        """Where the message stood when it was received."""
+        return ServiceBusMessageState.ACTIVE
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered before, unsuccessfully."""
+        return self._delivery.count
+
+    @property
+    def sequence_number(self) -> int:
+        """Its number in its entity: the partition in the upper 16 bits, increasing within it."""
+        return sequence_number(self._partition, self._offset)
+
+    @property
+    def enqueued_sequence_number(self) -> int | None:
+        """The number that it had where it was first enqueued."""
+        number = self._envelope.enqueued_sequence_number
+        return self.sequence_number if number is None else number
+
+    @property
+    def enqueued_time_utc(self) -> datetime:
+        """When the broker stored it, in UTC."""
+        return from_milliseconds(self._record.timestamp()[1])
+
+    @property
+    def expires_at_utc(self) -> datetime | None:
+        """When it can no longer be received: the time it was enqueued plus its time to live; None where that is for ever."""
+        lives = self._delivery.time_to_live
+        if self.time_to_live is not None:
+            lives = min(lives, self.time_to_live)
+        try:
+            return self.enqueued_time_utc + lives
+        except OverflowError:
+            return None
+
+    @property
+    def lock_token(self) -> uuid.UUID | None:
+        """The token of this delivery; None where nothing is locked, and after settlement."""
+        if self._settled or not self._delivery.lease:
+            return None
+        return LockToken(int(self._delivery.lease, 16), self._partition, self._offset).to_uuid()
+
+    @property
+    def locked_until_utc(self) -> datetime | None:
+        """When the lock expires, in UTC, on the ledger's clock; None where nothing is locked, and after settlement."""
+        if self._settled or not self._delivery.lease:
+            return None
+        return from_milliseconds(self._lock_until)
+
+    @property
+    def dead_letter_reason(self) -> str | None:
+        """Why it was dead-lettered."""
+        return self._envelope.dead_letter_reason
+
+    @property
+    def dead_letter_error_description(self) -> str | None:
+        """Why it was dead-lettered, in more words."""
+        return self._envelope.dead_letter_error_description
+
+    @property
+    def dead_letter_source(self) -> str | None:
+        """The entity that it was dead-lettered from."""
+        return self._envelope.dead_letter_source
+
+
+class ServiceBusMessageBatch:
+    """Messages that are sent together, within a size limit.
+
+    Args:
+        max_size_in_bytes: Limit of the batch, body, keys and headers counted; default 1 MiB.
+    """
+
+    def __init__(self, max_size_in_bytes: int | None = None) -> None:
+        self._limit = MAX_BATCH_BY_HAND if max_size_in_bytes is None else max_size_in_bytes
+        self._size = 0
+        self._messages: list[Outgoing] = []
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __repr__(self) -> str:
+        return f"ServiceBusMessageBatch({len(self)} messages, {self._size} of {self._limit} bytes)"
+
+    @property
+    def max_size_in_bytes(self) -> int:
+        """The limit, in bytes."""
+        return self._limit
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Size of what was added, in bytes; 0 for an empty batch."""
+        return self._size
+
+    def add_message(self, message: ServiceBusMessage | Mapping[str, object]) -> None:
+        """Add a message.
+
+        Args:
+            message: A message, or a mapping of ``ServiceBusMessage``'s arguments.
+
+        Raises:
+            MessageSizeExceededError: It does not fit; the batch stays as it was.
+            TypeError: It is no message.
+        """
+        outgoing = as_message(message)._outgoing()
+        if self._size + outgoing.size > self._limit:
+            raise MessageSizeExceededError(
+                f"a message of {outgoing.size} bytes does not fit into a batch with {self._size} of {self._limit} bytes: "
+                "send the batch and begin another"
+            )
+        self._size += outgoing.size
+        self._messages.append(outgoing)
+
+
+def as_message(message: object) -> ServiceBusMessage:
+    """A message as it is, or one made of a mapping of ``ServiceBusMessage``'s arguments.
+
+    Raises:
+        TypeError: It is neither.
+    """
+    if isinstance(message, ServiceBusMessage):
+        return message
+    if isinstance(message, Mapping):
+        if "body" not in message:
+            raise TypeError("a message given as a mapping needs the key 'body' (it may be None)")
+        return ServiceBusMessage(**message)
+    raise TypeError(
+        f"{message!r:.80} is {type(message).__name__}, no message: send ServiceBusMessage, a mapping of its arguments, "
+        "a list of these, or a ServiceBusMessageBatch"
+    )
+
+
+def _restore(
+    record: StoredRecord,
+    delivery: Delivery,
+    state: tuple[Envelope | None, ApplicationProperties | None, bool, int],
+) -> ServiceBusReceivedMessage:
+    message = ServiceBusReceivedMessage(record, delivery)
+    message._own_envelope, message._properties, message._settled, message._lock_until = state
+    return message
+
+
+def _random_id() -> str:
+    # A version 4 UUID's text, made in half the time of str(uuid.uuid4()).
+    digits = os.urandom(16).hex()
+    variant = "89ab"[int(digits[16], 16) & 3]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+def _identifier(name: str, value: object) -> str:
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {type(value).__name__}: use str")
+    if len(value) > MAX_IDENTIFIER:
+        raise ValueError(f"{name} has {len(value)} characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
+    return value
+
+
+def _text(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{name} is {type(value).__name__}: use str")
+
+
+def _as_bytes(value: PropertyValue) -> PropertyValue:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text_again(
+    properties: ApplicationProperties, original: Mapping[str | bytes, PropertyValue]
+) -> dict[str | bytes, PropertyValue]:
+    """Properties of a received message on their way out: what came as text goes as text, not as bytes."""
+    texts = {_as_bytes(key): value for key, value in original.items()}
+    return {
+        key: texts[key] if key in texts and _as_bytes(texts[key]) == value else value
+        for key, value in properties.items()
+        if key not in {b"DeadLetterReason", b"DeadLetterErrorDescription"}
+    }

@@ -1,0 +1,98 @@
+"""Kafka records as the facade reads them, and deliveries: which claim a record was granted by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple, Protocol
+
+
+class Record(Protocol):
+    """What the facade needs of a consumed record; ``confluent_kafka.Message`` fits."""
+
+    def topic(self) -> str | None: ...
+    def partition(self) -> int | None: ...
+    def offset(self) -> int | None: ...
+    def key(self) -> str | bytes | None: ...
+    def value(self) -> str | bytes | None: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
+    def timestamp(self) -> tuple[int, int]: ...
+
+
+class StoredRecord(NamedTuple):
+    """A record as a picklable value; the methods are ``Record``'s.
+
+    Attributes:
+        where: Topic, partition and offset.
+        content: Key, value and headers.
+        stamp: Kind and milliseconds of the record's timestamp.
+    """
+
+    where: tuple[str, int, int]
+    content: tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+    stamp: tuple[int, int]
+
+    @classmethod
+    def of(cls, record: Record) -> StoredRecord:
+        """A copy of any record."""
+        topic, partition, offset = place_of(record)
+        content = (as_bytes(record.key()), as_bytes(record.value()), list(record.headers() or ()))
+        return cls((topic, partition, offset), content, record.timestamp())
+
+    def topic(self) -> str | None:
+        return self.where[0]
+
+    def partition(self) -> int | None:
+        return self.where[1]
+
+    def offset(self) -> int | None:
+        return self.where[2]
+
+    def key(self) -> str | bytes | None:
+        return self.content[0]
+
+    def value(self) -> str | bytes | None:
+        return self.content[1]
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.content[2]
+
+    def timestamp(self) -> tuple[int, int]:
+        return self.stamp
+
+
+def place_of(record: Record) -> tuple[str, int, int]:
+    """Topic, partition and offset of a record.
+
+    Raises:
+        ValueError: It was never stored, so it has no place.
+    """
+    topic, partition, offset = record.topic(), record.partition(), record.offset()
+    if topic is None or partition is None or offset is None:
+        raise ValueError("a record that was never stored has no place")
+    return topic, partition, offset
+
+
+def as_bytes(content: str | bytes | None) -> bytes | None:
+    """A key or value as bytes; Kafka's client types them as either."""
+    return content.encode() if isinstance(content, str) else content
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What the messages of one granted range have in common.
+
+    Attributes:
+        entity: Key of the entity's path; a message is settled only by a receiver of the same entity.
+        lease: Lease id, 16 hexadecimal digits; empty where the messages are settled already (receive and delete) or were
+            only looked at.
+        expiry: When the lock expires, ms since 1970 on Redis's clock.
+        count: How often the messages were delivered before.
+        time_to_live: The entity's default.
+    """
+
+    entity: str
+    lease: str
+    expiry: int
+    count: int
+    time_to_live: timedelta

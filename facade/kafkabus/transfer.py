@@ -1,0 +1,294 @@
+# Generated from facade/kafkabus/aio/transfer.py by tools/generate_blocking.py. Do not edit.
+"""Moving a message into another log: begin, produce, end; and finishing what somebody else began.
+
+The source's ledger holds the intent from begin to end, so a message is never nowhere: whoever finds an intent whose owner is
+late looks for the copy in the destination, produces one only if there is none, and ends. The first end decides which copy
+counts; a second copy is taken out of the destination again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkabus.entity import Entity
+from kafkabus.exceptions import OperationTimeoutError
+from kafkabus.ledger.operations import Adopt, Begin, Ledger, Moved, Orphan, Range, Void, merge_offsets
+from kafkabus.log.outbox import OutgoingRecord
+from kafkabus.record import Record, as_bytes
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import Headers
+from kafkabus_mapping.numbers import sequence_number
+
+if TYPE_CHECKING:
+    from kafkabus.services import Services
+
+LOGGER = logging.getLogger("kafkabus.transfer")
+
+ORPHAN_AGE = 30.0
+"""After how many seconds a transfer counts as left by its owner, who produces in the first half of them or not at all."""
+WINNER_KEPT = 120.0
+"""For how many seconds a ledger remembers which copy counted. Who comes later leaves a duplicate and loses nothing."""
+ADOPTED_AT_ONCE = 64
+"""How many unfinished transfers one client takes over at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a transfer is to do, as the source's ledger keeps it.
+
+    Attributes:
+        searched_from: An offset of the destination below which the copy cannot be.
+        reason: Why the message is dead-lettered.
+        description: The same in more words.
+    """
+
+    searched_from: int
+    reason: str | None
+    description: str | None
+
+    def to_text(self) -> str:
+        """As JSON."""
+        return json.dumps([self.searched_from, self.reason, self.description], ensure_ascii=False)
+
+    @classmethod
+    def from_text(cls, text: str) -> Intent:
+        """Read what ``to_text`` wrote."""
+        return cls(*json.loads(text))
+
+
+class Transfers:
+    """A client's transfers into dead-letter queues.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._ends: dict[tuple[str, int], int] = {}
+
+    def dead_letter(
+        self,
+        entity: Entity,
+        partition: int,
+        records: dict[str, Sequence[Record]],
+        *,
+        reason: str | None,
+        description: str | None,
+    ) -> dict[str, list[Range]]:
+        """Move messages of one partition into the entity's dead-letter queue.
+
+        Args:
+            entity: Where they are.
+            partition: Their partition.
+            records: Them, by the lease that holds them.
+            reason: Why, in a word.
+            description: Why, in more.
+
+        Returns:
+            For each lease the ranges of offsets that it did not hold any more, which were not moved.
+
+        Raises:
+            OperationTimeoutError: Kafka did not take a copy in time; the ledger knows of the move, and whoever receives from
+                the entity next finishes it.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        destination = self._services.entity(entity.path.dead_letter)
+        intent = Intent(self._end_of(destination, partition), reason, description)
+        began = time.monotonic()
+        lost = self.begin(entity, partition, records, intent)
+        moving = [
+            record
+            for lease, held in records.items()
+            for record in held
+            if not _within(record.offset() or 0, lost.get(lease, ()))
+        ]
+        if moving:
+            ends = self.produce(entity, destination, partition, moving, intent, began)
+            self.end(entity, destination, partition, ends)
+        return lost
+
+    def finish(self, entity: Entity, partition: int) -> None:
+        """Finish the transfers out of a partition whose owners are late.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        began = time.monotonic()
+        adopt = Adopt(entity.ledgers[partition], ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
+        self._services.courier.ask(adopt)
+        if not adopt.orphans:
+            return
+        LOGGER.info("transfer_adopted entity=%s partition=%d count=%d", entity.path, partition, len(adopt.orphans))
+        destination = self._services.entity(entity.path.dead_letter)
+        found = self._search(entity, destination, partition, adopt.orphans)
+        ends = {orphan.offset: found[orphan.offset] for orphan in adopt.orphans if orphan.offset in found}
+        for orphan in adopt.orphans:
+            if orphan.offset not in found:
+                records = self._services.points.read(entity.topic, partition, orphan.offset, orphan.offset)
+                if not records:
+                    LOGGER.error(
+                        "lost_by_the_log entity=%s partition=%d offset=%d", entity.path, partition, orphan.offset
+                    )
+                    continue
+                intent = Intent.from_text(orphan.intent)
+                ends |= self.produce(entity, destination, partition, records, intent, began)
+        self.end(entity, destination, partition, ends)
+
+    # The steps, one by one, so that a test may pause between any two.
+
+    def begin(
+        self, entity: Entity, partition: int, records: dict[str, Sequence[Record]], intent: Intent
+    ) -> dict[str, list[Range]]:
+        """The messages leave their leases; returns what the leases did not hold any more."""
+        ledger = entity.ledgers[partition]
+        begins = [
+            Begin(
+                ledger,
+                lease,
+                merge_offsets(record.offset() or 0 for record in held),
+                intent.to_text(),
+                _ms(ORPHAN_AGE),
+            )
+            for lease, held in records.items()
+        ]
+        self._services.courier.ask(*begins)
+        return {begin.lease: begin.lost for begin in begins}
+
+    def produce(
+        self,
+        entity: Entity,
+        destination: Entity,
+        partition: int,
+        records: Sequence[Record],
+        intent: Intent,
+        began: float,
+    ) -> dict[int, int]:
+        """Store copies; returns offset there by offset here.
+
+        Raises:
+            OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
+        """
+        ledger = entity.ledgers[partition]
+        outgoing = [
+            OutgoingRecord(
+                partition,
+                record.key(),
+                as_bytes(record.value()),
+                _headers(record, entity, identity(ledger, record.offset() or 0), intent),
+            )
+            for record in records
+        ]
+        # Judged directly before producing: whoever was paused for longer may find that another has finished this.
+        if time.monotonic() - began > ORPHAN_AGE / 2:
+            raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
+        parcel = self._services.transfer_outbox.send(
+            destination.topic, outgoing, timeout=ORPHAN_AGE / 2, keep_offsets=True
+        )
+        if not parcel.done or parcel.failures:
+            why = parcel.failures[0].error if parcel.failures else "no acknowledgement in time"
+            raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
+        self._ends[destination.topic, partition] = parcel.stored[-1][1] + 1
+        return {record.offset() or 0: offset for record, (_, offset) in zip(records, parcel.stored, strict=True)}
+
+    def end(self, entity: Entity, destination: Entity, partition: int, ends: dict[int, int]) -> None:
+        """The source gives the messages up; copies that lost are taken out of the destination."""
+        moves = [Moved(entity.ledgers[partition], here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
+        self._services.courier.ask(*moves)
+        losers = [move for move in moves if move.winner is not None and move.winner != move.at]
+        if losers:
+            voids = [Void(destination.ledgers[partition], move.at) for move in losers]
+            self._services.courier.ask(*voids)
+            for void in voids:
+                LOGGER.info(
+                    "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
+                    destination.path,
+                    partition,
+                    void.offset,
+                    not void.void,
+                )
+
+    def _end_of(self, destination: Entity, partition: int) -> int:
+        """An offset that no copy made from now on is below; asked once, then known from what was stored."""
+        where = (destination.topic, partition)
+        if where not in self._ends:
+            ends = self._services.pool.run(self._services.topics.ends, destination.topic, [partition])
+            self._ends[where] = ends[partition]
+        return self._ends[where]
+
+    def _search(self, entity: Entity, destination: Entity, partition: int, orphans: Sequence[Orphan]) -> dict[int, int]:
+        """Offset there by offset here of the copies that the destination holds already, the first of each."""
+        ledger = entity.ledgers[partition]
+        wanted = {identity(ledger, orphan.offset): orphan.offset for orphan in orphans}
+        start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
+        ends = self._services.pool.run(self._services.topics.ends, destination.topic, [partition])
+        found: dict[int, int] = {}
+        for record in self._services.points.read(destination.topic, partition, start, ends[partition] - 1):
+            for name, value in record.headers() or ():
+                if name == h.TRANSFER_SOURCE and value is not None:
+                    here = wanted.get(value.decode(errors="replace"))
+                    if here is not None:
+                        found.setdefault(here, record.offset() or 0)
+        return found
+
+
+_UNFINISHED = (
+    "dead-lettering from {path}, partition {partition}, began and was not finished ({why}): "
+    "the ledger knows of it, and whoever receives from the entity next finishes it"
+)
+
+
+def identity(ledger: Ledger, offset: int) -> str:
+    """What names a source record in its copies, for ever: ledger, topic id and sequence number."""
+    return f"{ledger.keys.prefix}@{sequence_number(ledger.partition, offset)}"
+
+
+def _headers(record: Record, entity: Entity, source: str, intent: Intent) -> Headers:
+    """The record's own headers, and why it is where it is."""
+    number = sequence_number(record.partition() or 0, record.offset() or 0)
+    noted: Headers = [
+        (h.DEAD_LETTER_SOURCE, str(entity.path)),
+        (h.ENQUEUED_SEQUENCE_NUMBER, str(number)),
+        (h.TRANSFER_SOURCE, source),
+    ]
+    if intent.reason is not None:
+        noted.append((h.DEAD_LETTER_REASON, intent.reason))
+    if intent.description is not None:
+        noted.append((h.DEAD_LETTER_DESCRIPTION, intent.description))
+    replaced = {
+        h.DEAD_LETTER_REASON,
+        h.DEAD_LETTER_DESCRIPTION,
+        h.DEAD_LETTER_SOURCE,
+        h.ENQUEUED_SEQUENCE_NUMBER,
+        h.TRANSFER_SOURCE,
+    }
+    kept: Headers = [(name, value) for name, value in record.headers() or () if name not in replaced]
+    if all(name != h.MESSAGE_ID for name, _ in kept):
+        # A plain producer's record: its derived id and its key are to stay what they were.
+        kept.append((h.MESSAGE_ID, f"{record.topic()}/{record.partition()}/{record.offset()}"))
+        key = _text(record.key())
+        if key is not None:
+            kept.append((h.PARTITION_KEY, key))
+    return kept + noted
+
+
+def _text(key: str | bytes | None) -> str | None:
+    if isinstance(key, bytes):
+        try:
+            return key.decode()
+        except UnicodeDecodeError:
+            return None
+    return key
+
+
+def _within(offset: int, ranges: Sequence[Range]) -> bool:
+    return any(first <= offset <= last for first, last in ranges)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

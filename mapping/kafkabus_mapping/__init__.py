@@ -1,0 +1,1 @@
+"""The rules of kafkabus: entities, names, numbers, the message codec and filters, without I/O."""

@@ -1,0 +1,167 @@
+"""Messages as Kafka records: value = body, key = partition key, headers = properties.
+
+``Envelope`` is everything about a message but its body. A record that no facade wrote is a valid message too: its key
+reads as the partition key, its foreign headers as application properties, its message id is derived from its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.properties import PropertyValue, decode_properties, encode_properties
+
+Headers = list[tuple[str, "str | bytes | None"]]
+"""A record's headers as Kafka clients take them."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MILLISECOND = timedelta(milliseconds=1)
+_FIELD_OF = {header: field for field, header in h.TEXT_FIELDS} | {h.MESSAGE_ID: "message_id"}
+
+
+@dataclass(slots=True)
+class Envelope:
+    """A message's properties.
+
+    Attributes:
+        message_id: Up to 128 characters.
+        session_id: Up to 128 characters; None outside sessions.
+        partition_key: Up to 128 characters; equals ``session_id`` where both are set.
+        correlation_id: Free text.
+        subject: Free text, called label in older clients.
+        content_type: MIME type of the body.
+        to: Forwarding address, not interpreted.
+        reply_to: Where to answer.
+        reply_to_session_id: Session to answer in, up to 128 characters.
+        time_to_live: How long after it was enqueued the message may be received; None: the entity's default.
+        scheduled_enqueue_time_utc: When the message becomes receivable; None: at once.
+        application_properties: The application's own; empty where it set none.
+        body_type: ``sequence`` or ``value`` for a JSON body; None for bytes.
+        amqp: JSON text of AMQP header, footer and annotations; None where none was set.
+        dead_letter_reason: Why the message was dead-lettered.
+        dead_letter_error_description: The same in more words.
+        dead_letter_source: The entity it was dead-lettered from.
+        enqueued_sequence_number: Its number where it was first enqueued.
+        transfer_source: Identity of the record that a transfer copied.
+    """
+
+    message_id: str | None = None
+    session_id: str | None = None
+    partition_key: str | None = None
+    correlation_id: str | None = None
+    subject: str | None = None
+    content_type: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    time_to_live: timedelta | None = None
+    scheduled_enqueue_time_utc: datetime | None = None
+    application_properties: Mapping[str | bytes, PropertyValue] | None = None
+    body_type: str | None = None
+    amqp: str | None = None
+    dead_letter_reason: str | None = None
+    dead_letter_error_description: str | None = None
+    dead_letter_source: str | None = None
+    enqueued_sequence_number: int | None = None
+    transfer_source: str | None = None
+
+
+def encode_headers(envelope: Envelope) -> Headers:
+    """An envelope's headers, in a fixed order; only what is set takes a header.
+
+    Raises:
+        PropertyRuleError: An application property cannot be carried.
+    """
+    headers: Headers = []
+    if envelope.message_id is not None:
+        headers.append((h.MESSAGE_ID, envelope.message_id))
+    for field, header in h.TEXT_FIELDS:
+        value = getattr(envelope, field)
+        if value is not None:
+            headers.append((header, value))
+    if envelope.time_to_live is not None:
+        headers.append((h.TIME_TO_LIVE, str(envelope.time_to_live // _MILLISECOND)))
+    if envelope.scheduled_enqueue_time_utc is not None:
+        headers.append((h.SCHEDULED_ENQUEUE_TIME, str(to_milliseconds(envelope.scheduled_enqueue_time_utc))))
+    if envelope.enqueued_sequence_number is not None:
+        headers.append((h.ENQUEUED_SEQUENCE_NUMBER, str(envelope.enqueued_sequence_number)))
+    if envelope.application_properties:
+        headers.append((h.APPLICATION_PROPERTIES, encode_properties(envelope.application_properties)))
+    return headers
+
+
+def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: bytes | None, place: str) -> Envelope:
+    """The envelope of a record, whoever wrote it; nothing in a record makes it undecodable.
+
+    A header of ours that does not parse is kept as an application property under its own name, so that nothing is lost.
+
+    Args:
+        headers: The record's headers, repeated names in order (the last one counts).
+        key: The record's key; the partition key where no facade wrote the record.
+        place: ``topic/partition/offset``, the message id of a record that has none.
+    """
+    envelope = Envelope()
+    foreign: dict[str | bytes, PropertyValue] = {}
+    properties: Mapping[str | bytes, PropertyValue] = {}
+    for name, value in headers or ():
+        try:
+            if value is None or not name.startswith(h.PREFIX):
+                foreign[name] = value
+            elif name in _FIELD_OF:
+                setattr(envelope, _FIELD_OF[name], value.decode())
+            elif name == h.APPLICATION_PROPERTIES:
+                properties = dict(decode_properties(value))
+            else:
+                _decode_number(envelope, name, value)
+        except (ValueError, OverflowError):
+            foreign[name] = value
+    if envelope.message_id is None:
+        envelope.message_id = place
+        envelope.partition_key = envelope.partition_key or _key_text(key)
+    envelope.application_properties = {**foreign, **properties} if foreign else properties
+    return envelope
+
+
+def to_milliseconds(moment: datetime) -> int:
+    """Milliseconds since 1970 UTC; a naive moment is taken as UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return (aware - EPOCH) // _MILLISECOND
+
+
+def from_milliseconds(milliseconds: int) -> datetime:
+    """The moment, in UTC, so many milliseconds after 1970.
+
+    Raises:
+        OverflowError: Beyond the year 9999.
+    """
+    return EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def record_size(value: bytes | None, key: str | None, headers: Headers) -> int:
+    """Size of a record as limits and quotas count it: body, key, header names and values, in bytes."""
+    size = len(value or b"") + (len(key.encode()) if key else 0)
+    for name, content in headers:
+        size += len(name) + (len(content.encode()) if isinstance(content, str) else len(content or b""))
+    return size
+
+
+def _decode_number(envelope: Envelope, name: str, value: bytes) -> None:
+    if name == h.TIME_TO_LIVE:
+        envelope.time_to_live = timedelta(milliseconds=int(value))
+    elif name == h.SCHEDULED_ENQUEUE_TIME:
+        envelope.scheduled_enqueue_time_utc = from_milliseconds(int(value))
+    elif name == h.ENQUEUED_SEQUENCE_NUMBER:
+        envelope.enqueued_sequence_number = int(value)
+    else:
+        raise ValueError(f"header {name} is not ours")
+
+
+def _key_text(key: bytes | None) -> str | None:
+    if not key:
+        return None
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return None

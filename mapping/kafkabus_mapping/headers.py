@@ -1,0 +1,56 @@
+"""Header names of a record: one short UTF-8 header for each system property that is set.
+
+This table is the contract between the facade, Spark's readers and anybody who reads the topics with Kafka's own tools.
+Every name begins with ``sb-``; other headers are the application's and read back as application properties.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "sb-"
+
+MESSAGE_ID: Final = "sb-message-id"
+SESSION_ID: Final = "sb-session-id"
+PARTITION_KEY: Final = "sb-partition-key"
+CORRELATION_ID: Final = "sb-correlation-id"
+SUBJECT: Final = "sb-subject"
+CONTENT_TYPE: Final = "sb-content-type"
+TO: Final = "sb-to"
+REPLY_TO: Final = "sb-reply-to"
+REPLY_TO_SESSION_ID: Final = "sb-reply-to-session-id"
+TIME_TO_LIVE: Final = "sb-time-to-live"
+"""Decimal milliseconds."""
+SCHEDULED_ENQUEUE_TIME: Final = "sb-scheduled-enqueue-time"
+"""Decimal milliseconds since 1970 UTC."""
+APPLICATION_PROPERTIES: Final = "sb-application-properties"
+"""A JSON object; see ``properties``."""
+BODY_TYPE: Final = "sb-body-type"
+"""``sequence`` or ``value`` with a JSON body; absent where the value is the body's bytes."""
+AMQP: Final = "sb-amqp"
+"""A JSON object of the AMQP header, footer and annotations, where the sender set any."""
+DEAD_LETTER_REASON: Final = "sb-dead-letter-reason"
+DEAD_LETTER_DESCRIPTION: Final = "sb-dead-letter-error-description"
+DEAD_LETTER_SOURCE: Final = "sb-dead-letter-source"
+ENQUEUED_SEQUENCE_NUMBER: Final = "sb-enqueued-sequence-number"
+"""Decimal sequence number that the message had where it was first enqueued."""
+TRANSFER_SOURCE: Final = "sb-transfer-source"
+"""Identity of the record that a transfer copied: ``<ledger>@<sequence number>``."""
+
+TEXT_FIELDS: Final[tuple[tuple[str, str], ...]] = (
+    ("session_id", SESSION_ID),
+    ("partition_key", PARTITION_KEY),
+    ("correlation_id", CORRELATION_ID),
+    ("subject", SUBJECT),
+    ("content_type", CONTENT_TYPE),
+    ("to", TO),
+    ("reply_to", REPLY_TO),
+    ("reply_to_session_id", REPLY_TO_SESSION_ID),
+    ("body_type", BODY_TYPE),
+    ("amqp", AMQP),
+    ("dead_letter_reason", DEAD_LETTER_REASON),
+    ("dead_letter_error_description", DEAD_LETTER_DESCRIPTION),
+    ("dead_letter_source", DEAD_LETTER_SOURCE),
+    ("transfer_source", TRANSFER_SOURCE),
+)
+"""Fields of an ``Envelope`` that are text as they stand, with their headers."""

@@ -1,0 +1,48 @@
+"""Partition-key rules: which key a message is sent under, and which partition a key belongs to.
+
+The rules are Service Bus's: SessionId, else PartitionKey, else MessageId where the entity detects duplicates, else none.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+
+class KeyRuleError(ValueError):
+    """SessionId and PartitionKey of one message differ (the service's InvalidOperationException)."""
+
+
+def effective_key(
+    *, session_id: str | None, partition_key: str | None, message_id: str | None, detects_duplicates: bool
+) -> str | None:
+    """The key that decides a message's partition, or None where any partition will do.
+
+    Args:
+        session_id: The message's SessionId; None where it has none. An empty string counts as set.
+        partition_key: The message's PartitionKey, likewise.
+        message_id: The message's MessageId, a key only where the entity detects duplicates.
+        detects_duplicates: Whether the entity was created with duplicate detection.
+
+    Raises:
+        KeyRuleError: SessionId and PartitionKey are both set and differ.
+    """
+    if session_id is not None:
+        if partition_key is not None and partition_key != session_id:
+            raise KeyRuleError(
+                f"partition_key {partition_key!r} differs from session_id {session_id!r}: "
+                "a session's messages share one partition; set both alike, or leave partition_key unset"
+            )
+        return session_id
+    if partition_key is not None:
+        return partition_key
+    return message_id if detects_duplicates else None
+
+
+def partition_of(key: str, partitions: int) -> int:
+    """The partition that a key belongs to: crc32 of its UTF-8 bytes modulo the partitions, as Spark SQL's ``crc32``.
+
+    Args:
+        key: The effective partition key.
+        partitions: How many partitions the entity has, at least 1.
+    """
+    return zlib.crc32(key.encode()) % partitions

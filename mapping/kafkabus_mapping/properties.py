@@ -1,0 +1,102 @@
+"""Application properties as JSON: readable for Spark and for people, with a type tag where JSON has no such type.
+
+A property's value is a JSON string, number, boolean or null; an object with one member is a tagged value:
+``{"datetime": "2026-01-31T12:00:00.000001+00:00"}``, ``{"uuid": "…"}``, ``{"bytes": "<base64>"}``, ``{"int": "…"}``
+for integers beyond 2**53, ``{"float": "nan"}`` for what JSON cannot write, ``{"timedelta": <microseconds>}``.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+
+PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timedelta | None
+"""What an application property may hold."""
+
+_EXACT_IN_JSON = 1 << 53
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class PropertyRuleError(TypeError):
+    """An application property cannot be carried; the message names the key, the type and what is allowed."""
+
+
+def encode_properties(properties: Mapping[str | bytes, PropertyValue]) -> str:
+    """Application properties as the JSON text of their header.
+
+    Raises:
+        PropertyRuleError: A key is not text, or a value is of a type that no message carries.
+    """
+    encoded: dict[str, object] = {}
+    for key, value in properties.items():
+        encoded[_text_key(key)] = value if type(value) is str or type(value) is bool else _encode_value(key, value)
+    return json.dumps(encoded, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def decode_properties(text: str | bytes) -> dict[str, PropertyValue]:
+    """Application properties from the JSON text of their header.
+
+    Raises:
+        ValueError: It is no such JSON.
+    """
+    loaded = json.loads(text)
+    if not isinstance(loaded, dict):
+        raise ValueError(f"application properties are a JSON object, not {type(loaded).__name__}")
+    return {key: _decode_value(value) for key, value in loaded.items()}
+
+
+def _text_key(key: object) -> str:
+    if isinstance(key, bytes):
+        return key.decode()
+    if isinstance(key, str):
+        return key
+    raise PropertyRuleError(f"application property key {key!r} is {type(key).__name__}: use str or bytes")
+
+
+def _encode_value(key: object, value: object) -> object:
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, int):
+        return int(value) if -_EXACT_IN_JSON <= value <= _EXACT_IN_JSON else {"int": str(int(value))}
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, uuid.UUID):
+        return {"uuid": str(value)}
+    if isinstance(value, datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
+        return {"datetime": aware.astimezone(timezone.utc).isoformat()}
+    if isinstance(value, timedelta):
+        return {"timedelta": value // _MICROSECOND}
+    raise PropertyRuleError(
+        f"application property {key!r} is {type(value).__name__}: "
+        "use str, bytes, int, float, bool, UUID, datetime or timedelta"
+    )
+
+
+def _decode_value(value: object) -> PropertyValue:
+    if not isinstance(value, dict):
+        if isinstance(value, list):
+            raise ValueError("an application property is no list")
+        return value  # type: ignore[return-value]  # json.loads yields only str, int, float, bool and None here
+    if len(value) != 1:
+        raise ValueError(f"a tagged application property has one member, not {len(value)}")
+    ((tag, content),) = value.items()
+    if tag == "int":
+        return int(content)
+    if tag == "float":
+        return float(content)
+    if tag == "bytes":
+        return base64.b64decode(content, validate=True)
+    if tag == "uuid":
+        return uuid.UUID(content)
+    if tag == "datetime":
+        return datetime.fromisoformat(content)
+    if tag == "timedelta":
+        return timedelta(microseconds=content)
+    raise ValueError(f"unknown tag {tag!r} of an application property")

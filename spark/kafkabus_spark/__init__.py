@@ -1,0 +1,1 @@
+"""Read, write and repair kafkabus entities with Spark."""

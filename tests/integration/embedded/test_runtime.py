@@ -1,0 +1,159 @@
+"""One broker and Redis that belong to this program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkabus.embedded import EmbeddedRuntime, EmbeddedRuntimeError, up
+from tests.integration.embedded.serving import (
+    cluster_id,
+    kill,
+    read_all,
+    redis_call,
+    send,
+    wait_until,
+    wait_until_gone,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="module")
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRuntime]:
+    """One runtime for the tests of this module; each leaves it serving."""
+    with EmbeddedRuntime(tmp_path_factory.mktemp("runtime") / "a, b") as started:
+        yield started
+
+
+def test_it_serves_kafka_and_redis(runtime: EmbeddedRuntime) -> None:
+    """What is produced can be consumed, and Redis answers."""
+    send(runtime.bootstrap_servers, "serves", b"hello")
+    assert read_all(runtime.bootstrap_servers, "serves") == [b"hello"]
+    assert redis_call(runtime.redis_url, "PING") == b"+PONG"
+
+
+def test_the_connection_string_names_both(runtime: EmbeddedRuntime) -> None:
+    """It is Azure's connection string with the addresses of Kafka and Redis added."""
+    assert runtime.connection_string == (
+        "Endpoint=sb://kafkabus.localhost/;SharedAccessKeyName=RootManageSharedAccessKey;"
+        f"SharedAccessKey=embedded;KafkaBootstrapServers={runtime.bootstrap_servers};"
+        f"Redis={runtime.redis_url}"
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ["broker-1", "redis"])
+def test_a_killed_server_comes_back(runtime: EmbeddedRuntime, name: str) -> None:
+    """It is another process, on the same port, with what it had stored."""
+    send(runtime.bootstrap_servers, f"survives-{name}", b"stored")
+    assert redis_call(runtime.redis_url, "SET", f"survives-{name}", "stored") == b"+OK"
+    before = runtime.processes[name]
+
+    kill(before)
+
+    wait_until(lambda: runtime.processes.get(name, before) != before, f"{name} is started again")
+    wait_until(lambda: redis_call(runtime.redis_url, "PING") == b"+PONG", "Redis answers")
+    assert redis_call(runtime.redis_url, "STRLEN", f"survives-{name}") == b":6"
+    assert read_all(runtime.bootstrap_servers, f"survives-{name}") == [b"stored"]
+
+
+def test_starting_twice_is_starting_once(runtime: EmbeddedRuntime) -> None:
+    """The second call finds it running."""
+    before = runtime.pid
+    assert runtime.start().pid == before
+
+
+def test_a_folder_in_use_is_refused(runtime: EmbeddedRuntime) -> None:
+    """Another runtime on the same data fails, by either way to start one; the first stays."""
+    with pytest.raises(EmbeddedRuntimeError, match="Another runtime has the data folder"):
+        EmbeddedRuntime(runtime.data).start()
+    with pytest.raises(EmbeddedRuntimeError, match="ends with it"):
+        up(runtime.data)
+    assert redis_call(runtime.redis_url, "PING") == b"+PONG"
+
+
+def test_a_forked_copy_of_the_program_stops_nothing(runtime: EmbeddedRuntime) -> None:
+    """The runtime belongs to the process that started it."""
+    pid = os.fork()
+    if pid == 0:
+        runtime.stop()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert redis_call(runtime.redis_url, "PING") == b"+PONG"
+    assert set(runtime.processes) == {"broker-1", "redis"}
+
+
+def test_the_same_data_is_the_same_cluster(tmp_path: Path) -> None:
+    """Records, keys, cluster id, ports and hence the connection string outlast a stop."""
+    first = EmbeddedRuntime(tmp_path)
+    with first:
+        send(first.bootstrap_servers, "kept", b"one")
+        redis_call(first.redis_url, "SET", "kept", "one")
+        before = (first.connection_string, cluster_id(first.bootstrap_servers))
+        pids = [first.pid, *first.processes.values()]
+    wait_until_gone(pids)
+
+    with EmbeddedRuntime(tmp_path) as again:
+        assert (again.connection_string, cluster_id(again.bootstrap_servers)) == before
+        assert read_all(again.bootstrap_servers, "kept") == [b"one"]
+        assert redis_call(again.redis_url, "STRLEN", "kept") == b":3"
+
+    with pytest.raises(EmbeddedRuntimeError, match="holds a cluster of 1 broker"):
+        EmbeddedRuntime(tmp_path, brokers=3).start()
+
+
+def test_a_temporary_folder_is_removed() -> None:
+    """Without a data folder of its own, a runtime leaves neither files nor processes."""
+    with EmbeddedRuntime(namespace="another") as runtime:
+        data = runtime.data
+        pids = [runtime.pid, *runtime.processes.values()]
+        assert runtime.connection_string.startswith("Endpoint=sb://another.localhost/;")
+        assert data.is_dir()
+    assert not data.exists()
+    wait_until_gone(pids)
+    with pytest.raises(EmbeddedRuntimeError, match="does not run"):
+        _ = runtime.connection_string
+
+
+@pytest.mark.parametrize(("brokers", "namespace"), [(0, "kafkabus"), (1, "a;b"), (1, "")])
+def test_impossible_requests_are_refused(brokers: int, namespace: str) -> None:
+    """No brokers, or a name that would break the connection string."""
+    with pytest.raises(EmbeddedRuntimeError):
+        EmbeddedRuntime(brokers=brokers, namespace=namespace)
+
+
+def test_what_fails_is_told_with_the_log(tmp_path: Path) -> None:
+    """A broker that cannot start ends the start, with its log and what to do in the message."""
+    broker = tmp_path / "broker-1"
+    broker.mkdir()
+    (broker / "formatted").touch()
+    with pytest.raises(EmbeddedRuntimeError) as caught:
+        EmbeddedRuntime(tmp_path).start()
+    assert "broker-1 ended 3 times" in str(caught.value)
+    assert "meta.properties" in str(caught.value)
+    assert "another data folder" in str(caught.value)
+
+
+def test_it_does_without_java_and_redis_of_the_machine(tmp_path: Path) -> None:
+    """With neither on the PATH, those of the wheels run."""
+    environment = {name: os.environ[name] for name in os.environ if name != "JAVA_HOME"}
+    program = (
+        "import psutil, kafkabus.embedded as e\n"
+        "with e.EmbeddedRuntime() as r:\n"
+        "    print(*[psutil.Process(pid).exe() for pid in r.processes.values()])\n"
+    )
+    output = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert {Path(word).parts[-4:-1] for word in output.split()} == set()

@@ -1,0 +1,85 @@
+"""What the environment variable CI changes: nothing may be skipped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFTEST = Path(__file__).resolve().parent.parent / "conftest.py"
+
+SKIPS_A_TEST = """
+import pytest
+
+def test_skips():
+    pytest.skip("no server")
+"""
+
+SKIPS_BY_MARK = """
+import pytest
+
+@pytest.mark.skip(reason="no server")
+def test_skips(): ...
+"""
+
+SKIPS_IN_A_FIXTURE = """
+import pytest
+
+@pytest.fixture
+def server():
+    pytest.skip("no server")
+
+def test_skips(server): ...
+"""
+
+SKIPS_A_MODULE = """
+import pytest
+
+pytest.skip("no server", allow_module_level=True)
+"""
+
+FAILS_AS_EXPECTED = """
+import pytest
+
+@pytest.mark.xfail(reason="not yet", strict=True)
+def test_fails():
+    assert False
+"""
+
+
+def run(folder: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
+    """Run pytest on one module with this project's conftest, in CI or out of it."""
+    shutil.copy(CONFTEST, folder / "conftest.py")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    (folder / "test_sample.py").write_text(source)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rfE", str(folder)],
+        cwd=folder,
+        env={**os.environ, "CI": ci},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("source", [SKIPS_A_TEST, SKIPS_BY_MARK, SKIPS_IN_A_FIXTURE, SKIPS_A_MODULE])
+def test_a_skip_fails_in_ci_and_names_its_reason(tmp_path: Path, source: str) -> None:
+    done = run(tmp_path, source, ci="true")
+    assert done.returncode not in {0, 5}, done.stdout
+    assert "skipped in CI, where nothing may be: no server" in done.stdout
+
+
+@pytest.mark.parametrize("source", [SKIPS_A_TEST, SKIPS_BY_MARK, SKIPS_IN_A_FIXTURE])
+def test_a_skip_passes_out_of_ci(tmp_path: Path, source: str) -> None:
+    done = run(tmp_path, source, ci="")
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_expected_failure_stays_one_in_ci(tmp_path: Path) -> None:
+    done = run(tmp_path, FAILS_AS_EXPECTED, ci="true")
+    assert done.returncode == 0, done.stdout
+    assert "1 xfailed" in done.stdout

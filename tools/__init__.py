@@ -1,0 +1,1 @@
+"""Command lines for the project's developers; nothing here is shipped."""
