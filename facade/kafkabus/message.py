@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -74,7 +74,7 @@ class ServiceBusMessage:
         body: Text (sent as UTF-8), bytes, or None for no body at all.
         application_properties: The application's own properties: text keys, simple values.
         session_id: Up to 128 characters; the partition key of a message in a session.
-        message_id: Up to 128 characters; a random UUID by default.
+        message_id: Up to 128 characters; 32 random hexadecimal digits by default.
         scheduled_enqueue_time_utc: When the message becomes receivable; at once by default. Naive times are UTC.
         time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default.
         content_type: MIME type of the body.
@@ -170,7 +170,7 @@ class ServiceBusMessage:
 
     @property
     def message_id(self) -> str | None:
-        """Up to 128 characters; a random UUID unless set."""
+        """Up to 128 characters; 32 random hexadecimal digits unless set."""
         envelope = self._envelope
         if envelope.message_id is None:
             envelope.message_id = _random_id()
@@ -519,10 +519,8 @@ def _restore(
 
 
 def _random_id() -> str:
-    # A version 4 UUID's text, made in half the time of str(uuid.uuid4()).
-    digits = os.urandom(16).hex()
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+    # 128 random bits as uuid4().hex writes them, in an eighth of its time. It is to be unique, and is no secret.
+    return f"{random.getrandbits(128):032x}"
 
 
 def _identifier(name: str, value: object) -> str:

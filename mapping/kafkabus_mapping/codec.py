@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from operator import attrgetter
 
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.properties import PropertyValue, decode_properties, encode_properties
@@ -18,7 +19,9 @@ Headers = list[tuple[str, "str | bytes | None"]]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
-_FIELD_OF = {header: field for field, header in h.TEXT_FIELDS} | {h.MESSAGE_ID: "message_id"}
+_FIELD_OF = {header: field for field, header in h.TEXT_FIELDS}
+_TEXT_HEADERS = tuple(header for _, header in h.TEXT_FIELDS)
+_text_values = attrgetter(*(field for field, _ in h.TEXT_FIELDS))
 
 
 @dataclass(slots=True)
@@ -74,13 +77,11 @@ def encode_headers(envelope: Envelope) -> Headers:
     Raises:
         PropertyRuleError: An application property cannot be carried.
     """
-    headers: Headers = []
-    if envelope.message_id is not None:
-        headers.append((h.MESSAGE_ID, envelope.message_id))
-    for field, header in h.TEXT_FIELDS:
-        value = getattr(envelope, field)
-        if value is not None:
-            headers.append((header, value))
+    headers: Headers = [
+        (header, value)
+        for header, value in zip(_TEXT_HEADERS, _text_values(envelope), strict=True)
+        if value is not None
+    ]
     if envelope.time_to_live is not None:
         headers.append((h.TIME_TO_LIVE, str(envelope.time_to_live // _MILLISECOND)))
     if envelope.scheduled_enqueue_time_utc is not None:
@@ -141,10 +142,14 @@ def from_milliseconds(milliseconds: int) -> datetime:
 
 def record_size(value: bytes | None, key: str | None, headers: Headers) -> int:
     """Size of a record as limits and quotas count it: body, key, header names and values, in bytes."""
-    size = len(value or b"") + (len(key.encode()) if key else 0)
+    size = len(value or b"") + (_size(key) if key else 0)
     for name, content in headers:
-        size += len(name) + (len(content.encode()) if isinstance(content, str) else len(content or b""))
+        size += len(name) + (_size(content) if content else 0)
     return size
+
+
+def _size(content: str | bytes) -> int:
+    return len(content) if isinstance(content, bytes) or content.isascii() else len(content.encode())
 
 
 def _decode_number(envelope: Envelope, name: str, value: bytes) -> None:

@@ -38,6 +38,7 @@ TRANSFER_SOURCE: Final = "sb-transfer-source"
 """Identity of the record that a transfer copied: ``<ledger>@<sequence number>``."""
 
 TEXT_FIELDS: Final[tuple[tuple[str, str], ...]] = (
+    ("message_id", MESSAGE_ID),
     ("session_id", SESSION_ID),
     ("partition_key", PARTITION_KEY),
     ("correlation_id", CORRELATION_ID),

@@ -59,7 +59,7 @@ def run(folder: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rfE", str(folder)],
         cwd=folder,
-        env={**os.environ, "CI": ci},
+        env={**os.environ, "CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -6,19 +6,18 @@ until `down`.
 
 from __future__ import annotations
 
-import importlib.util
-
-for _library in ("platformdirs", "psutil"):
-    if importlib.util.find_spec(_library) is None:
-        raise ModuleNotFoundError(
-            f'The embedded runtime needs {_library}. Run: pip install "kafkabus[embedded]"',
-            name=_library,
-        )
-
-from kafkabus.embedded.daemon import RunningNamespace, down, status, up
-from kafkabus.embedded.errors import EmbeddedRuntimeError
-from kafkabus.embedded.folders import cache_folder, default_data_folder
-from kafkabus.embedded.runtime import EmbeddedRuntime
+try:
+    from kafkabus.embedded.daemon import RunningNamespace, down, status, up
+    from kafkabus.embedded.errors import EmbeddedRuntimeError
+    from kafkabus.embedded.folders import cache_folder, default_data_folder
+    from kafkabus.embedded.runtime import EmbeddedRuntime
+except ModuleNotFoundError as missing:
+    if missing.name not in {"platformdirs", "psutil"}:
+        raise
+    raise ModuleNotFoundError(
+        f'The embedded runtime needs {missing.name}. Run: pip install "kafkabus[embedded]"',
+        name=missing.name,
+    ) from missing
 
 __all__ = [
     "EmbeddedRuntime",

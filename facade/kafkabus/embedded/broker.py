@@ -187,6 +187,4 @@ def _replication(brokers: int) -> dict[str, object]:
 
 
 def _voters(cluster: Cluster) -> str:
-    return ",".join(
-        f"{number}@{HOST}:{port}" for number, port in enumerate(cluster.controller_ports, start=1)
-    )
+    return ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(cluster.controller_ports, start=1))

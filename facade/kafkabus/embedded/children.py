@@ -47,9 +47,7 @@ def spawn(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[b
     if log.exists() and log.stat().st_size > _LARGEST_LOG:
         log.replace(log.with_name(f"{log.name}.1"))
     with log.open("ab") as output:
-        return subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-        )
+        return subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
 
 class Child:
@@ -193,9 +191,7 @@ class Bench:
         """
         return self.run_together([(command, folder, log)], limit)[0]
 
-    def run_together(
-        self, programs: Sequence[tuple[Sequence[str], Path, Path]], limit: float
-    ) -> list[int]:
+    def run_together(self, programs: Sequence[tuple[Sequence[str], Path, Path]], limit: float) -> list[int]:
         """Run several programs side by side to their ends.
 
         Args:
@@ -212,7 +208,8 @@ class Bench:
         running: list[subprocess.Popen[bytes]] = []
         try:
             for program in programs:
-                running.append(spawn(*program))
+                # One by one: those started must be known when another cannot be.
+                running.append(spawn(*program))  # noqa: PERF401
             while any(process.poll() is None for process in running):
                 if time.monotonic() > deadline:
                     break

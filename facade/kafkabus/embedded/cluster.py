@@ -131,9 +131,7 @@ def _load(data: Path) -> Cluster | None:
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise EmbeddedRuntimeError(
-            f"{file} is damaged ({error!r}). Restore it, or use another data folder."
-        ) from error
+        raise EmbeddedRuntimeError(f"{file} is damaged ({error!r}). Restore it, or use another data folder.") from error
 
 
 def _save(data: Path, cluster: Cluster) -> None:

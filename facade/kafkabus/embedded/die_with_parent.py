@@ -29,7 +29,7 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"process {parent} ended before {program} was started")
     # Python ignores it, and what is ignored stays ignored in the new program.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    os.execv(program, arguments[1:])  # noqa: S606 - the shim's whole purpose
+    os.execv(program, arguments[1:])
 
 
 if __name__ == "__main__":

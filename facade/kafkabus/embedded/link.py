@@ -47,9 +47,7 @@ class SupervisorLink:
         self._open = {self._lifeline, self._their_lifeline, self._reports, self._their_reports}
         _links.add(self)
 
-    def launch(
-        self, *, namespace: str, brokers: int, startup_timeout: float, temporary: bool = False
-    ) -> None:
+    def launch(self, *, namespace: str, brokers: int, startup_timeout: float, temporary: bool = False) -> None:
         """Start the supervisor.
 
         Args:
@@ -94,16 +92,13 @@ class SupervisorLink:
                 return
             if report.kind == "busy":
                 raise DataFolderBusyError(
-                    f"Another runtime has the data folder {self._data}. Stop it, or use another "
-                    "data folder."
+                    f"Another runtime has the data folder {self._data}. Stop it, or use another data folder."
                 )
             if report.kind == "failed":
                 raise EmbeddedRuntimeError(report.text)
             if on_progress is not None:
                 on_progress(report.text)
-        raise EmbeddedRuntimeError(
-            f"The supervisor of {self._data} ended while it started. {log_tail(self._log)}"
-        )
+        raise EmbeddedRuntimeError(f"The supervisor of {self._data} ended while it started. {log_tail(self._log)}")
 
     def release(self) -> None:
         """Let a detached supervisor live on."""

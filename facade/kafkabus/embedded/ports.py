@@ -64,8 +64,7 @@ def _bind_any() -> socket.socket:
         else:
             return candidate
     raise EmbeddedRuntimeError(
-        f"No free port found on {HOST} between {lowest} and {highest}. "
-        "End some of the programs that listen there."
+        f"No free port found on {HOST} between {lowest} and {highest}. End some of the programs that listen there."
     )
 
 

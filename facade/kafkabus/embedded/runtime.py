@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -30,7 +31,7 @@ class EmbeddedRuntime:
 
     Args:
         data: The data folder, made where it is missing; one runtime at a time may use it. None: a
-            temporary folder, removed at the end.
+            folder among the temporary files (``TMPDIR``), removed at the end.
         brokers: The number of brokers. A data folder keeps the number it was first used with.
         namespace: The namespace's name in the connection string.
         startup_timeout: The time the servers have to serve, in seconds; the download of Kafka,
@@ -136,7 +137,9 @@ class EmbeddedRuntime:
 
     def _launch(self) -> None:
         if self._wanted_data is None:
-            self._data = Path(tempfile.mkdtemp(prefix="kafkabus-"))
+            # Named before it is made, so that an interrupt in between leaves no folder behind.
+            self._data = Path(tempfile.gettempdir(), f"kafkabus-{secrets.token_hex(16)}").absolute()
+            self._data.mkdir(mode=0o700)
         else:
             self._data = self._wanted_data
             self._data.mkdir(parents=True, exist_ok=True)
@@ -174,9 +177,7 @@ def check_request(brokers: int, namespace: str) -> None:
     if brokers < 1:
         raise EmbeddedRuntimeError(f"brokers must be 1 or more, not {brokers}.")
     if not namespace or not set(namespace) <= _NAMESPACE_CHARACTERS:
-        raise EmbeddedRuntimeError(
-            f"{namespace!r} is no namespace name: use letters, digits and dashes."
-        )
+        raise EmbeddedRuntimeError(f"{namespace!r} is no namespace name: use letters, digits and dashes.")
 
 
 _NAMESPACE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
@@ -189,6 +190,4 @@ def check_platform() -> None:
         EmbeddedRuntimeError: This is Windows.
     """
     if sys.platform == "win32":
-        raise EmbeddedRuntimeError(
-            "The embedded runtime needs Linux or macOS. Use WSL, or the containers."
-        )
+        raise EmbeddedRuntimeError("The embedded runtime needs Linux or macOS. Use WSL, or the containers.")

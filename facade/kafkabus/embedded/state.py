@@ -110,9 +110,7 @@ def read_state(data: Path) -> State | None:
         stored = json.loads((data / STATE_FILE).read_text())
         stored["data"] = data
         stored["supervisor"] = ProcessMark(**stored["supervisor"])
-        stored["processes"] = {
-            name: ProcessMark(**mark) for name, mark in stored["processes"].items()
-        }
+        stored["processes"] = {name: ProcessMark(**mark) for name, mark in stored["processes"].items()}
         return State(**stored)
     except (OSError, ValueError, KeyError, TypeError):
         return None

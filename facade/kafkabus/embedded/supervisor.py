@@ -178,10 +178,7 @@ class Supervisor:
             self._add_child(broker.name, broker.command(), broker.folder)
 
     def _format(self, brokers: Sequence[Broker]) -> None:
-        programs = [
-            (broker.format_command(), broker.folder, self._output(broker.name))
-            for broker in brokers
-        ]
+        programs = [(broker.format_command(), broker.folder, self._output(broker.name)) for broker in brokers]
         statuses = self._bench.run_together(programs, _FORMAT_LIMIT_S)
         for broker, status in zip(brokers, statuses, strict=True):
             if status != 0:

@@ -32,9 +32,7 @@ def send(bootstrap_servers: str, topic: str, value: bytes) -> None:
     create_topic(bootstrap_servers, topic)
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     failures: list[KafkaError] = []
-    producer.produce(
-        topic, value, on_delivery=lambda error, _: failures.append(error) if error else None
-    )
+    producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
     assert producer.flush(PATIENCE_S) == 0
     assert failures == []
 

@@ -8,14 +8,18 @@ import sys
 from kafkabus.embedded import EmbeddedRuntime
 
 
+def tell(line: str) -> None:
+    """Write a line that the test reads at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main(data: str, brokers: str) -> None:
     """Tell how far the start is, one word a line, then the pids, and wait to be ended."""
-    print("begun", flush=True)
-    with EmbeddedRuntime(
-        data or None, brokers=int(brokers), on_progress=lambda text: print(text, flush=True)
-    ) as runtime:
+    tell("begun")
+    with EmbeddedRuntime(data or None, brokers=int(brokers), on_progress=tell) as runtime:
         pids = {**runtime.processes, "supervisor": runtime.pid}
-        print(json.dumps({"pids": pids, "data": str(runtime.data)}), flush=True)
+        tell(json.dumps({"pids": pids, "data": str(runtime.data)}))
         sys.stdin.read()
 
 

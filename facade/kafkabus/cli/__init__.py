@@ -1,0 +1,5 @@
+"""The command line: ``kafkabus``."""
+
+from kafkabus.cli.program import main
+
+__all__ = ["main"]

@@ -1,0 +1,149 @@
+"""``kafkabus queue``: creating, showing and deleting queues."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkabus.cli.connection import existing_queue, open_administration
+from kafkabus.cli.durations import format_duration, iso_duration, parse_duration
+from kafkabus.cli.terminal import say, write, write_fields, write_json, write_table
+
+if TYPE_CHECKING:
+    from kafkabus.management import QueueProperties
+
+app = typer.Typer(no_args_is_help=True, help="Create, list, show and delete queues.")
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    plain: Annotated[bool, typer.Option("--plain", help="One partition instead of 16; fixed from now on.")] = False,
+    lock_duration: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=_duration,
+            metavar="DURATION",
+            help="How long a received message is locked: up to 5m, default 1m.",
+            show_default=False,
+        ),
+    ] = None,
+    max_delivery_count: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Deliveries before a message is dead-lettered: 1 to 2000, default 10.", show_default=False
+        ),
+    ] = None,
+    max_size_in_megabytes: Annotated[
+        int | None, typer.Option(metavar="MB", help="Size of one partition, default 1024.", show_default=False)
+    ] = None,
+    settled_retention: Annotated[
+        timedelta | None,
+        typer.Option(
+            parser=_duration,
+            metavar="DURATION",
+            help="How long settled messages stay readable in Kafka, default 1d.",
+            show_default=False,
+        ),
+    ] = None,
+    user_metadata: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
+    ] = None,
+) -> None:
+    """Create a queue, with 16 partitions unless told otherwise.
+
+    Durations are written 30s, 5m, 1h30m or PT30S.
+    """
+    with open_administration(context) as administration:
+        administration.create_queue(
+            name,
+            enable_partitioning=not plain,
+            lock_duration=lock_duration,
+            max_delivery_count=max_delivery_count,
+            max_size_in_megabytes=max_size_in_megabytes,
+            settled_retention=settled_retention,
+            user_metadata=user_metadata,
+        )
+    write(f"created {'plain' if plain else 'partitioned'} queue {name}")
+
+
+@app.command("list")
+def list_queues(context: typer.Context, json: JsonOption = False) -> None:
+    """List the queues of the namespace."""
+    with open_administration(context) as administration:
+        queues = list(administration.list_queues())
+    if json:
+        write_json([_fields(queue) for queue in queues])
+    elif queues:
+        write_table(
+            {"NAME": False, "KIND": False, "LOCK": True, "DELIVERIES": True, "STATUS": False}, [_row(q) for q in queues]
+        )
+    else:
+        say("There is no queue yet. Create one with: kafkabus queue create NAME")
+
+
+@app.command()
+def show(context: typer.Context, name: NameArgument, json: JsonOption = False) -> None:
+    """Show a queue's settings; 'kafkabus stats' shows its messages."""
+    with existing_queue(context, name), open_administration(context) as administration:
+        queue = administration.get_queue(name)
+    if json:
+        write_json(_fields(queue))
+    else:
+        write_fields(_settings(queue))
+
+
+@app.command()
+def delete(
+    context: typer.Context,
+    name: NameArgument,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in a terminal.")] = False,
+) -> None:
+    """Delete a queue, its dead-letter queue and all their messages."""
+    with existing_queue(context, name), open_administration(context) as administration:
+        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            counts = administration.get_queue_runtime_properties(name)
+            typer.confirm(f"Delete {counts.name} and its {counts.total_message_count} messages?", abort=True, err=True)
+        administration.delete_queue(name)
+    write(f"deleted queue {name}")
+
+
+def _row(queue: QueueProperties) -> list[str]:
+    status = queue.status.value
+    if queue.availability_status.value != "Available":
+        status = f"{status}, {queue.availability_status.value}"
+    kind = "partitioned" if queue.enable_partitioning else "plain"
+    return [queue.name, kind, format_duration(queue.lock_duration), str(queue.max_delivery_count), status]
+
+
+def _settings(queue: QueueProperties) -> dict[str, str]:
+    """The settings as a person reads them."""
+    return {name: _shown(value) for name, value in queue.items()}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(getattr(value, "value", value))
+
+
+def _fields(queue: QueueProperties) -> dict[str, object]:
+    """The settings as JSON has them, durations as Azure writes them."""
+    return {name: iso_duration(value) if isinstance(value, timedelta) else value for name, value in queue.items()}

@@ -1,0 +1,200 @@
+"""``kafkabus receive``."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.exits import ExitCode
+from kafkabus.cli.terminal import flush, printable, say, write, write_json
+
+if TYPE_CHECKING:
+    from kafkabus.message import ServiceBusReceivedMessage
+    from kafkabus.receiver import ServiceBusReceiver
+
+app = typer.Typer()
+
+BATCH = 200
+"""Most messages that are received together: few enough to be printed well before their locks expire."""
+ABANDONED = 100
+"""How many messages ``--abandon`` looks at where nobody says how many."""
+QUIET_S = 1.0
+"""After how long a silence, in seconds, a queue that gave messages counts as empty."""
+
+
+class _Outcome(str, Enum):
+    COMPLETE = "completed"
+    ABANDON = "abandoned"
+    DELETE = "deleted"
+
+
+@app.command()
+def receive(
+    context: typer.Context,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    *,
+    limit: Annotated[
+        int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all that wait.")
+    ] = None,
+    wait: Annotated[
+        float, typer.Option("--wait", "-w", min=0.1, metavar="SECONDS", help="How long to wait for a first message.")
+    ] = 5.0,
+    dead_letter: Annotated[
+        bool, typer.Option("--dead-letter", help="Receive from the queue's dead-letter queue.")
+    ] = False,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Complete each message once printed; the default.")
+    ] = False,
+    abandon: Annotated[
+        bool,
+        typer.Option("--abandon", help=f"Give all back at the end, a delivery counted; --max is {ABANDONED} then."),
+    ] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Delete each message as it is received: if printing fails, it is gone.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until --max.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")] = False,
+) -> None:
+    """Receive messages and print their bodies, one per line.
+
+    Messages are taken off the queue once they were printed. With none in time, the exit status is 3.
+
+    To look at a few, use --max: a program like 'head' lets go of the output only after more was printed.
+    """
+    outcome = _outcome(complete, abandon, delete)
+    if outcome is _Outcome.ABANDON:
+        if follow:
+            raise typer.BadParameter("--abandon with --follow would print the same messages for ever: use one of them")
+        limit = ABANDONED if limit is None else limit
+    with (
+        existing_queue(context, queue),
+        open_client(context) as client,
+        client.get_queue_receiver(
+            queue,
+            sub_queue="deadletter" if dead_letter else None,
+            receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",
+        ) as receiver,
+    ):
+        batches = _batches(receiver, limit, wait, follow)
+        received = _print_all(receiver, batches, outcome, _print_json if json else _print_body)
+    if not received:
+        say(f"no message came within {wait:g} s")
+        raise typer.Exit(ExitCode.NOTHING)
+
+
+def _outcome(complete: bool, abandon: bool, delete: bool) -> _Outcome:
+    if complete + abandon + delete > 1:
+        raise typer.BadParameter("--complete, --abandon and --delete exclude each other: choose one")
+    return _Outcome.ABANDON if abandon else _Outcome.DELETE if delete else _Outcome.COMPLETE
+
+
+def _batches(
+    receiver: ServiceBusReceiver, limit: int | None, wait: float, follow: bool
+) -> Iterator[list[ServiceBusReceivedMessage]]:
+    """Messages as they come, until there were enough or no more come."""
+    left, patience = limit, wait
+    while left is None or left > 0:
+        batch = receiver.receive_messages(BATCH if left is None else min(left, BATCH), patience)
+        if batch:
+            yield batch
+            left = None if left is None else left - len(batch)
+        elif not follow:
+            return
+        patience = wait if follow else min(wait, QUIET_S)
+
+
+def _print_all(
+    receiver: ServiceBusReceiver,
+    batches: Iterator[list[ServiceBusReceivedMessage]],
+    outcome: _Outcome,
+    show: Callable[[ServiceBusReceivedMessage], None],
+) -> int:
+    """Print messages and settle them; returns how many."""
+    received = 0
+    kept: list[ServiceBusReceivedMessage] = []
+    try:
+        for batch in batches:
+            received += len(batch)
+            if outcome is not _Outcome.DELETE:
+                kept += batch
+            for message in batch:
+                show(message)
+            flush()
+            if outcome is _Outcome.COMPLETE:
+                receiver.complete_messages(kept)
+                kept = []
+    finally:
+        # Also what a closed pipe or Ctrl-C kept from being printed: another receiver may have it at once.
+        if kept:
+            receiver.abandon_messages(kept)
+    return received
+
+
+def _print_body(message: ServiceBusReceivedMessage) -> None:
+    write(printable(_body(message)))
+
+
+def _print_json(message: ServiceBusReceivedMessage) -> None:
+    write_json(_fields(message), indent=None)
+
+
+def _body(message: ServiceBusReceivedMessage) -> bytes:
+    return b"".join(message.body or ())
+
+
+def _fields(message: ServiceBusReceivedMessage) -> dict[str, object]:
+    """A message as JSON has it: what it does not have is left out."""
+    fields: dict[str, object] = {
+        **_body_field(message),
+        "message_id": message.message_id,
+        "sequence_number": message.sequence_number,
+        "partition": message.sequence_number >> 48,
+        "enqueued_time_utc": message.enqueued_time_utc,
+        "expires_at_utc": message.expires_at_utc,
+        "delivery_count": message.delivery_count,
+        "session_id": message.session_id,
+        "partition_key": message.partition_key,
+        "subject": message.subject,
+        "correlation_id": message.correlation_id,
+        "content_type": message.content_type,
+        "to": message.to,
+        "reply_to": message.reply_to,
+        "reply_to_session_id": message.reply_to_session_id,
+        "dead_letter_reason": message.dead_letter_reason,
+        "dead_letter_error_description": message.dead_letter_error_description,
+        "dead_letter_source": message.dead_letter_source,
+        "application_properties": _json_properties(message),
+    }
+    return {name: _json_value(value) for name, value in fields.items() if value is not None}
+
+
+def _body_field(message: ServiceBusReceivedMessage) -> dict[str, object]:
+    body = _body(message)
+    try:
+        return {"body": body.decode()}
+    except UnicodeDecodeError:
+        return {"body_base64": base64.b64encode(body).decode()}
+
+
+def _json_properties(message: ServiceBusReceivedMessage) -> dict[str, object] | None:
+    properties = message.application_properties
+    if not properties:
+        return None
+    return {str(_json_value(name)): _json_value(value) for name, value in properties.items()}
+
+
+def _json_value(value: object) -> object:
+    """A property's value in JSON's types; text was received as bytes."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)

@@ -1,0 +1,203 @@
+"""``kafkabus up``, ``down`` and ``status``: a namespace on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import signal
+import time
+from collections.abc import Generator
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from kafkabus.cli.exits import CommandError, ExitCode
+from kafkabus.cli.terminal import activity, flush, say, write, write_json
+
+if TYPE_CHECKING:
+    from kafkabus.embedded import RunningNamespace
+
+app = typer.Typer()
+
+_LOOK_EVERY_S = 0.5
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Where its data is kept; default a folder of the user's.", file_okay=False
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
+
+
+@app.command()
+def up(
+    data: DataOption = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Return when it answers; it runs until 'kafkabus down'.")
+    ] = False,
+    brokers: Annotated[int, typer.Option(min=1, help="Number of Kafka brokers; fixed at the first start.")] = 1,
+    namespace: Annotated[str, typer.Option(metavar="NAME", help="Name of the namespace.")] = "kafkabus",
+    json: JsonOption = False,
+) -> None:
+    """Run a namespace on this machine: a Kafka and a Redis, nothing to install.
+
+    Prints its connection string. What was sent is still there at the next start.
+    """
+    with _embedded():
+        from kafkabus.embedded import up as start
+
+        folder = _folder(data)
+        if not detach:
+            _stay(folder, brokers, namespace, json)
+        with activity() as tell:
+            running = start(folder, brokers=brokers, namespace=namespace, on_progress=tell)
+    _announce(running, json)
+    _tell_next(folder, running, f"kafkabus down{_data_words(data)}")
+
+
+@app.command()
+def down(data: DataOption = None) -> None:
+    """Stop the namespace that 'kafkabus up' runs; its data stays."""
+    with _embedded():
+        from kafkabus.embedded import down as stop
+
+        folder = _folder(data)
+        with activity() as tell:
+            if _serves(folder):
+                tell("stopping Kafka and Redis ...")
+            stopped = stop(folder)
+    say(f"Stopped. The data stays in {folder}." if stopped else f"Nothing ran on {folder}.")
+
+
+@app.command()
+def status(data: DataOption = None, json: JsonOption = False) -> None:
+    """Show the namespace that 'kafkabus up' runs: its connection string, or exit status 3."""
+    with _embedded():
+        from kafkabus.embedded import status as find
+
+        folder = _folder(data)
+        running = find(folder)
+    if running is None:
+        say(f"Nothing runs on {folder}. Start it with: kafkabus up --detach{_data_words(data)}")
+        raise typer.Exit(ExitCode.NOTHING)
+    _announce(running, json)
+
+
+def _stay(folder: Path, brokers: int, namespace: str, json: bool) -> NoReturn:
+    """Run a namespace until Ctrl-C, a termination, or ``kafkabus down``."""
+    from kafkabus.embedded import status as find
+
+    running = find(folder)
+    if running is not None:
+        raise CommandError(
+            f"a namespace runs on {folder} already (process {running.pid}): 'kafkabus status' shows its connection "
+            "string, 'kafkabus down' stops it"
+        )
+    with _terminable(), _runtime(folder, brokers, namespace):
+        running = find(folder)
+        if running is not None:
+            _announce(running, json)
+            _tell_next(folder, running, "Ctrl-C")
+            while (now := find(folder)) is not None and now.pid == running.pid:
+                time.sleep(_LOOK_EVERY_S)
+    say("Stopped by another command.")
+    raise typer.Exit
+
+
+@contextlib.contextmanager
+def _runtime(folder: Path, brokers: int, namespace: str) -> Generator[None, None, None]:
+    """A namespace that ends with the block, and says so."""
+    from kafkabus.embedded import EmbeddedRuntime
+
+    with activity() as tell:
+        runtime = EmbeddedRuntime(folder, brokers=brokers, namespace=namespace, on_progress=tell)
+        runtime.start()
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        say("\nStopping Kafka and Redis ...")
+        runtime.stop()
+        say(f"Stopped. The data stays in {folder}.")
+        raise
+    finally:
+        runtime.stop()
+
+
+@contextlib.contextmanager
+def _terminable() -> Generator[None, None, None]:
+    """Have a termination end the block in order, as Ctrl-C does."""
+
+    def end(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise SystemExit(ExitCode.TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _embedded() -> Generator[None, None, None]:
+    """Make what the embedded runtime complains of this program's error."""
+    try:
+        from kafkabus.embedded.errors import EmbeddedRuntimeError
+    except ModuleNotFoundError as error:
+        raise CommandError(str(error)) from error
+    try:
+        yield
+    except EmbeddedRuntimeError as error:
+        raise CommandError(str(error)) from error
+
+
+def _serves(folder: Path) -> bool:
+    from kafkabus.embedded import status as find
+
+    return find(folder) is not None
+
+
+def _folder(data: Path | None) -> Path:
+    from kafkabus.embedded import default_data_folder
+
+    return default_data_folder() if data is None else data.absolute()
+
+
+def _announce(running: RunningNamespace, json: bool) -> None:
+    if json:
+        write_json(
+            {
+                "connection_string": running.connection_string,
+                "bootstrap_servers": running.bootstrap_servers,
+                "redis_url": running.redis_url,
+                "pid": running.pid,
+                "brokers": running.brokers,
+                "data": str(running.data),
+            }
+        )
+    else:
+        write(running.connection_string)
+    flush()
+
+
+def _tell_next(folder: Path, running: RunningNamespace, stop: str) -> None:
+    """Say what to type next; other commands find the namespace by themselves only in the default folder."""
+    from kafkabus.cli.connection import VARIABLE
+    from kafkabus.embedded import default_data_folder
+
+    lines = [f"\nThe namespace runs (process {running.pid}); its data is in {folder}.", "Stop it with:   " + stop]
+    lines.append("Try it with:    " + "kafkabus queue create orders")
+    if folder != default_data_folder():
+        lines[-1:] = [
+            f"Use it with:    export {VARIABLE}=$(kafkabus status{_data_words(folder)})",
+            "                kafkabus queue create orders",
+        ]
+    lines.append("                kafkabus send orders hello")
+    lines.append("                kafkabus receive orders")
+    say("\n".join(lines))
+
+
+def _data_words(data: Path | None) -> str:
+    return "" if data is None else f" --data {shlex.quote(str(data))}"

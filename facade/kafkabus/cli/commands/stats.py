@@ -1,0 +1,52 @@
+"""``kafkabus stats``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kafkabus.cli.connection import existing_queue, open_administration
+from kafkabus.cli.terminal import write_json, write_table
+
+app = typer.Typer()
+
+
+@app.command()
+def stats(
+    context: typer.Context,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+) -> None:
+    """Count a queue's messages, per partition and in all.
+
+    Active messages wait or are locked by a receiver.
+    """
+    with existing_queue(context, queue), open_administration(context) as administration:
+        counts = administration.get_queue_runtime_properties(queue)
+    if json:
+        partitions = [
+            {
+                "partition": one.partition,
+                "active": one.active_message_count,
+                "dead_letter": one.dead_letter_message_count,
+            }
+            for one in counts.partitions
+        ]
+        write_json(
+            {
+                "queue": counts.name,
+                "active": counts.active_message_count,
+                "dead_letter": counts.dead_letter_message_count,
+                "partitions": partitions,
+            }
+        )
+        return
+    write_table(
+        {"PARTITION": True, "ACTIVE": True, "DEAD-LETTER": True},
+        [
+            [str(one.partition), f"{one.active_message_count:,}", f"{one.dead_letter_message_count:,}"]
+            for one in counts.partitions
+        ],
+        total=["all", f"{counts.active_message_count:,}", f"{counts.dead_letter_message_count:,}"],
+    )

@@ -1,0 +1,50 @@
+"""What the program's exit status says."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit statuses; scripts rely on them."""
+
+    DONE = 0
+    FAILED = 1
+    USAGE = 2
+    NOTHING = 3
+    NOT_FOUND = 4
+    INTERRUPTED = 130
+    OUTPUT_CLOSED = 141
+    TERMINATED = 143
+
+
+class CommandError(Exception):
+    """A command cannot do what was asked.
+
+    Args:
+        message: What went wrong, and the remedy.
+        code: The exit status that says so.
+
+    Attributes:
+        code: As given.
+    """
+
+    def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class OutputClosed(Exception):
+    """Whoever read the output reads no more, as ``head`` does when it has enough."""
+
+
+EXIT_CODES_HELP = (
+    """\
+[bold]Exit status[/bold]: 0 done; 1 failed, stderr says why; 2 wrong usage; 3 nothing there: no message came, nothing
+runs; 4 no such queue; 130 interrupted by Ctrl-C; 141 nobody reads the output any more; 143 terminated.
+
+[bold]Connection[/bold]: --connection-string before the command, else the variable KAFKABUS_CONNECTION_STRING, else
+the namespace that 'kafkabus up' runs on this machine.""".replace("\n\n", "\0")
+    .replace("\n", " ")
+    .replace("\0", "\n\n")
+)

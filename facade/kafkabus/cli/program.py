@@ -1,0 +1,127 @@
+"""The program: its global options, its commands, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from kafkabus.cli.commands import queue, receive, runtime, send, stats
+from kafkabus.cli.connection import GlobalOptions
+from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
+from kafkabus.cli.terminal import discard_output, flush, say, write
+
+_GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}
+
+
+class _Program(TyperGroup):
+    """Commands, with a hint for who writes a global option after one of them."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            # Typer's usage errors are private classes; those of unknown options carry this name.
+            option = getattr(error, "option_name", None)
+            if isinstance(error, typer.BadParameter) or option not in _GLOBAL_OPTIONS:
+                raise
+            value = _GLOBAL_OPTIONS[option]
+            command = ctx.invoked_subcommand
+            raise typer.BadParameter(
+                f"{option} goes before the command: kafkabus {option}{value} {command} …"
+            ) from error
+
+
+app = typer.Typer(
+    cls=_Program,
+    name="kafkabus",
+    help="Service Bus's partitioned queues on Kafka and Redis: run a namespace, send to its queues, receive from them.",
+    epilog=EXIT_CODES_HELP,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    # An error is told in a line of ours; --debug shows Python's own traceback.
+    pretty_exceptions_enable=False,
+)
+app.add_typer(runtime.app)
+app.add_typer(queue.app, name="queue")
+app.add_typer(send.app)
+app.add_typer(receive.app)
+app.add_typer(stats.app)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from kafkabus import __version__
+
+        write(f"kafkabus {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    context: typer.Context,
+    connection_string: Annotated[
+        str | None,
+        typer.Option(
+            "--connection-string",
+            "-c",
+            metavar="TEXT",
+            help="The namespace to use: Endpoint=sb://…, as 'kafkabus up' prints it.",
+        ),
+    ] = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error, and more of the log.")
+    ] = False,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    options = context.ensure_object(GlobalOptions)
+    options.connection_string = connection_string
+    options.debug = debug
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.DEBUG if debug else logging.WARNING)
+
+
+def main() -> NoReturn:
+    """Run the program with the process's arguments, and end the process."""
+    options = GlobalOptions()
+    try:
+        try:
+            app(prog_name="kafkabus", obj=options)
+        finally:
+            flush()
+    except OutputClosed:
+        discard_output()
+        sys.exit(ExitCode.OUTPUT_CLOSED)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception as error:
+        code = _exit_code(error)
+        if options.debug or code is None:
+            raise
+        say(f"error: {_told(error)}")
+        sys.exit(code)
+    sys.exit(ExitCode.DONE)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+def _exit_code(error: Exception) -> ExitCode | None:
+    """The exit status of an error that a user can do something about; None for one of the program's own."""
+    from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+
+    if isinstance(error, CommandError):
+        return error.code
+    if isinstance(error, MessagingEntityNotFoundError):
+        return ExitCode.NOT_FOUND
+    if isinstance(error, (ServiceBusError, ValueError, OSError)):
+        return ExitCode.FAILED
+    return None

@@ -1,0 +1,156 @@
+"""What goes to the terminal, or wherever output is sent.
+
+Results go to stdout, as plain text wherever a program might read them; everything said to a person goes to stderr.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from kafkabus.cli.exits import OutputClosed
+
+_QUICK_S = 0.5
+"""What takes no longer than this, in seconds, needs no progress bar."""
+# What could move the cursor, recolour the terminal or retitle its window; tab and newline are text.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> NoReturn:
+        raise OutputClosed
+
+
+def say(text: str) -> None:
+    """Tell a person something, on stderr."""
+    # Names and paths are shown as they are: no markup, no colours, no line breaks of our own.
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def write(text: str) -> None:
+    """Write a line of the result.
+
+    Raises:
+        OutputClosed: Nobody reads it any more.
+    """
+    try:
+        sys.stdout.write(f"{text}\n")
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def flush() -> None:
+    """Hand over what was written.
+
+    Raises:
+        OutputClosed: Nobody reads it any more.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def write_json(value: object, *, indent: int | None = 2) -> None:
+    """Write a JSON document, on one line where ``indent`` is None."""
+    write(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
+def printable(body: bytes) -> str:
+    """A body as text: a terminal is not given control characters, other programs get all but broken UTF-8 unchanged."""
+    text = body.decode("utf-8", "backslashreplace")
+    if not sys.stdout.isatty():
+        return text
+    return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def write_table(
+    columns: Mapping[str, bool], rows: Sequence[Sequence[str]], *, total: Sequence[str] | None = None
+) -> None:
+    """Write a table.
+
+    Args:
+        columns: Headings, and whether each column holds numbers.
+        rows: Cells as text.
+        total: A last row below a line.
+    """
+    table = Table(box=None, pad_edge=False, header_style="bold", show_footer=total is not None, footer_style="bold")
+    for index, (heading, numbers) in enumerate(columns.items()):
+        table.add_column(
+            heading,
+            justify="right" if numbers else "left",
+            footer="" if total is None else total[index],
+            overflow="fold",
+            no_wrap=numbers,
+        )
+    for row in rows:
+        table.add_row(*row)
+    # Where nobody looks, no line is folded.
+    width = None if sys.stdout.isatty() else 10_000
+    _Console(width=width, highlight=False, markup=False).print(table)
+
+
+def write_fields(fields: Mapping[str, str]) -> None:
+    """Write names with their values, one per line."""
+    width = max(len(name) for name in fields)
+    for name, value in fields.items():
+        write(f"{name:<{width}}  {value}".rstrip())
+
+
+@contextlib.contextmanager
+def activity() -> Generator[Callable[[str], None], None, None]:
+    """Show what is being done while it takes: a spinner in a terminal, else a line for each step."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield say
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(f"[dim]{text}")
+
+
+@contextlib.contextmanager
+def counting(what: str, total: int | None) -> Generator[Callable[[int], None], None, None]:
+    """Show how far something is, once it has taken a while, in a terminal.
+
+    Args:
+        what: What is being done.
+        total: How much there is to do; None where that is unknown.
+
+    Yields:
+        To be told how much more has been done.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(what, markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(what, total=total)
+    quick_until = time.monotonic() + _QUICK_S
+
+    def advance(count: int) -> None:
+        bar.advance(task, count)
+        if time.monotonic() > quick_until:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()
+
+
+def discard_output() -> None:
+    """Let what is still to be written go nowhere: the interpreter would complain of it at its end."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,80 @@
+"""What the asyncio contract tests start; ``tests/contract/conftest.py`` is the blocking twin, written by hand."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from kafkabus.aio import ServiceBusClient
+from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.embedded import EmbeddedRuntime
+from tests.clock import advance
+
+MakeQueue = Callable[..., Awaitable[str]]
+Advance = Callable[[str, float], Awaitable[None]]
+
+
+@pytest.fixture
+async def client(connection_string: str) -> AsyncIterator[ServiceBusClient]:
+    """A client of the namespace."""
+    async with ServiceBusClient.from_connection_string(connection_string) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def other_client(connection_string: str) -> AsyncIterator[ServiceBusClient]:
+    """Another client, as another process would have."""
+    async with ServiceBusClient.from_connection_string(connection_string) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def administration(connection_string: str) -> AsyncIterator[ServiceBusAdministrationClient]:
+    """An administration client."""
+    async with ServiceBusAdministrationClient.from_connection_string(connection_string) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def make_queue(administration: ServiceBusAdministrationClient) -> AsyncIterator[MakeQueue]:
+    """Creates queues that are deleted after the test."""
+    made: list[str] = []
+
+    async def make(
+        *,
+        partitioned: bool = True,
+        lock_duration: timedelta | None = None,
+        max_delivery_count: int | None = None,
+    ) -> str:
+        name = f"q-{uuid.uuid4().hex[:12]}"
+        await administration.create_queue(
+            name,
+            enable_partitioning=partitioned,
+            lock_duration=lock_duration,
+            max_delivery_count=max_delivery_count,
+        )
+        made.append(name)
+        return name
+
+    yield make
+    for name in made:
+        await administration.delete_queue(name)
+
+
+@pytest.fixture
+async def queue(make_queue: MakeQueue) -> str:
+    """A new partitioned queue."""
+    return await make_queue()
+
+
+@pytest.fixture
+def later(runtime: EmbeddedRuntime) -> Advance:
+    """Lets time pass for a queue's locks."""
+
+    async def let_pass(queue: str, seconds: float) -> None:
+        advance(runtime.redis_url, "tests", queue, seconds)
+
+    return let_pass

@@ -1,0 +1,340 @@
+# Generated from tests/contract/aio/test_sending_and_receiving.py by tools/generate_blocking.py. Do not edit.
+"""What is sent is received: contents, properties, counts, waiting, iteration."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from kafkabus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusMessageBatch,
+    ServiceBusReceiveMode,
+    ServiceBusReceiver,
+)
+from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, MessagingEntityNotFoundError
+from tests.contract.conftest import MakeQueue
+
+
+def drain(receiver: ServiceBusReceiver, count: int) -> list[str]:
+    """Receive and complete until ``count`` messages came, or none comes for a while; returns their bodies."""
+    bodies: list[str] = []
+    while len(bodies) < count:
+        messages = receiver.receive_messages(count - len(bodies), max_wait_time=5)
+        if not messages:
+            break
+        bodies += [str(message) for message in messages]
+        receiver.complete_messages(messages)
+    return bodies
+
+
+def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue: str) -> None:
+    """Body and every property round-trip; keys and texts of application properties come back as bytes."""
+    moment = datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=timezone.utc)
+    number = uuid.uuid4()
+    sent = ServiceBusMessage(
+        "häh",
+        message_id="m-1",
+        partition_key="key",
+        correlation_id="c-1",
+        subject="sub",
+        content_type="text/plain",
+        to="somebody",
+        reply_to="me",
+        reply_to_session_id="s-1",
+        time_to_live=timedelta(hours=1),
+        application_properties={
+            "text": "tëxt",
+            "int": 5,
+            "big": 1 << 60,
+            "float": 1.5,
+            "bool": True,
+            "id": number,
+            "at": moment,
+        },
+    )
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(sent)
+        (message,) = receiver.receive_messages(max_wait_time=10)
+        assert message.body is not None
+        assert (str(message), b"".join(message.body)) == ("häh", "häh".encode())
+        assert (message.message_id, message.partition_key, message.session_id) == ("m-1", "key", None)
+        assert (message.correlation_id, message.subject, message.content_type) == ("c-1", "sub", "text/plain")
+        assert (message.to, message.reply_to, message.reply_to_session_id) == ("somebody", "me", "s-1")
+        assert message.time_to_live == timedelta(hours=1)
+        assert message.expires_at_utc == message.enqueued_time_utc + timedelta(hours=1)
+        assert message.application_properties == {
+            b"text": "tëxt".encode(),
+            b"int": 5,
+            b"big": 1 << 60,
+            b"float": 1.5,
+            b"bool": True,
+            b"id": number,
+            b"at": moment,
+        }
+        assert (message.delivery_count, message.state) == (0, 0)
+        assert abs(message.enqueued_time_utc - datetime.now(timezone.utc)) < timedelta(seconds=30)
+        receiver.complete_message(message)
+
+
+def test_a_message_without_properties_has_none(client: ServiceBusClient, queue: str) -> None:
+    """What was not set is falsy; a message id was made up."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage(b"\x00\xff"))
+        (message,) = receiver.receive_messages(max_wait_time=10)
+        assert message.message_id
+        assert not message.application_properties
+        assert not any((message.subject, message.time_to_live, message.partition_key, message.correlation_id))
+        with pytest.raises(UnicodeDecodeError):
+            str(message)
+
+
+def test_a_message_without_a_body_stays_without(client: ServiceBusClient, queue: str) -> None:
+    """None is no empty body."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([ServiceBusMessage(None, partition_key="a"), ServiceBusMessage(b"", partition_key="a")])
+        messages = receiver.receive_messages(2, max_wait_time=10)
+        assert [message.body if message.body is None else b"".join(message.body) for message in messages] == [None, b""]
+
+
+def test_lists_batches_and_mappings_are_sent(client: ServiceBusClient, queue: str) -> None:
+    """Whatever the SDK takes for messages arrives: lists, generators, mappings, batches; nothing of nothing."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([])
+        sender.send_messages([ServiceBusMessage("list-1"), {"body": "list-2"}])
+        sender.send_messages(ServiceBusMessage(f"generator-{number}") for number in range(2))
+        sender.send_messages({"body": "mapping", "subject": "s"})
+        batch = sender.create_message_batch()
+        sender.send_messages(batch)
+        batch.add_message(ServiceBusMessage("batch-1"))
+        batch.add_message({"body": "batch-2"})
+        sender.send_messages(batch)
+        by_hand = ServiceBusMessageBatch()
+        by_hand.add_message(ServiceBusMessage("by hand"))
+        sender.send_messages(by_hand)
+        assert sorted(drain(receiver, 8)) == sorted(
+            ["list-1", "list-2", "generator-0", "generator-1", "mapping", "batch-1", "batch-2", "by hand"]
+        )
+        assert receiver.receive_messages(max_wait_time=0.2) == []
+
+
+def test_messages_with_one_key_keep_their_order(client: ServiceBusClient, queue: str) -> None:
+    """One key, one partition, one order."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for number in range(30):
+            sender.send_messages(ServiceBusMessage(str(number), partition_key="same"))
+        messages = receiver.receive_messages(30, max_wait_time=10)
+        assert [str(message) for message in messages] == [str(number) for number in range(30)]
+        assert len({message.sequence_number >> 48 for message in messages}) == 1
+        numbers = [message.sequence_number for message in messages]
+        assert numbers == sorted(set(numbers))
+
+
+def test_keyless_messages_go_round_the_partitions(client: ServiceBusClient, queue: str) -> None:
+    """Without a key each send takes the next partition; sixteen sends reach all sixteen."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for number in range(16):
+            sender.send_messages(ServiceBusMessage(str(number)))
+        partitions: set[int] = set()
+        for _ in range(16):
+            (message,) = receiver.receive_messages(max_wait_time=10)
+            partitions.add(message.sequence_number >> 48)
+        assert partitions == set(range(16))
+
+
+def test_a_plain_queue_has_one_partition_and_dense_numbers(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """Without partitioning all messages are in one order, numbered from 1."""
+    queue = make_queue(partitioned=False)
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
+        sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5, 10)])
+        messages = receiver.receive_messages(20, max_wait_time=10)
+        assert [str(message) for message in messages] == [str(number) for number in range(10)]
+        assert [message.sequence_number for message in messages] == list(range(1, 11))
+
+
+def test_a_receive_takes_no_more_than_was_asked_for(client: ServiceBusClient, queue: str) -> None:
+    """The count is a bound for one call, and the rest waits for the next."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
+        first = receiver.receive_messages(4, max_wait_time=10)
+        second = receiver.receive_messages(100, max_wait_time=10)
+        assert [str(message) for message in first + second] == [str(number) for number in range(10)]
+
+
+def test_an_empty_queue_yields_nothing_after_the_wait(client: ServiceBusClient, queue: str) -> None:
+    """No message is an empty list, after about as long as was asked for."""
+    with client.get_queue_receiver(queue) as receiver:
+        began = time.monotonic()
+        assert receiver.receive_messages(max_wait_time=0.3) == []
+        assert time.monotonic() - began >= 0.3
+        assert receiver.receive_messages(max_message_count=None, max_wait_time=30) == []
+
+
+def test_iteration_ends_after_a_silence_and_can_go_on(client: ServiceBusClient, queue: str) -> None:
+    """A loop ends when nothing comes for max_wait_time; broken off or ended, it can be taken up again."""
+    with client.get_queue_sender(queue) as sender:
+        with client.get_queue_receiver(queue, max_wait_time=1) as receiver:
+            sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5)])
+            seen: list[str] = []
+            for message in receiver:
+                seen.append(str(message))
+                receiver.complete_message(message)
+                if len(seen) == 2:
+                    break
+            for message in receiver:
+                seen.append(str(message))
+                receiver.complete_message(message)
+            sender.send_messages(ServiceBusMessage("more"))
+            for message in receiver:
+                seen.append(str(message))
+                receiver.complete_message(message)
+            assert seen == ["0", "1", "2", "3", "4", "more"]
+
+
+def test_receive_and_delete_hands_out_each_message_once(client: ServiceBusClient, queue: str) -> None:
+    """Opening deletes nothing; receiving and iterating together return every message once, and none is left."""
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
+    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    with client.get_queue_receiver(queue, receive_mode=mode, max_wait_time=1) as receiver:
+        seen = [str(message) for message in receiver.receive_messages(3, max_wait_time=10)]
+        for message in receiver:
+            seen.append(str(message))
+            assert (message.lock_token, message.locked_until_utc) == (None, None)
+            with pytest.raises(ValueError, match="not locked"):
+                receiver.complete_message(message)
+        assert sorted(seen) == sorted(str(number) for number in range(10))
+        assert receiver.receive_messages(10, max_wait_time=0.3) == []
+
+
+def test_a_received_message_can_be_sent_again(client: ServiceBusClient, queue: str) -> None:
+    """Changed or not, before and after settlement; text properties stay text."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("body", subject="1st", application_properties={"a": "b", "n": 1}))
+        (message,) = receiver.receive_messages(max_wait_time=10)
+        assert message.application_properties == {b"a": b"b", b"n": 1}
+        message.subject = "2nd"
+        receiver.complete_message(message)
+        sender.send_messages(message)
+        (again,) = receiver.receive_messages(max_wait_time=10)
+        assert (str(again), again.subject, again.message_id) == ("body", "2nd", message.message_id)
+        assert again.application_properties == {b"a": b"b", b"n": 1}
+
+
+def test_large_messages_arrive_whole_and_larger_ones_are_refused(client: ServiceBusClient, queue: str) -> None:
+    """The limit counts everything; beyond it nothing is sent, whether one message or many are too large."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage(b"A" * 250 * 1024))
+        with pytest.raises(MessageSizeExceededError, match="262144") as refused:
+            sender.send_messages(ServiceBusMessage(b"A" * 256 * 1024))
+        assert isinstance(refused.value, ValueError)
+        with pytest.raises(MessageSizeExceededError):
+            sender.send_messages([ServiceBusMessage(b"A" * 100 * 1024) for _ in range(3)])
+        batch = sender.create_message_batch(1000)
+        with pytest.raises(MessageSizeExceededError):
+            batch.add_message(ServiceBusMessage(b"A" * 1000))
+        assert (len(batch), batch.size_in_bytes) == (0, 0)
+        with pytest.raises(ValueError, match="max_size_in_bytes"):
+            sender.create_message_batch(256 * 1024 + 1)
+        assert [len(body) for body in drain(receiver, 1)] == [250 * 1024]
+        assert receiver.receive_messages(max_wait_time=0.3) == []
+
+
+def test_a_key_that_contradicts_the_session_is_refused(client: ServiceBusClient, queue: str) -> None:
+    """However the message was made, the whole list is refused before anything is sent."""
+    contradicting = ServiceBusMessage("x", partition_key="a")
+    contradicting.session_id = "b"
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        with pytest.raises(InvalidOperationError, match="'a' differs from session_id 'b'") as refused:
+            sender.send_messages([ServiceBusMessage("fine"), contradicting])
+        assert isinstance(refused.value, ValueError)
+        assert receiver.receive_messages(max_wait_time=0.3) == []
+    with pytest.raises(ValueError, match="differs"):
+        ServiceBusMessage("x", session_id="b", partition_key="a")
+
+
+@pytest.mark.parametrize("what", ["cat", b"cat", 5, ["cat"], {"subject": "no body"}, [{"subject": "no body"}], None])
+def test_what_is_no_message_is_refused(client: ServiceBusClient, queue: str, what: object) -> None:
+    """A TypeError says what can be sent."""
+    with client.get_queue_sender(queue) as sender:
+        with pytest.raises(TypeError, match="message"):
+            sender.send_messages(what)  # type: ignore[arg-type]  # that is the test
+        batch = sender.create_message_batch()
+        if not isinstance(what, list):
+            with pytest.raises(TypeError, match="message"):
+                batch.add_message(what)  # type: ignore[arg-type]
+
+
+def test_bad_arguments_name_value_and_rule(client: ServiceBusClient, queue: str) -> None:
+    """Counts, waits, timeouts and choices are checked where they are given."""
+    with pytest.raises(ValueError, match="max_wait_time 0"):
+        client.get_queue_receiver(queue, max_wait_time=0)
+    with pytest.raises(ValueError, match=r"receive_mode 'PEEKLOCK'.*peeklock"):
+        client.get_queue_receiver(queue, receive_mode="PEEKLOCK")
+    with pytest.raises(ValueError, match=r"sub_queue 'DEADLETTER'.*deadletter"):
+        client.get_queue_receiver(queue, sub_queue="DEADLETTER")
+    with pytest.raises(ValueError, match="entity name 'no//name'"):
+        client.get_queue_sender("no//name")
+    with client.get_queue_receiver(queue) as receiver, client.get_queue_sender(queue) as sender:
+        with pytest.raises(ValueError, match="max_wait_time -1"):
+            receiver.receive_messages(max_wait_time=-1)
+        with pytest.raises(ValueError, match="max_message_count 0"):
+            receiver.receive_messages(0)
+        with pytest.raises(ValueError, match="timeout 0"):
+            sender.send_messages(ServiceBusMessage("x"), timeout=0)
+
+
+def test_a_short_timeout_draws_a_warning_on_a_partitioned_queue(client: ServiceBusClient, queue: str) -> None:
+    """15 s leave no time for another partition; the message is sent all the same."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        with pytest.warns(UserWarning, match="15 s leaves no time for another partition"):
+            sender.send_messages(ServiceBusMessage("x"), timeout=15)
+        sender.send_messages(ServiceBusMessage("y"), timeout=16)
+        assert sorted(drain(receiver, 2)) == ["x", "y"]
+
+
+def test_an_unknown_queue_is_named(client: ServiceBusClient) -> None:
+    """The error says which queue, and how to create one."""
+    sender = client.get_queue_sender("nowhere")
+    with pytest.raises(MessagingEntityNotFoundError, match=r"'nowhere'.*create_queue"):
+        sender.send_messages(ServiceBusMessage("x"))
+    with pytest.raises(MessagingEntityNotFoundError, match="'nowhere'"):
+        client.get_queue_receiver("nowhere").receive_messages()
+
+
+def test_names_are_case_insensitive(client: ServiceBusClient, queue: str) -> None:
+    """As in Service Bus, two spellings are one queue."""
+    with client.get_queue_sender(queue.upper()) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("x"))
+        assert drain(receiver, 1) == ["x"]
+
+
+def test_closed_handles_refuse_everything(client: ServiceBusClient, queue: str) -> None:
+    """A closed sender or receiver raises ValueError, also when entered again; the client goes on."""
+    sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue)
+    with sender, receiver:
+        sender.send_messages(ServiceBusMessage("x"))
+        (message,) = receiver.receive_messages(max_wait_time=10)
+    with pytest.raises(ValueError, match="already been shutdown"):
+        sender.send_messages(ServiceBusMessage("x"))
+    with pytest.raises(ValueError, match="already been shutdown"):
+        receiver.complete_message(message)
+    with pytest.raises(ValueError, match="already been shutdown"):
+        receiver.__enter__()
+    with client.get_queue_receiver(queue) as other:
+        other.complete_message(message)
+
+
+def test_a_closed_client_can_be_used_again(client: ServiceBusClient, queue: str) -> None:
+    """Closing closes what the client made; new handles work."""
+    sender = client.get_queue_sender(queue)
+    sender.send_messages(ServiceBusMessage("x"))
+    client.close()
+    with pytest.raises(ValueError, match="already been shutdown"):
+        sender.send_messages(ServiceBusMessage("x"))
+    assert drain(client.get_queue_receiver(queue), 1) == ["x"]

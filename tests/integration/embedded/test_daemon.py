@@ -1,0 +1,145 @@
+"""A namespace that runs on by itself, as the command line starts and stops it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from kafkabus.embedded import (
+    EmbeddedRuntimeError,
+    RunningNamespace,
+    default_data_folder,
+    down,
+    status,
+    up,
+)
+from tests.integration.embedded.serving import (
+    descendants,
+    read_all,
+    redis_call,
+    send,
+    wait_until,
+    wait_until_gone,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_UP = (
+    "import sys, pathlib, kafkabus.embedded as e\n"
+    "print('begun', flush=True)\n"
+    "print(e.up(pathlib.Path(sys.argv[1])).pid, flush=True)\n"
+)
+
+
+def _start_up(data: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _UP, str(data)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A data folder; what runs there at the end is stopped."""
+    folder = tmp_path_factory.mktemp("daemon")
+    yield folder
+    down(folder)
+
+
+@pytest.fixture(scope="module")
+def running(data: Path) -> RunningNamespace:
+    """What two programs that start it at once get, both ended since."""
+    assert status(data) is None
+    assert down(data) is False
+    programs = [_start_up(data), _start_up(data)]
+    outputs = [program.communicate(timeout=150)[0].split() for program in programs]
+    assert outputs[0] == outputs[1]
+    found = status(data)
+    assert found is not None
+    assert outputs[0] == ["begun", str(found.pid)]
+    return found
+
+
+def test_it_outlives_its_starter(running: RunningNamespace) -> None:
+    """The programs that started it have ended, and it serves."""
+    send(running.bootstrap_servers, "detached", b"hello")
+    assert read_all(running.bootstrap_servers, "detached") == [b"hello"]
+    assert redis_call(running.redis_url, "PING") == b"+PONG"
+
+
+def test_two_starts_at_once_start_one(running: RunningNamespace) -> None:
+    """One supervisor has one broker and one Redis."""
+    children = psutil.Process(running.pid).children()
+    servers = [child for child in children if child.nice() == 0]
+    assert len(servers) == 2
+
+
+def test_starting_again_returns_what_runs(running: RunningNamespace, data: Path) -> None:
+    """Also for many callers at once in one program."""
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(up, [data] * 8))
+    assert found == [running] * 8
+
+
+def test_another_shape_is_refused(running: RunningNamespace, data: Path) -> None:
+    """It does not pass for a namespace of another name or size."""
+    with pytest.raises(EmbeddedRuntimeError, match="Stop it first"):
+        up(data, namespace="another")
+    with pytest.raises(EmbeddedRuntimeError, match="Stop it first"):
+        up(data, brokers=3)
+    assert status(data) == running
+
+
+def test_stopping_ends_it_and_starting_finds_it_again(running: RunningNamespace, data: Path) -> None:
+    """Nothing runs after down; up brings back the same addresses and records."""
+    pids = {running.pid, *descendants(running.pid)}
+    assert down(data) is True
+    wait_until_gone(pids)
+    assert status(data) is None
+    assert down(data) is False
+
+    again = up(data)
+    assert again.connection_string == running.connection_string
+    assert read_all(again.bootstrap_servers, "detached") == [b"hello"]
+    assert down(data) is True
+
+
+@pytest.mark.faults
+def test_an_interrupted_up_leaves_nothing(tmp_path: Path) -> None:
+    """Ctrl-C while it starts takes back what was started."""
+    program = _start_up(tmp_path)
+    assert program.stdout is not None
+    assert program.stdout.readline() == "begun\n"
+    wait_until(lambda: _running_on(tmp_path) >= 2, "a server is there")
+
+    program.send_signal(signal.SIGINT)
+
+    program.communicate(timeout=60)
+    wait_until(lambda: _running_on(tmp_path) == 0, "nothing runs")
+    assert status(tmp_path) is None
+
+
+def _running_on(data: Path) -> int:
+    """Count the processes that name the folder, or work in it."""
+    return sum(
+        str(data) in (process.info["cwd"] or "") or str(data) in (process.info["cmdline"] or [])
+        for process in psutil.process_iter(["cwd", "cmdline"])
+    )
+
+
+def test_the_default_data_folder_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in the folder where the user's programs keep data."""
+    monkeypatch.setenv("XDG_DATA_HOME", "/somewhere")
+    assert default_data_folder().parts[-2:] == ("kafkabus", "embedded")
