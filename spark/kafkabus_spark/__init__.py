@@ -1,1 +1,27 @@
-"""Read, write and repair kafkabus entities with Spark."""
+"""Read kafkabus entities with Spark, through its own Kafka source and Catalyst expressions alone."""
+
+from kafkabus_spark.errors import (
+    ConnectorMissingError,
+    EntityNotFoundError,
+    JavaNotFoundError,
+    NamespaceUnreachableError,
+    SparkReadError,
+)
+from kafkabus_spark.reader import partition_count, read, read_stream
+from kafkabus_spark.reports import partition_report
+from kafkabus_spark.session import connector_package, session, stop
+
+__all__ = [
+    "ConnectorMissingError",
+    "EntityNotFoundError",
+    "JavaNotFoundError",
+    "NamespaceUnreachableError",
+    "SparkReadError",
+    "connector_package",
+    "partition_count",
+    "partition_report",
+    "read",
+    "read_stream",
+    "session",
+    "stop",
+]

@@ -119,22 +119,14 @@ class Transfers:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         began = time.monotonic()
-        adopt = Adopt(entity.ledgers[partition], ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
-        await self._services.courier.ask(adopt)
-        if not adopt.orphans:
+        orphans = await self.adopt(entity, partition)
+        if not orphans:
             return
-        LOGGER.info("transfer_adopted entity=%s partition=%d count=%d", entity.path, partition, len(adopt.orphans))
         destination = await self._services.entity(entity.path.dead_letter)
-        found = await self._search(entity, destination, partition, adopt.orphans)
-        ends = {orphan.offset: found[orphan.offset] for orphan in adopt.orphans if orphan.offset in found}
-        for orphan in adopt.orphans:
-            if orphan.offset not in found:
-                records = await self._services.points.read(entity.topic, partition, orphan.offset, orphan.offset)
-                if not records:
-                    LOGGER.error("lost_by_the_log entity=%s partition=%d offset=%d", entity.path, partition, orphan.offset)
-                    continue
-                intent = Intent.from_text(orphan.intent)
-                ends |= await self.produce(entity, destination, partition, records, intent, began)
+        ends = await self.search(entity, destination, partition, orphans)
+        for orphan in orphans:
+            if orphan.offset not in ends:
+                ends |= await self.produce_again(entity, destination, partition, orphan, began)
         await self.end(entity, destination, partition, ends)
 
     # The steps, one by one, so that a test may pause between any two.
@@ -209,6 +201,24 @@ class Transfers:
                     destination.path, partition, void.offset, not void.void,
                 )
 
+    async def adopt(self, entity: Entity, partition: int) -> list[Orphan]:
+        """Take over the transfers out of a partition whose owners are late."""
+        adopt = Adopt(entity.ledgers[partition], ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
+        await self._services.courier.ask(adopt)
+        if adopt.orphans:
+            LOGGER.info("transfer_adopted entity=%s partition=%d count=%d", entity.path, partition, len(adopt.orphans))
+        return adopt.orphans
+
+    async def produce_again(
+        self, entity: Entity, destination: Entity, partition: int, orphan: Orphan, began: float
+    ) -> dict[int, int]:
+        """Store the copy that the owner of a transfer did not; see ``produce``."""
+        records = await self._services.points.read(entity.topic, partition, orphan.offset, orphan.offset)
+        if not records:
+            LOGGER.error("lost_by_the_log entity=%s partition=%d offset=%d", entity.path, partition, orphan.offset)
+            return {}
+        return await self.produce(entity, destination, partition, records, Intent.from_text(orphan.intent), began)
+
     async def _end_of(self, destination: Entity, partition: int) -> int:
         """An offset that no copy made from now on is below; asked once, then known from what was stored."""
         where = (destination.topic, partition)
@@ -217,7 +227,7 @@ class Transfers:
             self._ends[where] = ends[partition]
         return self._ends[where]
 
-    async def _search(
+    async def search(
         self, entity: Entity, destination: Entity, partition: int, orphans: Sequence[Orphan]
     ) -> dict[int, int]:
         """Offset there by offset here of the copies that the destination holds already, the first of each."""

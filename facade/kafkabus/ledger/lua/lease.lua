@@ -31,8 +31,11 @@ local function each_open(segment, visit)
   end
 end
 
+-- A range at or beyond the cursor was leased by a request that died before it moved the cursor; what lies before the range
+-- was leased with it or holds no messages. Moving the cursor now keeps it from being granted a second time as new.
 local function give_back(first, last, count)
   write('ZADD', RETURNED, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
+  ledger.cursor = math.max(ledger.cursor, last + 1)
   ledger.rings = true
 end
 

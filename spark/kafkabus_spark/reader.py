@@ -1,0 +1,177 @@
+"""An entity as a DataFrame, in batch and as a stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
+from kafkabus_mapping.names import EntityPath, SubQueue, check_entity, topic_name
+from kafkabus_spark.columns import entity_columns
+from kafkabus_spark.kafka import check_connector, java_options, topic_partitions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(
+    spark: SparkSession,
+    connection: str,
+    entity: str,
+    *,
+    sub_queue: SubQueue | str | None = None,
+    starting_offsets: str = "earliest",
+    ending_offsets: str = "latest",
+    fail_on_data_loss: bool = True,
+    min_partitions: int | None = None,
+    default_time_to_live: timedelta | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """All messages of an entity that Kafka still holds, settled ones included.
+
+    Only committed messages are read (``read_committed``). Columns that a query does not use cost nothing.
+
+    ================================= ======================== ======================================================
+    Column                            Type                     Meaning
+    ================================= ======================== ======================================================
+    ``body``                          binary                   The body as it was sent
+    ``message_id``                    string                   ``topic/partition/offset`` where no facade wrote it
+    ``session_id``, ``partition_key`` string                   A foreign record's key reads as its partition key
+    ``correlation_id``, ``subject``,  string                   As sent
+    ``content_type``, ``to``,
+    ``reply_to``,
+    ``reply_to_session_id``
+    ``time_to_live``                  interval day to second   The message's own
+    ``scheduled_enqueue_time_utc``    timestamp                As sent
+    ``sequence_number``               bigint                   ``partition << 48 | (offset + 1)``
+    ``partition_id``, ``offset``      int, bigint              Where Kafka holds it
+    ``enqueued_time_utc``             timestamp                The broker's clock, exact to the millisecond
+    ``expires_at_utc``                timestamp                Null where that is never, and in a dead-letter queue
+    ``dead_letter_reason``,           string                   In a dead-letter queue, and where one was copied from
+    ``dead_letter_error_description``
+    ``dead_letter_source``
+    ``enqueued_sequence_number``      bigint                   Its number where it was first enqueued
+    ``body_type``                     string                   ``sequence`` or ``value`` for JSON bodies, null for bytes
+    ``application_properties``        map<string,string>       Foreign headers too; tagged values show their content
+    ``application_properties_json``   string                   The same as it was written, with its types
+    ``headers``                       array<struct>            The record's headers, raw
+    ================================= ======================== ======================================================
+
+    Args:
+        spark: A session with the Kafka connector, as ``session`` builds.
+        connection: The namespace's connection string; Redis need not be named in it.
+        entity: Name of the queue.
+        sub_queue: ``"deadletter"`` for its dead-letter queue.
+        starting_offsets: As for Spark's Kafka source: ``earliest`` or JSON per partition.
+        ending_offsets: As for Spark's Kafka source: ``latest`` or JSON per partition.
+        fail_on_data_loss: Whether a query fails when records that it was to read are gone.
+        min_partitions: Fewest Spark tasks to read with; default one for each entity partition.
+        default_time_to_live: The queue's, for ``expires_at_utc``; default for ever.
+        environment: ``KAFKABUS_…`` variables, for what the string leaves out; default the process's.
+
+    Raises:
+        ValueError: The connection string, or a name, is malformed; or the string is for another entity.
+        EntityNotFoundError: Kafka has no such topic.
+        NamespaceUnreachableError: Kafka does not answer.
+        ConnectorMissingError: The session has no Kafka connector.
+    """
+    location = _location(connection, environment)
+    path = entity_path(location, entity, sub_queue)
+    options = _source_options(spark, location, path) | {
+        "startingOffsets": starting_offsets,
+        "endingOffsets": ending_offsets,
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
+    }
+    if min_partitions is not None:
+        options["minPartitions"] = str(min_partitions)
+    return _decoded(spark.read.format("kafka").options(**options).load(), path, default_time_to_live)
+
+
+def read_stream(
+    spark: SparkSession,
+    connection: str,
+    entity: str,
+    *,
+    sub_queue: SubQueue | str | None = None,
+    starting_offsets: str = "earliest",
+    fail_on_data_loss: bool = True,
+    max_offsets_per_trigger: int | None = None,
+    default_time_to_live: timedelta | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """An entity's messages as they come, after those that Kafka holds; settling does not take them away.
+
+    Columns and errors are those of ``read``.
+
+    Args:
+        spark: A session with the Kafka connector, as ``session`` builds.
+        connection: The namespace's connection string; Redis need not be named in it.
+        entity: Name of the queue.
+        sub_queue: ``"deadletter"`` for its dead-letter queue.
+        starting_offsets: Where a query without a checkpoint begins: ``earliest``, ``latest`` or JSON per partition.
+        fail_on_data_loss: Whether the query fails when records that it was to read are gone: a queue trims what is settled
+            and older than its ``settled_retention``.
+        max_offsets_per_trigger: Most messages in a micro-batch; default no limit.
+        default_time_to_live: The queue's, for ``expires_at_utc``; default for ever.
+        environment: ``KAFKABUS_…`` variables, for what the string leaves out; default the process's.
+    """
+    location = _location(connection, environment)
+    path = entity_path(location, entity, sub_queue)
+    options = _source_options(spark, location, path) | {
+        "startingOffsets": starting_offsets,
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
+    }
+    if max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    return _decoded(spark.readStream.format("kafka").options(**options).load(), path, default_time_to_live)
+
+
+def partition_count(
+    spark: SparkSession,
+    connection: str,
+    entity: str,
+    *,
+    sub_queue: SubQueue | str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """How many partitions an entity has; arguments and errors are those of ``read``."""
+    location = _location(connection, environment)
+    return topic_partitions(spark, location, entity_path(location, entity, sub_queue))
+
+
+def entity_path(location: KafkaLocation, entity: str, sub_queue: SubQueue | str | None) -> EntityPath:
+    """The queue that is meant.
+
+    Raises:
+        ValueError: A name or the sub-queue is malformed, or the connection string is for another entity.
+    """
+    if location.entity_path is not None and location.entity_path.lower() != entity.lower():
+        raise ValueError(f"the connection string is for {location.entity_path!r} alone (EntityPath), not for {entity!r}")
+    try:
+        wanted = SubQueue(sub_queue or "")
+    except ValueError:
+        choices = [choice.value for choice in SubQueue if choice.value]
+        raise ValueError(f"sub_queue {sub_queue!r}: choose from {choices}, or None for the queue itself") from None
+    return EntityPath(check_entity(entity), wanted)
+
+
+def _location(connection: str, environment: Mapping[str, str] | None) -> KafkaLocation:
+    return parse_kafka_location(connection, os.environ if environment is None else environment)
+
+
+def _source_options(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> dict[str, str]:
+    check_connector(spark)
+    topic_partitions(spark, location, path)
+    client = {f"kafka.{name}": value for name, value in java_options(location).items()}
+    return client | {
+        "subscribe": topic_name(location.namespace, path),
+        "includeHeaders": "true",
+        "kafka.isolation.level": "read_committed",
+    }
+
+
+def _decoded(source: DataFrame, path: EntityPath, default_time_to_live: timedelta | None) -> DataFrame:
+    expires = not path.is_dead_letter
+    return source.select(*entity_columns(default_time_to_live=default_time_to_live, expires=expires))

@@ -1,0 +1,148 @@
+"""A Spark session that can read Kafka, on this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from kafkabus_spark.errors import JavaNotFoundError
+
+SUITED_JAVA: Final = frozenset({17, 21})
+"""The Java versions that Spark 4.0 runs on."""
+
+_TRUST_STORE: Final = Path("/etc/ssl/certs/java/cacerts")
+_STOP_PATIENCE_S: Final = 15.0
+
+
+def connector_package() -> str:
+    """Maven coordinates of the Kafka connector that belongs to the installed pyspark."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+
+
+def session(
+    app_name: str = "kafkabus",
+    *,
+    master: str = "local[*]",
+    java_home: Path | str | None = None,
+    shuffle_partitions: int = 4,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A local session with the Kafka connector, which the first one ever downloads (60 MB, kept in the Ivy cache).
+
+    Times are shown in UTC, Spark's web page is off, and everything listens on the loopback address only. A session that runs
+    already is returned as it is.
+
+    Args:
+        app_name: Name of the application.
+        master: Where it runs; default here, on all cores.
+        java_home: Folder of a Java 17 or 21; default the environment's ``JAVA_HOME``, else the ``java`` on the ``PATH``.
+        shuffle_partitions: Tasks of an aggregation; Spark's own default, 200, is for clusters.
+        config: Further settings, which win over these.
+
+    Raises:
+        JavaNotFoundError: There is no Java 17 or 21.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    home = None if java_home is None else Path(java_home)
+    _check_java(home)
+    settings = {
+        "spark.jars.packages": connector_package(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        "spark.driver.extraJavaOptions": _trust_option(home),
+        **(config or {}),
+    }
+    builder = SparkSession.builder.appName(app_name).master(master)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with _java_home(home):
+        return builder.getOrCreate()
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop a session and the Java process behind it, which Spark alone would leave until Python ends.
+
+    Another session can be started afterwards.
+    """
+    gateway = SparkContext._gateway
+    spark.stop()
+    if gateway is None:
+        return
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None
+    if process is None:
+        return
+    # Java ends when its input does.
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(_STOP_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _check_java(home: Path | None) -> None:
+    environment = os.environ.get("JAVA_HOME")
+    if home is not None or environment:
+        program = shutil.which("java", path=str((home or Path(environment or "")) / "bin"))
+        place = f"JAVA_HOME {home or environment}"
+    else:
+        program, place = shutil.which("java"), "the PATH"
+    found = _java_version(program) if program else None
+    if found not in SUITED_JAVA:
+        what = "has none" if found is None else f"has version {found}"
+        raise JavaNotFoundError(
+            f"Spark needs Java 17 or 21, and {place} {what}. Install one, or give java_home= the folder of one "
+            "(kafkabus.embedded.java.spark_java_home() finds one that came with kafkabus[embedded])"
+        )
+
+
+def _java_version(program: str) -> int | None:
+    answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False)  # noqa: S603  # Java's own
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr)
+    return int(match[1]) if match else None
+
+
+def _trust_option(home: Path | None) -> str:
+    """Let a Java that brings certificates of its own trust what the machine trusts, a company proxy's for one."""
+    if home is None or not _TRUST_STORE.is_file():
+        return ""
+    own = home / "lib" / "security" / "cacerts"
+    if own.exists() and own.resolve() == _TRUST_STORE.resolve():
+        return ""
+    return f"-Djavax.net.ssl.trustStore={_TRUST_STORE}"
+
+
+@contextmanager
+def _java_home(home: Path | None) -> Generator[None]:
+    """Start Java from a folder; the environment is restored, because it is the program's, not ours."""
+    if home is None:
+        yield
+        return
+    before = os.environ.get("JAVA_HOME")
+    os.environ["JAVA_HOME"] = str(home)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before

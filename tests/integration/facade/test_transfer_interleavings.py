@@ -1,0 +1,231 @@
+"""A transfer stepped through every interleaving of its owner and of upkeep, with a crash of either after any step."""
+
+from __future__ import annotations
+
+import itertools
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from kafkabus import ServiceBusMessage
+from kafkabus.client import ServiceBusClient
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.entity import Entity
+from kafkabus.exceptions import OperationTimeoutError
+from kafkabus.ledger.operations import Orphan
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.record import Record
+from kafkabus.services import Services
+from kafkabus.transfer import ORPHAN_AGE, WINNER_KEPT, Intent
+from kafkabus_mapping.names import EntityPath
+from tests.clock import advance
+
+OWNER = ("begin", "produce", "end")
+UPKEEP = ("adopt", "search", "produce again", "end again")
+
+
+@dataclass
+class Source:
+    """One message of a queue, and where it is to go."""
+
+    queue: str
+    entity: Entity
+    destination: Entity
+    partition: int
+    lease: str
+    record: Record
+
+    @property
+    def offset(self) -> int:
+        offset = self.record.offset()
+        assert offset is not None
+        return offset
+
+
+@dataclass
+class Owner:
+    """Who began the transfer.
+
+    Attributes:
+        paused: Whether it was paused between looking at its age and producing, which no check can rule out.
+    """
+
+    services: Services
+    source: Source
+    paused: bool
+    late: bool = False
+    ends: dict[int, int] = field(default_factory=dict)
+    stopped: bool = False
+
+    def step(self, name: str) -> None:
+        source, transfers = self.source, self.services.transfers
+        intent = Intent(0, "Bad", None)
+        if self.stopped:
+            return
+        if name == "begin":
+            assert transfers.begin(source.entity, source.partition, {source.lease: [source.record]}, intent) == {
+                source.lease: []
+            }
+        elif name == "produce":
+            began = time.monotonic() - (ORPHAN_AGE if self.late and not self.paused else 0)
+            try:
+                self.ends = transfers.produce(
+                    source.entity, source.destination, source.partition, [source.record], intent, began
+                )
+            except OperationTimeoutError:
+                self.stopped = True
+        else:
+            transfers.end(source.entity, source.destination, source.partition, self.ends)
+
+
+@dataclass
+class Upkeep:
+    """Who finishes it."""
+
+    services: Services
+    source: Source
+    orphans: list[Orphan] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+
+    def step(self, name: str) -> None:
+        source, transfers = self.source, self.services.transfers
+        if name == "adopt":
+            self.orphans = transfers.adopt(source.entity, source.partition)
+        elif not self.orphans:
+            return
+        elif name == "search":
+            self.ends = transfers.search(source.entity, source.destination, source.partition, self.orphans)
+        elif name == "produce again":
+            if source.offset not in self.ends:
+                self.ends = transfers.produce_again(
+                    source.entity, source.destination, source.partition, self.orphans[0], time.monotonic()
+                )
+        else:
+            transfers.end(source.entity, source.destination, source.partition, self.ends)
+
+
+class Stage:
+    """A queue whose messages are transferred one after the other by two clients, and looked at by a third."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        self.runtime = runtime
+        self.queue = f"transfers-{uuid.uuid4().hex[:8]}"
+        self.client = ServiceBusClient.from_connection_string(runtime.connection_string)
+        settings = parse_settings(runtime.connection_string)
+        self.owner, self.upkeep, self.third = Services(settings), Services(settings), Services(settings)
+        with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+            administration.create_queue(self.queue)
+        self.sender = self.client.get_queue_sender(self.queue)
+        self.receiver = self.client.get_queue_receiver(self.queue)
+        self.dead_letters = self.client.get_queue_receiver(self.queue, sub_queue="deadletter")
+
+    def close(self) -> None:
+        self.client.close()
+        for services in (self.owner, self.upkeep, self.third):
+            services.close()
+
+    def source(self) -> Source:
+        """A new message, locked."""
+        self.sender.send_messages(ServiceBusMessage(uuid.uuid4().hex))
+        (message,) = self.receiver.receive_messages(max_wait_time=10)
+        path = EntityPath(self.queue)
+        return Source(
+            self.queue, self.owner.entity(path), self.owner.entity(path.dead_letter), 0, message._delivery.lease, message._record
+        )
+
+    def pass_time(self, seconds: float) -> None:
+        advance(self.runtime.redis_url, "tests", self.queue, seconds)
+
+    def outcome(self, source: Source) -> int:
+        """Have everything finished that was left; how many copies are delivered from the dead-letter queue."""
+        for _ in range(2):
+            self.pass_time(ORPHAN_AGE + 1)
+            self.third.transfers.finish(source.entity, source.partition)
+        self.pass_time(61)
+        assert self.receiver.receive_messages(max_wait_time=0.05) == [], "the source still delivers it"
+        copies = self.dead_letters.receive_messages(10, max_wait_time=0.05)
+        self.dead_letters.complete_messages(copies)
+        body = source.record.value()
+        assert isinstance(body, bytes)
+        assert {str(copy) for copy in copies} <= {body.decode()}
+        return len(copies)
+
+
+@pytest.fixture(scope="module")
+def stage(runtime: EmbeddedRuntime) -> Iterator[Stage]:
+    """The queue and its clients."""
+    opened = Stage(runtime)
+    yield opened
+    opened.close()
+
+
+def interleavings() -> Iterator[tuple[str, ...]]:
+    """All orders of the owner's and upkeep's steps; upkeep has nothing to adopt before the owner began."""
+    slots = len(OWNER) + len(UPKEEP)
+    for chosen in itertools.combinations(range(slots), len(OWNER)):
+        owner, upkeep = iter(OWNER), iter(UPKEEP)
+        order = tuple(next(owner) if slot in chosen else next(upkeep) for slot in range(slots))
+        if order[0] == "begin":
+            yield order
+
+
+def crashes(order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """The order itself, and with each party gone after each of its steps."""
+    for owner_steps in range(1, len(OWNER) + 1):
+        for upkeep_steps in range(len(UPKEEP) + 1):
+            kept = {*OWNER[:owner_steps], *UPKEEP[:upkeep_steps]}
+            yield tuple(step for step in order if step in kept)
+
+
+def run(stage: Stage, order: tuple[str, ...], *, paused: bool) -> int:
+    source = stage.source()
+    owner, upkeep = Owner(stage.owner, source, paused), Upkeep(stage.upkeep, source)
+    for step in order:
+        if step in OWNER:
+            owner.step(step)
+        else:
+            if step == "adopt":
+                # Whoever is adopted from was silent for so long.
+                stage.pass_time(ORPHAN_AGE + 1)
+                owner.late = True
+            upkeep.step(step)
+    return stage.outcome(source)
+
+
+ORDERS = sorted({cut for order in interleavings() for cut in crashes(order)})
+
+
+@pytest.mark.timeout(600)
+def test_every_interleaving_moves_the_message_exactly_once(stage: Stage) -> None:
+    """Owner and upkeep in any order, either gone at any point: one copy, and the source has given it up."""
+    for order in ORDERS:
+        assert run(stage, order, paused=False) == 1, order
+
+
+@pytest.mark.timeout(600)
+def test_an_owner_paused_at_the_worst_moment_loses_nothing(stage: Stage) -> None:
+    """Paused between looking at its age and producing, it makes a second copy, which is taken out again where it can be."""
+    for order in ORDERS:
+        copies = run(stage, order, paused=True)
+        # Whose copy lost takes it out at his own end; gone before that, he leaves a duplicate.
+        second = "produce" in order and "produce again" in order and order.index("search") < order.index("produce")
+        both_ended = {"end", "end again"} <= set(order)
+        assert copies == (2 if second and not both_ended else 1), order
+
+
+def test_an_end_that_comes_after_all_is_forgotten_leaves_a_duplicate(stage: Stage) -> None:
+    """Whoever knows no winner any more must not destroy what may be the only copy."""
+    source = stage.source()
+    owner = Owner(stage.owner, source, paused=True)
+    owner.step("begin")
+    stage.pass_time(ORPHAN_AGE + 1)
+    stage.third.transfers.finish(source.entity, source.partition)
+    owner.step("produce")
+    stage.pass_time(WINNER_KEPT + 1)
+    stage.third.transfers.finish(source.entity, source.partition)
+    owner.step("end")
+    assert stage.outcome(source) == 2

@@ -1,0 +1,183 @@
+"""One ledger as tests drive it: as several clients, with its clock and its faults in hand."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+
+import redis
+
+from kafkabus.ledger.courier import Courier
+from kafkabus.ledger.keys import LedgerKeys
+from kafkabus.ledger.operations import (
+    Adopt,
+    Begin,
+    Claim,
+    Granted,
+    Ledger,
+    Moved,
+    Operation,
+    Range,
+    Seen,
+    Settlement,
+    Void,
+)
+from kafkabus.ledger.scripts import request_script
+from kafkabus_mapping.names import EntityPath
+
+LOCK_MS = 60_000
+ORPHAN_MS = 30_000
+
+
+@dataclass
+class Held:
+    """A granted range, as its holder knows it."""
+
+    lease: str
+    granted: Granted
+
+    @property
+    def offsets(self) -> list[int]:
+        """All offsets that it holds, those granted before first."""
+        ranges = [(first, last) for first, last, _ in self.granted.again] + self.granted.fresh
+        return [offset for first, last in ranges for offset in range(first, last + 1)]
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Delivery count of each offset."""
+        counts = {offset: 0 for first, last in self.granted.fresh for offset in range(first, last + 1)}
+        for first, last, count in self.granted.again:
+            counts |= dict.fromkeys(range(first, last + 1), count)
+        return counts
+
+
+class Bench:
+    """A ledger and one client's way to it; ``another`` is a second client of the same ledger."""
+
+    def __init__(self, store: redis.Redis, topic_id: str) -> None:
+        self.store = store
+        self.topic_id = topic_id
+        self.keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0)
+        self.client_id = uuid.uuid4().hex
+        self.ledger = Ledger(self.keys, partition=0, channel=f"bell:{topic_id}", client_id=self.client_id)
+        self.courier = Courier(store, address="redis", rebuild=self._missing, retry_for=1)
+        self.courier.create(self.ledger, 0)
+
+    def another(self) -> Bench:
+        """The same ledger as another client sees it."""
+        return Bench(self.store, self.topic_id)
+
+    def claim(
+        self,
+        want: int,
+        *,
+        upto: int | None = None,
+        start: int | None = None,
+        runs: list[Range] | None = None,
+        take: bool = False,
+        lease: str | None = None,
+    ) -> Held:
+        """Claim; ``upto`` says what was read from the cursor on, all of it messages where ``runs`` does not say else."""
+        seen = None
+        if upto is not None:
+            begin = self.cursor if start is None else start
+            seen = Seen(begin, upto, runs if runs is not None else [(begin, upto - 1)] if begin < upto else [])
+        lease = lease or uuid.uuid4().hex[:16]
+        claim = Claim(self.ledger, lease, want=want, lock_ms=LOCK_MS, seen=seen, take=take)
+        self.courier.ask(claim)
+        return Held(lease, claim.granted)
+
+    def settle(self, verb: str, held: Held, *ranges: Range) -> list[Range]:
+        """Complete, abandon or release ranges (all that is held by default); returns what was lost."""
+        offsets = sorted(set(held.offsets))
+        chosen = list(ranges) or _ranges(offsets)
+        settlement = Settlement(self.ledger, verb, held.lease, chosen)
+        self.courier.ask(settlement)
+        return settlement.lost
+
+    def begin(self, held: Held, *ranges: Range, intent: str = "intent") -> list[Range]:
+        """Begin a transfer of ranges; returns what was lost."""
+        begin = Begin(self.ledger, held.lease, list(ranges), intent, ORPHAN_MS)
+        self.courier.ask(begin)
+        return begin.lost
+
+    def moved(self, offset: int, at: int) -> int | None:
+        """End a transfer; returns the winner."""
+        moved = Moved(self.ledger, offset, at, 120_000)
+        self.courier.ask(moved)
+        return moved.winner
+
+    def adopt(self) -> list[int]:
+        """Adopt late transfers; returns their offsets."""
+        adopt = Adopt(self.ledger, 100, ORPHAN_MS)
+        self.courier.ask(adopt)
+        return [orphan.offset for orphan in adopt.orphans]
+
+    def void(self, offset: int) -> bool:
+        """Void a record; returns whether it was in time."""
+        void = Void(self.ledger, offset)
+        self.courier.ask(void)
+        return void.void
+
+    @property
+    def cursor(self) -> int:
+        """The ledger's cursor."""
+        return int(self.store.hget(self.keys.meta, "cursor"))  # type: ignore[arg-type]
+
+    @property
+    def held(self) -> int:
+        """How many messages the ledger says are granted and not settled."""
+        return int(self.store.hget(self.keys.meta, "held"))  # type: ignore[arg-type]
+
+    def pass_time(self, ms: int) -> None:
+        """The ledger's clock goes on by this much."""
+        self.store.hincrby(self.keys.meta, "test:skew", ms)
+
+    def break_after(self, writes: int) -> None:
+        """The next requests fail after so many writes; 0: they do not."""
+        self.store.hset(self.keys.meta, "test:fault", writes)
+
+    def send(self, number: int, *operations: Operation) -> dict[str, object]:
+        """Send a request under a number of one's own, as a copy on the wire would arrive."""
+        payload = json.dumps([operation.arguments() for operation in operations])
+        keys = self.ledger.script_keys
+        return json.loads(  # type: ignore[no-any-return]
+            self.store.eval(request_script().text, len(keys), *keys, number, self.ledger.channel, 0, payload)  # type: ignore[arg-type]
+        )
+
+    def snapshot(self) -> dict[str, object]:
+        """All that the ledger's keys hold, but for what a request leaves behind in any case."""
+        state: dict[str, object] = {}
+        for key in self.keys.shared:
+            kind = self.store.type(key)
+            if kind == "hash":
+                state[key] = {name: value for name, value in self.store.hgetall(key).items() if name != "version"}  # type: ignore[union-attr]
+            elif kind == "zset":
+                state[key] = self.store.zrange(key, 0, -1, withscores=True)
+        return state
+
+    def drain(self, end: int) -> dict[int, int]:
+        """Everything that can still be delivered once all locks have expired and all transfers are late: offset -> count."""
+        self.pass_time(LOCK_MS + 1)
+        found: dict[int, int] = {}
+        while True:
+            held = self.claim(1000, upto=max(end, self.cursor))
+            if not held.offsets:
+                return found
+            found |= held.counts
+            self.settle("complete", held)
+
+    @staticmethod
+    def _missing(ledger: Ledger) -> None:
+        raise AssertionError(f"{ledger.keys.prefix} is missing")
+
+
+def _ranges(offsets: list[int]) -> list[Range]:
+    ranges: list[Range] = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] == offset - 1:
+            ranges[-1] = (ranges[-1][0], offset)
+        else:
+            ranges.append((offset, offset))
+    return ranges

@@ -1,0 +1,74 @@
+"""A script that dies between two writes may deliver twice, and never loses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from kafkabus.exceptions import LedgerError
+from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench, Held
+
+END = 12
+"""End of the log; offsets below are messages."""
+
+Step = Callable[[Bench, Held], object]
+
+STEPS: dict[str, Step] = {
+    "claim of new messages": lambda bench, _: bench.claim(4, upto=END),
+    "claim that splits a returned range": lambda bench, _: bench.claim(1, upto=END),
+    "claim of returned and new messages": lambda bench, _: bench.claim(6, upto=END),
+    "claim past voids": lambda bench, _: (bench.void(9), bench.claim(9, upto=END)),
+    "abandon": lambda bench, held: bench.settle("abandon", held, (5, 6)),
+    "abandon of all": lambda bench, held: bench.settle("abandon", held),
+    "release": lambda bench, held: bench.settle("release", held, (4, 5)),
+    "complete of a part": lambda bench, held: bench.settle("complete", held, (4, 4)),
+    "begin of a transfer": lambda bench, held: bench.begin(held, (4, 5)),
+    "void of a returned message": lambda bench, _: bench.void(1),
+    "expiry": lambda bench, _: (bench.pass_time(LOCK_MS + 1), bench.claim(0)),
+}
+
+
+def prepared(bench: Bench) -> Held:
+    """0 completed, 1 to 3 returned, 4 to 7 leased, 8 to 11 not granted."""
+    held = bench.claim(4, upto=END)
+    bench.settle("complete", held, (0, 0))
+    bench.settle("abandon", held, (1, 3))
+    passed = bench.claim(7, upto=END)
+    bench.settle("release", passed, (1, 3))
+    assert bench.cursor == 8
+    return passed
+
+
+def recovered(bench: Bench) -> set[int]:
+    """All offsets that are still delivered or moved on, after everything expired."""
+    bench.break_after(0)
+    bench.pass_time(max(LOCK_MS, ORPHAN_MS) + 1)
+    moved = set(bench.adopt())
+    return moved | set(bench.drain(END))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_no_write_at_which_a_script_dies_loses_a_message(bench: Bench, name: str) -> None:
+    """Each write of each step is the last one, in turn, with the request made again afterwards and without."""
+    settled = {"complete of a part": {4}, "void of a returned message": {1}, "claim past voids": {9}}.get(name, set())
+    for again in (False, True):
+        for write in range(1, 40):
+            ledger = Bench(bench.store, f"{bench.topic_id}-{again}-{write}")
+            held = prepared(ledger)
+            ledger.break_after(write)
+            try:
+                STEPS[name](ledger, held)
+                finished = True
+            except LedgerError:
+                finished = False
+                ledger.break_after(0)
+                if again:
+                    STEPS[name](ledger, held)
+            found = recovered(ledger)
+            assert set(range(1, END)) - settled <= found, f"lost after write {write} of {name}"
+            if finished:
+                assert write > 1, "the step writes nothing, so this tests nothing"
+                break
+        else:
+            pytest.fail("the step has more writes than were tried")

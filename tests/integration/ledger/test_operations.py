@@ -1,0 +1,291 @@
+"""The ledger's operations one by one, on a real Redis."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import redis
+
+from kafkabus.exceptions import LedgerError
+from kafkabus.ledger.operations import Claim, Seen, Settlement
+from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench
+
+
+def test_a_claim_grants_what_was_read_and_moves_the_cursor(bench: Bench) -> None:
+    """From the cursor on, at most what was wanted."""
+    held = bench.claim(3, upto=10)
+    assert (held.offsets, held.granted.cursor, bench.held) == ([0, 1, 2], 3, 3)
+    held = bench.claim(100, upto=10)
+    assert (held.offsets, bench.cursor) == ([3, 4, 5, 6, 7, 8, 9], 10)
+    assert bench.claim(100, upto=10).offsets == []
+
+
+def test_nothing_is_jumped_over(bench: Bench) -> None:
+    """Whoever read only from beyond the cursor is told to go back, and granted nothing."""
+    held = bench.claim(5, start=3, upto=10)
+    assert (held.granted.ahead, held.offsets, bench.cursor) == (True, [], 0)
+
+
+def test_who_lags_behind_is_told_where_the_cursor_is(bench: Bench) -> None:
+    """What others were granted is left out; what lies beyond the cursor is granted."""
+    bench.claim(5, upto=10)
+    assert bench.another().claim(10, start=0, upto=4).offsets == []
+    assert bench.another().claim(10, start=0, upto=10).offsets == [5, 6, 7, 8, 9]
+
+
+def test_holes_are_skipped_and_never_delivered(bench: Bench) -> None:
+    """The cursor passes them; neither completion nor expiry brings them back."""
+    held = bench.claim(10, start=0, upto=10, runs=[(1, 2), (5, 5)])
+    assert (held.offsets, bench.cursor, bench.held) == ([1, 2, 5], 10, 3)
+    assert bench.drain(10) == {1: 1, 2: 1, 5: 1}
+
+
+def test_the_cursor_waits_before_the_first_message_not_granted(bench: Bench) -> None:
+    """Holes behind the last granted message are passed only together with what follows them."""
+    assert bench.claim(2, start=0, upto=10, runs=[(0, 1), (5, 5)]).granted.cursor == 5
+    assert bench.claim(1, start=5, upto=10, runs=[(5, 5)]).granted.cursor == 10
+    assert bench.claim(0, start=10, upto=12, runs=[]).granted.cursor == 12
+
+
+def test_completing_takes_out_what_it_names(bench: Bench) -> None:
+    """Whole, in parts, twice: what is not there is reported and nothing changes for it."""
+    held = bench.claim(10, upto=10)
+    assert bench.settle("complete", held, (2, 4)) == []
+    assert bench.settle("complete", held, (0, 5)) == [(2, 4)]
+    assert bench.settle("complete", held, (8, 12)) == [(10, 12)]
+    assert (bench.held, bench.store.hlen(bench.keys.shared[1])) == (2, 1)
+    assert bench.settle("complete", held, (6, 7)) == []
+    assert bench.settle("complete", held, (6, 7)) == [(6, 7)]
+    assert (bench.held, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
+
+
+def test_a_made_up_lease_settles_nothing(bench: Bench) -> None:
+    """The token of another delivery is refused."""
+    held = bench.claim(2, upto=2)
+    held.lease = "0" * 16
+    assert bench.settle("complete", held) == [(0, 1)]
+    assert bench.drain(2) == {0: 1, 1: 1}
+
+
+def test_abandoned_and_released_messages_come_back(bench: Bench) -> None:
+    """The one counted, the other not, oldest first, before anything new."""
+    held = bench.claim(4, upto=4)
+    assert bench.settle("abandon", held, (2, 3)) == []
+    assert bench.settle("release", held, (0, 0)) == []
+    again = bench.claim(10, upto=6)
+    assert again.counts == {0: 0, 2: 1, 3: 1, 4: 0, 5: 0}
+    assert bench.settle("complete", held, (2, 3)) == [(2, 3)]
+    assert bench.settle("complete", again) == []
+
+
+def test_a_release_of_the_rest_gives_back_all_that_is_left(bench: Bench) -> None:
+    """Without ranges it means whatever the lease still holds."""
+    held = bench.claim(5, upto=5)
+    bench.settle("complete", held, (1, 1))
+    bench.courier.ask(Settlement(bench.ledger, "release", held.lease, None))
+    assert bench.claim(10).counts == {0: 0, 2: 0, 3: 0, 4: 0}
+
+
+def test_an_expired_lease_comes_back_as_a_range(bench: Bench) -> None:
+    """Whatever its size: one entry, each delivery counted, the settled ones left out."""
+    held = bench.claim(2000, upto=2000)
+    bench.settle("complete", held, (500, 500))
+    bench.pass_time(LOCK_MS + 1)
+    assert bench.settle("complete", held, (0, 10)) == [(0, 10)]
+    assert bench.claim(0).granted.returned == 2
+    again = bench.claim(600)
+    assert (again.granted.again, again.granted.returned) == ([(0, 499, 1), (501, 600, 1)], 1)
+
+
+def test_a_claim_knows_when_the_next_lease_expires(bench: Bench) -> None:
+    """So that an idle receiver asks again in time."""
+    assert bench.claim(0).granted.due_in is None
+    bench.claim(1, upto=1)
+    due = bench.claim(0).granted.due_in
+    assert due is not None
+    assert LOCK_MS / 1000 - 5 < due <= LOCK_MS / 1000
+
+
+def test_taking_settles_what_is_new_and_leases_what_came_back(bench: Bench) -> None:
+    """Receive and delete: new messages leave no trace, those whose records must be read again are held until they are."""
+    bench.settle("abandon", bench.claim(1, upto=1))
+    held = bench.claim(5, upto=4, take=True)
+    assert (held.granted.again, held.granted.fresh, bench.held) == ([(0, 0, 1)], [(1, 3)], 1)
+    assert bench.drain(4) == {0: 2}
+
+
+def test_a_lease_id_claimed_twice_keeps_both_grants(bench: Bench) -> None:
+    """As after a request that failed half-way and was made again: what the lease held expires, it does not vanish."""
+    bench.claim(2, upto=10, lease="ab" * 8)
+    bench.claim(2, upto=10, lease="ab" * 8)
+    assert bench.drain(4) == {0: 1, 1: 1, 2: 1, 3: 1}
+
+
+def test_a_repeated_request_has_the_same_reply_and_no_effect(bench: Bench) -> None:
+    """As when the first reply was lost."""
+    claim = Claim(bench.ledger, "aa" * 8, want=3, lock_ms=LOCK_MS, seen=Seen(0, 10, [(0, 9)]))
+    first = bench.send(7, claim)
+    before = bench.snapshot()
+    assert bench.send(7, claim) == first
+    assert bench.snapshot() == before
+    assert bench.cursor == 3
+
+
+def test_a_late_copy_of_a_request_is_refused(bench: Bench) -> None:
+    """Once a later request was served, a copy of an earlier one changes nothing."""
+    claim = Claim(bench.ledger, "aa" * 8, want=3, lock_ms=LOCK_MS, seen=Seen(0, 10, [(0, 9)]))
+    bench.send(1, claim)
+    abandon = Settlement(bench.ledger, "abandon", "aa" * 8, [(0, 2)])
+    bench.send(2, abandon)
+    again = Claim(bench.ledger, "bb" * 8, want=3, lock_ms=LOCK_MS)
+    bench.send(3, again)
+    before = bench.snapshot()
+    for number, operation in ((1, claim), (2, abandon)):
+        assert bench.send(number, operation) == {"status": "stale"}
+    assert bench.snapshot() == before
+
+
+def test_settlements_go_before_claims(bench: Bench) -> None:
+    """What one caller gives back, another caller's claim in the same round trip is granted."""
+    held = bench.claim(1, upto=1)
+    claim = Claim(bench.ledger, "cc" * 8, want=5, lock_ms=LOCK_MS)
+    abandon = Settlement(bench.ledger, "abandon", held.lease, [(0, 0)])
+    bench.courier.ask(claim, abandon)
+    assert claim.granted.again == [(0, 0, 1)]
+
+
+def test_a_transfer_ends_once_and_the_first_end_counts(bench: Bench) -> None:
+    """Until it ended it is held; later ends learn who won; forgotten ones learn nothing."""
+    held = bench.claim(2, upto=2)
+    assert bench.begin(held, (0, 0)) == []
+    assert bench.begin(held, (0, 0)) == [(0, 0)]
+    assert bench.settle("complete", held, (0, 0)) == [(0, 0)]
+    assert bench.held == 2
+    assert bench.moved(0, 77) == 77
+    assert bench.moved(0, 99) == 77
+    assert (bench.moved(1, 5), bench.held) == (None, 1)
+    bench.pass_time(120_001)
+    assert bench.claim(0).granted.moves
+    assert bench.adopt() == []
+    assert bench.moved(0, 99) is None
+
+
+def test_a_late_transfer_is_adopted_by_one(bench: Bench) -> None:
+    """Not before its time, and then not by two at once."""
+    bench.begin(bench.claim(3, upto=3), (0, 1))
+    assert not bench.claim(0).granted.moves
+    assert bench.adopt() == []
+    bench.pass_time(ORPHAN_MS)
+    assert bench.claim(0).granted.moves
+    assert bench.adopt() == [0, 1]
+    assert bench.another().adopt() == []
+    bench.pass_time(ORPHAN_MS)
+    assert bench.another().adopt() == [0, 1]
+
+
+def test_a_void_record_is_never_granted(bench: Bench) -> None:
+    """Beyond the cursor, or given back; one that somebody holds stays his."""
+    assert bench.void(2)
+    assert bench.void(4)
+    held = bench.claim(3, upto=5)
+    assert (held.offsets, bench.cursor) == ([0, 1, 3], 5)
+    assert not bench.void(0)
+    bench.settle("abandon", held)
+    assert bench.void(1)
+    assert bench.void(3)
+    assert (bench.drain(5), bench.held) == ({0: 1}, 0)
+
+
+def test_giving_back_rings_the_bell(bench: Bench) -> None:
+    """With the partition's number."""
+    listening = bench.store.pubsub(ignore_subscribe_messages=True)
+    listening.subscribe(bench.ledger.channel)
+    while listening.get_message(timeout=5) is not None:
+        pass
+    held = bench.claim(1, upto=1)
+    bench.settle("abandon", held)
+    heard = listening.get_message(timeout=5)
+    listening.close()
+    assert heard is not None
+    assert heard["data"] == "0"
+
+
+def test_a_missing_ledger_says_so(bench: Bench) -> None:
+    """A script never makes a ledger up."""
+    bench.store.delete(bench.keys.meta)
+    assert bench.send(1, Claim(bench.ledger, "aa" * 8, want=1, lock_ms=1)) == {"status": "missing"}
+
+
+def test_creation_leaves_a_ledger_alone_that_is_there(bench: Bench) -> None:
+    """Create if absent."""
+    bench.claim(5, upto=5)
+    assert not bench.courier.create(bench.ledger, 0)
+    assert bench.cursor == 5
+
+
+def test_a_broken_script_is_an_error_for_its_callers_alone(bench: Bench) -> None:
+    """And the next request goes through."""
+    bench.break_after(1)
+    with pytest.raises(LedgerError, match="injected fault"):
+        bench.claim(1, upto=1)
+    bench.break_after(0)
+    assert bench.claim(1, upto=1).offsets == [0]
+
+
+def test_offsets_beyond_what_lua_prints_stay_exact(bench: Bench) -> None:
+    """Lua's own conversion keeps 14 digits; offsets have up to 15."""
+    far = (1 << 47) - 10
+    bench.store.hset(bench.keys.meta, "cursor", far)
+    held = bench.claim(3, start=far, upto=far + 5, runs=[(far, far + 4)])
+    assert held.offsets == [far, far + 1, far + 2]
+    assert bench.settle("abandon", held, (far + 1, far + 1)) == []
+    assert bench.claim(1).granted.again == [(far + 1, far + 1, 1)]
+    assert bench.cursor == far + 3
+
+
+def test_a_batch_of_500_costs_a_handful_of_commands_and_one_entry(bench: Bench, store: redis.Redis) -> None:
+    """Commands inside the scripts counted; a completed batch leaves nothing behind."""
+    bench.settle("complete", bench.claim(1, upto=1))
+    empty = sum(store.memory_usage(key) or 0 for key in bench.keys.shared)
+
+    def calls() -> int:
+        stats: dict[str, dict[str, int]] = store.info("commandstats")  # type: ignore[assignment]
+        return sum(numbers["calls"] for numbers in stats.values())
+
+    cost_of_asking = -(calls() - calls())
+    before = calls()
+    held = bench.claim(500, start=1, upto=501, runs=[(1, 500)])
+    assert len(held.offsets) == 500
+    claimed = calls() - before - cost_of_asking
+    leased = sum(store.memory_usage(key) or 0 for key in bench.keys.shared)
+    before = calls()
+    bench.settle("complete", held)
+    completed = calls() - before - cost_of_asking
+    assert claimed <= 20
+    assert completed <= 15
+    assert leased - empty < 500
+    assert sum(store.memory_usage(key) or 0 for key in bench.keys.shared) <= empty + 64
+
+
+def test_a_hundred_contenders_win_each_message_once(bench: Bench) -> None:
+    """Clients that all read the same records and claim as fast as they can."""
+    total, won, guard = 1000, [], threading.Lock()
+
+    def contend() -> None:
+        mine = bench.another()
+        while True:
+            held = mine.claim(7, start=0, upto=total, runs=[(0, total - 1)])
+            if not held.offsets:
+                return
+            assert mine.settle("complete", held) == []
+            with guard:
+                won.extend(held.offsets)
+
+    threads = [threading.Thread(target=contend) for _ in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == list(range(total))
+    assert bench.held == 0

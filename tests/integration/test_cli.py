@@ -1,0 +1,197 @@
+"""The program as a person or a script runs it, on a namespace of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+PROGRAM = [sys.executable, "-m", "kafkabus.cli"]
+PATIENCE_S = 120.0
+
+
+class Namespace:
+    """A namespace that ``kafkabus up`` runs, and the program used on it."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKABUS_CONN")}
+        self.environment |= {"COLUMNS": "80", "TERM": "dumb"}
+
+    def run(self, *arguments: str, text: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
+        """Run the program; it must end with that exit status."""
+        result = subprocess.run(
+            [*PROGRAM, *arguments],
+            env=self.environment,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+        assert result.returncode == code, (arguments, result.stdout, result.stderr)
+        assert "Traceback" not in result.stderr
+        return result
+
+    def json(self, *arguments: str) -> Any:
+        """Run the program for a JSON document."""
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start the program and leave it running."""
+        return subprocess.Popen(
+            [*PROGRAM, *arguments],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def namespace(tmp_path_factory: pytest.TempPathFactory) -> Generator[Namespace]:
+    """A namespace that every command finds by the environment's variable; stopped at the end."""
+    found = Namespace(tmp_path_factory.mktemp("cli") / "data")
+    started = found.json("up", "--detach", "--data", str(found.data))
+    try:
+        assert psutil.pid_exists(started["pid"])
+        assert {"bootstrap_servers", "redis_url"} <= started.keys()
+        found.environment["KAFKABUS_CONNECTION_STRING"] = started["connection_string"]
+        yield found
+    finally:
+        assert "Stopped" in found.run("down", "--data", str(found.data)).stderr
+    assert not psutil.pid_exists(started["pid"])
+
+
+def test_a_queue_from_creation_to_deletion(namespace: Namespace) -> None:
+    """Create, send, count, receive, receive nothing, delete: what a person tries first."""
+    namespace.run("queue", "create", "first", "--lock-duration", "30s", "--max-delivery-count", "3")
+    shown = namespace.json("queue", "show", "first")
+    assert (shown["lock_duration"], shown["max_delivery_count"], shown["enable_partitioning"]) == ("PT30S", 3, True)
+
+    assert namespace.run("send", "first", "one", "two", "--partition-key", "k").stdout == "sent 2 messages to first\n"
+    counts = namespace.json("stats", "first")
+    assert (counts["active"], counts["dead_letter"], len(counts["partitions"])) == (2, 0, 16)
+
+    assert namespace.run("receive", "first").stdout == "one\ntwo\n"
+    assert namespace.run("receive", "first", "--wait", "0.5", code=3).stdout == ""
+    assert namespace.json("stats", "first")["active"] == 0
+
+    namespace.run("queue", "delete", "first")
+    assert "there is no queue 'first'" in namespace.run("queue", "show", "first", code=4).stderr
+
+
+def test_lines_of_the_standard_input_are_messages(namespace: Namespace) -> None:
+    """Thousands go in and come out in order on a plain queue, whatever their lines end with."""
+    namespace.run("queue", "create", "lines", "--plain")
+    lines = [f"line {number}" for number in range(2345)]
+    sent = namespace.run("send", "lines", text="\r\n".join(lines))
+    assert sent.stdout == "sent 2345 messages to lines\n"
+    assert namespace.run("receive", "lines", "--max", "2000").stdout.splitlines() == lines[:2000]
+    assert namespace.run("receive", "lines", "--delete").stdout.splitlines() == lines[2000:]
+
+
+def test_a_message_too_large_is_counted_apart(namespace: Namespace) -> None:
+    """What went before it was sent, and the error says how much that was."""
+    namespace.run("queue", "create", "large", "--plain")
+    failed = namespace.run("send", "large", "--file", "-", text="small\n" * 3 + "x" * 300_000 + "\n", code=1)
+    assert "does not fit" in failed.stderr
+    waiting = namespace.json("stats", "large")["active"]
+    assert (f"({waiting} messages before it were sent)" in failed.stderr) == (waiting > 0)
+
+
+def test_properties_come_out_as_json(namespace: Namespace) -> None:
+    """One object per line, without what the message does not have."""
+    namespace.run("queue", "create", "json")
+    namespace.run("send", "json", "hällo", "--session-id", "s", "--message-id", "m", "--property", "colour=red=ish")
+    message = json.loads(namespace.run("receive", "json", "--max", "1", "--json").stdout)
+    assert message.items() >= {"body": "hällo", "session_id": "s", "message_id": "m", "delivery_count": 0}.items()
+    assert message["application_properties"] == {"colour": "red=ish"}
+    assert "subject" not in message
+
+
+def test_abandoned_messages_stay_until_they_are_dead(namespace: Namespace) -> None:
+    """Looked at as often as it may be delivered, a message moves to the dead-letter queue and is found there."""
+    namespace.run("queue", "create", "looked-at", "--max-delivery-count", "1")
+    namespace.run("send", "looked-at", "poison")
+    assert namespace.run("receive", "looked-at", "--abandon").stdout == "poison\n"
+    namespace.run("receive", "looked-at", "--wait", "1", code=3)
+    counts = namespace.json("stats", "looked-at")
+    assert (counts["active"], counts["dead_letter"]) == (0, 1)
+    dead = json.loads(namespace.run("receive", "looked-at", "--dead-letter", "--json").stdout)
+    assert (dead["body"], dead["dead_letter_reason"]) == ("poison", "MaxDeliveryCountExceeded")
+
+
+def test_a_mistyped_queue_is_recognised(namespace: Namespace) -> None:
+    """The near name is offered, for sending and for receiving."""
+    namespace.run("queue", "create", "payments")
+    for command in (["send", "paymnets", "x"], ["receive", "paymnets"], ["stats", "paymnets"]):
+        assert "did you mean 'payments'?" in namespace.run(*command, code=4).stderr
+    assert "there is a queue 'payments' already" in namespace.run("queue", "create", "payments", code=1).stderr
+    assert [queue["name"] for queue in namespace.json("queue", "list")].count("payments") == 1
+
+
+def test_a_closed_output_is_no_crash(namespace: Namespace) -> None:
+    """A reader that goes away ends the program quietly; what nobody read is still there."""
+    namespace.run("queue", "create", "piped")
+    namespace.run("send", "piped", "x" * 1000, "--count", "2000")
+    receiving = namespace.start("receive", "piped")
+    assert receiving.stdout is not None
+    assert receiving.stderr is not None
+    with receiving.stdout as output:
+        assert output.readline() == "x" * 1000 + "\n"
+    assert receiving.wait(PATIENCE_S) == 141
+    with receiving.stderr as complaints:
+        assert complaints.read() == ""
+    left = namespace.run("receive", "piped").stdout.splitlines()
+    assert 0 < len(left) < 2000
+
+
+def test_following_ends_with_ctrl_c(namespace: Namespace) -> None:
+    """It prints what comes while it runs, exits with 130 and shows no traceback."""
+    namespace.run("queue", "create", "followed")
+    following = namespace.start("receive", "followed", "--follow")
+    assert following.stdout is not None
+    for body in ("now", "then"):
+        namespace.run("send", "followed", body)
+        assert following.stdout.readline() == f"{body}\n"
+    following.send_signal(signal.SIGINT)
+    assert following.communicate(timeout=PATIENCE_S) == ("", "")
+    assert following.returncode == 130
+
+
+def test_up_stays_until_it_is_told_to_stop(namespace: Namespace, tmp_path: Path) -> None:
+    """In the foreground its first line is the connection string; Ctrl-C stops Kafka and Redis before it ends."""
+    up = namespace.start("up", "--data", str(tmp_path), "--namespace", "fore")
+    assert up.stdout is not None
+    assert up.stdout.readline().startswith("Endpoint=sb://fore.localhost/;")
+    pid = namespace.json("status", "--data", str(tmp_path))["pid"]
+    assert "already" in namespace.run("up", "--data", str(tmp_path), code=1).stderr
+
+    up.send_signal(signal.SIGINT)
+    rest, told = up.communicate(timeout=PATIENCE_S)
+    assert (up.returncode, rest) == (130, "")
+    assert "Stopped." in told
+    assert "Traceback" not in told
+    assert not psutil.pid_exists(pid)
+
+
+def test_down_ends_an_up_in_the_foreground(namespace: Namespace, tmp_path: Path) -> None:
+    """Whoever waits for the namespace is told that another command stopped it."""
+    up = namespace.start("up", "--data", str(tmp_path))
+    assert up.stdout is not None
+    assert up.stdout.readline().startswith("Endpoint=")
+    assert "Stopped" in namespace.run("down", "--data", str(tmp_path)).stderr
+    assert "Stopped by another command." in up.communicate(timeout=PATIENCE_S)[1]
+    assert up.returncode == 0

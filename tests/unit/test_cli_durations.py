@@ -1,0 +1,75 @@
+"""Durations as the command line reads and writes them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from kafkabus.cli.durations import format_duration, iso_duration, parse_duration
+from kafkabus_mapping.entities import FOREVER
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30s", 30),
+        ("5m", 300),
+        ("1h", 3600),
+        ("2d", 172_800),
+        ("500ms", 0.5),
+        ("1.5h", 5400),
+        ("1h30m", 5400),
+        (" 10S ", 10),
+        ("PT30S", 30),
+        ("pt1h30m", 5400),
+        ("P1DT0.5S", 86_400.5),
+        ("P7D", 604_800),
+        ("0s", 0),
+    ],
+)
+def test_durations_are_read(text: str, seconds: float) -> None:
+    """Short and ISO 8601 spellings, in either case."""
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "-5s", "soon", "1x", "30m1h", "P", "PT", "P1H", "1e9s", "٣s x"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    """The message names the value, the rule and an example to write instead."""
+    with pytest.raises(ValueError, match="write numbers with their units") as caught:
+        parse_duration(text)
+    assert repr(text) in str(caught.value)
+
+
+def test_a_forgotten_unit_is_suggested() -> None:
+    """A bare number is refused, and shown with seconds."""
+    with pytest.raises(ValueError, match=r"'30' is no duration: .* like 30s, or"):
+        parse_duration("30")
+
+
+@pytest.mark.parametrize("text", ["99999999d", "9" * 400 + "h"])
+def test_too_long_durations_are_refused(text: str) -> None:
+    """The service's longest duration is the longest."""
+    with pytest.raises(ValueError, match="the longest duration is 10675199 days"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("duration", "short", "iso"),
+    [
+        (timedelta(), "0s", "PT0S"),
+        (timedelta(seconds=90), "1m30s", "PT1M30S"),
+        (timedelta(days=1), "1d", "P1D"),
+        (timedelta(days=2, hours=3, milliseconds=500), "2d3h500ms", "P2DT3H0.5S"),
+    ],
+)
+def test_durations_are_written(duration: timedelta, short: str, iso: str) -> None:
+    """What is written, for people or as ISO 8601, is read as the same duration."""
+    assert (format_duration(duration), iso_duration(duration)) == (short, iso)
+    assert parse_duration(short) == parse_duration(iso) == duration
+
+
+def test_the_longest_duration_is_forever() -> None:
+    """The service's default time to live is no number that anybody wants to read; ISO 8601 has it as Azure writes it."""
+    assert format_duration(FOREVER) == "forever"
+    assert iso_duration(FOREVER) == "P10675199DT2H48M5.477581S"

@@ -1,0 +1,142 @@
+"""The command line as far as it needs no broker: help, wrong usage, errors, and what it imports."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kafkabus
+
+SLOW = "confluent_kafka", "redis", "pyspark", "pandas"
+NOWHERE = "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"
+
+
+def run(*arguments: str, text: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the program in an 80-column terminal's width, without a namespace unless one is given."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKABUS_")}
+    command = [sys.executable, "-m", "kafkabus.cli", *arguments]
+    environment |= {"COLUMNS": "80", "TERM": "dumb", **variables}
+    return subprocess.run(
+        command, env=environment, input=text, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def words(text: str) -> str:
+    """Text without its boxes and line breaks."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_help_names_commands_and_exit_statuses() -> None:
+    """Who asks for help learns what there is, and what a script may rely on."""
+    result = run("--help")
+    assert result.returncode == 0
+    for command in ("up", "down", "status", "queue", "send", "receive", "stats"):
+        assert f"│ {command} " in result.stdout
+    assert "3 nothing there: no message came, nothing runs; 4 no such queue; 130 interrupted" in words(result.stdout)
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_the_version_is_the_package_s() -> None:
+    """`kafkabus --version` names program and version."""
+    assert run("--version").stdout == f"kafkabus {kafkabus.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["recieve", "orders"], "Did you mean 'receive'?"),
+        (["queue", "creat", "orders"], "Did you mean 'create'?"),
+        (["queue", "list", "-c", NOWHERE], "-c goes before the command: kafkabus -c … queue …"),
+        (["queue", "create", "q", "--lock-duration", "30"], "'30' is no duration"),
+        (["receive", "q", "--delete", "--abandon"], "exclude each other"),
+        (["receive", "q", "--abandon", "--follow"], "use one of them"),
+        (["receive", "q", "--max", "0"], "x>=1"),
+        (["send", "q", "body", "--file", "bodies"], "not both"),
+        (["send", "q", "body", "--property", "novalue"], "--property 'novalue': write NAME=VALUE"),
+        (["send", "q", "-", "--count", "2"], "--count repeats messages given as arguments"),
+    ],
+)
+def test_wrong_usage_is_explained(arguments: list[str], told: str) -> None:
+    """It exits with 2 and says what to write instead, on stderr alone."""
+    result = run(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert told in words(result.stderr)
+
+
+def test_without_a_namespace_it_says_how_to_get_one(tmp_path: Path) -> None:
+    """Neither option nor variable nor a running one: one line names all three remedies."""
+    result = run("queue", "list", XDG_DATA_HOME=str(tmp_path), HOME=str(tmp_path))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.count("\n") == 1
+    for remedy in ("kafkabus up --detach", "KAFKABUS_CONNECTION_STRING", "--connection-string"):
+        assert remedy in result.stderr
+
+
+def test_an_error_names_what_it_came_from() -> None:
+    """A malformed connection string is blamed on where it was given; the option goes before the variable."""
+    by_variable = run("queue", "list", KAFKABUS_CONNECTION_STRING="nonsense")
+    assert by_variable.returncode == 1
+    assert by_variable.stderr.startswith("error: KAFKABUS_CONNECTION_STRING: ")
+    by_option = run("-c", "nonsense", "queue", "list", KAFKABUS_CONNECTION_STRING=NOWHERE)
+    assert by_option.stderr.startswith("error: --connection-string: ")
+    assert "Traceback" not in by_option.stderr
+
+
+def test_debug_shows_the_traceback() -> None:
+    """The same error with all that led to it."""
+    result = run("--debug", "-c", "nonsense", "queue", "list")
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr
+
+
+def test_a_missing_file_is_an_error_before_anything_is_asked(tmp_path: Path) -> None:
+    """No broker is there, and still the file is what is complained of."""
+    missing = tmp_path / "bodies"
+    result = run("-c", NOWHERE, "send", "orders", "--file", str(missing))
+    assert (result.returncode, result.stderr) == (1, f"error: {missing}: No such file or directory\n")
+
+
+def test_an_impossible_message_is_an_error_before_anything_is_asked() -> None:
+    """A rule of messages is told although no broker is there."""
+    result = run("-c", NOWHERE, "send", "orders", "x", "--session-id", "a", "--partition-key", "b")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: partition_key 'b' differs from session_id 'a'")
+
+
+def test_status_without_a_namespace_exits_with_3(tmp_path: Path) -> None:
+    """A script can tell that nothing runs; a person is told what to type."""
+    result = run("status", "--data", str(tmp_path))
+    assert (result.returncode, result.stdout) == (3, "")
+    assert f"kafkabus up --detach --data {tmp_path}" in result.stderr
+
+
+def test_down_without_a_namespace_says_so(tmp_path: Path) -> None:
+    """Nothing to stop is no error."""
+    result = run("down", "--data", str(tmp_path))
+    assert (result.returncode, result.stderr) == (0, f"Nothing ran on {tmp_path}.\n")
+
+
+def test_the_commands_import_nothing_slow() -> None:
+    """Help is there before Kafka's and Redis's clients could be imported.
+
+    The package's own names import them; this test stands in for a package that does not.
+    """
+    folder = Path(kafkabus.__file__).parent
+    script = f"""
+import sys, types
+package = types.ModuleType("kafkabus")
+package.__path__ = [{str(folder)!r}]
+sys.modules["kafkabus"] = package
+from kafkabus.cli import main
+sys.argv = ["kafkabus", "receive", "--help"]
+try:
+    main()
+finally:
+    print("imported:", [name for name in {SLOW} if name in sys.modules])
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert result.stdout.endswith("imported: []\n")
