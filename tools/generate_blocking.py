@@ -277,9 +277,7 @@ def refuse_async_in_fstrings(text: str, path: Path) -> None:
     for string in ast.walk(tree):
         if isinstance(string, ast.JoinedStr):
             for node in ast.walk(string):
-                if isinstance(node, ast.Await | ast.comprehension) and (
-                    isinstance(node, ast.Await) or node.is_async
-                ):
+                if isinstance(node, ast.Await | ast.comprehension) and (isinstance(node, ast.Await) or node.is_async):
                     raise GenerationError(f"{path}:{string.lineno}: await outside the f-string")
 
 
@@ -293,9 +291,7 @@ def apply_pragmas(text: str) -> str:
         The source without its pragmas.
     """
     tokens = tokenize_rt.src_to_tokens(text)
-    comments = {
-        token.line: token for token in tokens if token.name == "COMMENT" and token.line is not None
-    }
+    comments = {token.line: token for token in tokens if token.name == "COMMENT" and token.line is not None}
     lines = text.splitlines(keepends=True)
     return "".join(apply_pragma(line, comments.get(n)) for n, line in enumerate(lines, start=1))
 
@@ -376,11 +372,7 @@ def reword(token: tokenize_rt.Token) -> str:
 
 def require_pinned_ruff(root: Path) -> None:
     """Fail unless ruff has the version in constraints.txt, whose formatting is committed."""
-    pins = dict(
-        line.split("==", 1)
-        for line in (root / "constraints.txt").read_text().split()
-        if "==" in line
-    )
+    pins = dict(line.split("==", 1) for line in (root / "constraints.txt").read_text().split() if "==" in line)
     installed = importlib.metadata.version("ruff")
     if installed != pins["ruff"]:
         raise GenerationError(f"ruff {installed} is installed, {pins['ruff']} is pinned")

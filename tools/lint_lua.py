@@ -136,9 +136,7 @@ def head_findings(name: str, text: str, *, is_fragment: bool) -> Iterator[Findin
     head = "\n".join(lines[: next((n for n, x in enumerate(lines) if x[:2] != "--"), len(lines))])
     if is_fragment and re.search(r"^--\s*Defines\b", head, re.MULTILINE):
         return
-    missing = [
-        word for word in HEAD_WORDS if not re.search(rf"^--.*\b{word}\b", head, re.MULTILINE)
-    ]
+    missing = [word for word in HEAD_WORDS if not re.search(rf"^--.*\b{word}\b", head, re.MULTILINE)]
     if missing:
         other = ", or what it Defines" if is_fragment else ""
         yield Finding(name, 1, f"the opening comment does not give {', '.join(missing)}{other}")

@@ -2,8 +2,6 @@
 from collections.abc import Mapping, Sequence
 
 class Rule:
-    def __init__(
-        self, fromdir: str, todir: str, additional_replacements: Mapping[str, str] | None = None
-    ) -> None: ...
+    def __init__(self, fromdir: str, todir: str, additional_replacements: Mapping[str, str] | None = None) -> None: ...
 
 def unasync_files(fpath_list: Sequence[str], rules: Sequence[Rule]) -> None: ...

@@ -41,11 +41,11 @@ class ServiceBusClient:
     def __init__(
         self,
         fully_qualified_namespace: str,
-        credential: object = None,
+        credential: object = None,  # noqa: ARG002 - carried, not checked
         *,
-        retry_total: int = 3,
-        user_agent: str | None = None,
-        logging_enable: bool = False,
+        retry_total: int = 3,  # noqa: ARG002 - kept for compatibility
+        user_agent: str | None = None,  # noqa: ARG002 - kept for compatibility
+        logging_enable: bool = False,  # noqa: ARG002 - kept for compatibility
         **unsupported: object,
     ) -> None:
         _warn_of(unsupported)
@@ -60,6 +60,7 @@ class ServiceBusClient:
         Args:
             conn_str: The connection string.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
+            **unsupported: Named in a warning.
 
         Raises:
             ValueError: The string is malformed (the message says which part), or it is not said where Kafka or Redis is.

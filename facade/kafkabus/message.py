@@ -266,10 +266,7 @@ class ServiceBusMessage:
 
     @time_to_live.setter
     def time_to_live(self, value: timedelta | int | None) -> None:
-        if value is None or isinstance(value, timedelta):
-            duration = value
-        else:
-            duration = timedelta(seconds=int(value))
+        duration = value if value is None or isinstance(value, timedelta) else timedelta(seconds=int(value))
         if duration is not None and duration <= timedelta(0):
             raise ValueError(f"time_to_live {duration}: give a positive duration, or None for the entity's default")
         self._envelope.time_to_live = duration
@@ -320,7 +317,16 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     like the original.
     """
 
-    __slots__ = ("_delivery", "_lock_until", "_offset", "_partition", "_properties", "_record", "_settled", "auto_renew_error")
+    __slots__ = (
+        "_delivery",
+        "_lock_until",
+        "_offset",
+        "_partition",
+        "_properties",
+        "_record",
+        "_settled",
+        "auto_renew_error",
+    )
 
     def __init__(self, record: Record, delivery: Delivery) -> None:
         self._record = record
@@ -363,7 +369,10 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         """The application's properties: keys and text values are bytes, as in ``azure.servicebus``."""
         if self._properties is None:
             envelope = self._envelope
-            self._properties = {_as_bytes(k): _as_bytes(v) for k, v in (envelope.application_properties or {}).items()}
+            self._properties = {
+                key.encode() if isinstance(key, str) else key: _as_bytes(value)
+                for key, value in (envelope.application_properties or {}).items()
+            }
             if envelope.dead_letter_reason is not None:
                 self._properties[b"DeadLetterReason"] = envelope.dead_letter_reason.encode()
             if envelope.dead_letter_error_description is not None:

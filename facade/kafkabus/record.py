@@ -10,13 +10,33 @@ from typing import NamedTuple, Protocol
 class Record(Protocol):
     """What the facade needs of a consumed record; ``confluent_kafka.Message`` fits."""
 
-    def topic(self) -> str | None: ...
-    def partition(self) -> int | None: ...
-    def offset(self) -> int | None: ...
-    def key(self) -> str | bytes | None: ...
-    def value(self) -> str | bytes | None: ...
-    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
-    def timestamp(self) -> tuple[int, int]: ...
+    def topic(self) -> str | None:
+        """Kafka topic."""
+        ...
+
+    def partition(self) -> int | None:
+        """Kafka partition."""
+        ...
+
+    def offset(self) -> int | None:
+        """Kafka offset."""
+        ...
+
+    def key(self) -> str | bytes | None:
+        """The partition key, or None."""
+        ...
+
+    def value(self) -> str | bytes | None:
+        """The body, or None."""
+        ...
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """Names and values in order, or None."""
+        ...
+
+    def timestamp(self) -> tuple[int, int]:
+        """Kind of the timestamp, and milliseconds since 1970 UTC."""
+        ...
 
 
 class StoredRecord(NamedTuple):
@@ -40,24 +60,31 @@ class StoredRecord(NamedTuple):
         return cls((topic, partition, offset), content, record.timestamp())
 
     def topic(self) -> str | None:
+        """Kafka topic."""
         return self.where[0]
 
     def partition(self) -> int | None:
+        """Kafka partition."""
         return self.where[1]
 
     def offset(self) -> int | None:
+        """Kafka offset."""
         return self.where[2]
 
     def key(self) -> str | bytes | None:
+        """The partition key, or None."""
         return self.content[0]
 
     def value(self) -> str | bytes | None:
+        """The body, or None."""
         return self.content[1]
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """Names and values in order, or None."""
         return self.content[2]
 
     def timestamp(self) -> tuple[int, int]:
+        """Kind of the timestamp, and milliseconds since 1970 UTC."""
         return self.stamp
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from kafkabus.ledger.operations import Adopt, Begin, Ledger, Moved, Orphan, Rang
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.record import Record, as_bytes
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import Headers
+from kafkabus_mapping.codec import Headers, decode_headers
 from kafkabus_mapping.numbers import sequence_number
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Transfers:
         self,
         entity: Entity,
         partition: int,
-        records: dict[str, Sequence[Record]],
+        records: Mapping[str, Sequence[Record]],
         *,
         reason: str | None,
         description: str | None,
@@ -133,7 +133,7 @@ class Transfers:
     # The steps, one by one, so that a test may pause between any two.
 
     def begin(
-        self, entity: Entity, partition: int, records: dict[str, Sequence[Record]], intent: Intent
+        self, entity: Entity, partition: int, records: Mapping[str, Sequence[Record]], intent: Intent
     ) -> dict[str, list[Range]]:
         """The messages leave their leases; returns what the leases did not hold any more."""
         ledger = entity.ledgers[partition]
@@ -276,22 +276,14 @@ def _headers(record: Record, entity: Entity, source: str, intent: Intent) -> Hea
         h.TRANSFER_SOURCE,
     }
     kept: Headers = [(name, value) for name, value in record.headers() or () if name not in replaced]
-    if all(name != h.MESSAGE_ID for name, _ in kept):
-        # A plain producer's record: its derived id and its key are to stay what they were.
-        kept.append((h.MESSAGE_ID, f"{record.topic()}/{record.partition()}/{record.offset()}"))
-        key = _text(record.key())
-        if key is not None:
-            kept.append((h.PARTITION_KEY, key))
+    place = f"{record.topic()}/{record.partition()}/{record.offset()}"
+    envelope = decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
+    if envelope.message_id == place:
+        # A plain producer's record: its derived id and its key are to stay what they were. The last header counts.
+        kept.append((h.MESSAGE_ID, place))
+        if envelope.partition_key is not None:
+            kept.append((h.PARTITION_KEY, envelope.partition_key))
     return kept + noted
-
-
-def _text(key: str | bytes | None) -> str | None:
-    if isinstance(key, bytes):
-        try:
-            return key.decode()
-        except UnicodeDecodeError:
-            return None
-    return key
 
 
 def _within(offset: int, ranges: Sequence[Range]) -> bool:

@@ -105,7 +105,7 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: b
     """
     envelope = Envelope()
     foreign: dict[str | bytes, PropertyValue] = {}
-    properties: Mapping[str | bytes, PropertyValue] = {}
+    properties: dict[str, PropertyValue] = {}
     for name, value in headers or ():
         try:
             if value is None or not name.startswith(h.PREFIX):
@@ -113,15 +113,16 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: b
             elif name in _FIELD_OF:
                 setattr(envelope, _FIELD_OF[name], value.decode())
             elif name == h.APPLICATION_PROPERTIES:
-                properties = dict(decode_properties(value))
+                properties = decode_properties(value)
             else:
                 _decode_number(envelope, name, value)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError):  # noqa: PERF203 - one broken header must not spoil the others
             foreign[name] = value
     if envelope.message_id is None:
         envelope.message_id = place
         envelope.partition_key = envelope.partition_key or _key_text(key)
-    envelope.application_properties = {**foreign, **properties} if foreign else properties
+    foreign.update(properties)
+    envelope.application_properties = foreign
     return envelope
 
 

@@ -137,9 +137,7 @@ def parse_kafka_location(conn_str: str, environment: Mapping[str, str]) -> Kafka
     )
 
 
-def bootstrap_servers_of(
-    fully_qualified_namespace: str, given: str | None, environment: Mapping[str, str]
-) -> str:
+def bootstrap_servers_of(fully_qualified_namespace: str, given: str | None, environment: Mapping[str, str]) -> str:
     """The brokers of a namespace: those given, else the environment's.
 
     Raises:

@@ -57,7 +57,7 @@ def _text_key(key: object) -> str:
     raise PropertyRuleError(f"application property key {key!r} is {type(key).__name__}: use str or bytes")
 
 
-def _encode_value(key: object, value: object) -> object:
+def _encode_value(key: object, value: object) -> object:  # noqa: PLR0911 - a case each
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
@@ -79,7 +79,7 @@ def _encode_value(key: object, value: object) -> object:
     )
 
 
-def _decode_value(value: object) -> PropertyValue:
+def _decode_value(value: object) -> PropertyValue:  # noqa: PLR0911 - a case each
     if not isinstance(value, dict):
         if isinstance(value, list):
             raise ValueError("an application property is no list")

@@ -134,18 +134,22 @@ def _sequence_number() -> Column:
 
 
 def _interval(milliseconds: Column) -> Column:
-    held = F.least(F.greatest(milliseconds, F.lit(-_LONGEST_INTERVAL)), F.lit(_LONGEST_INTERVAL))
-    return held * F.expr("INTERVAL '0.001' SECOND")
+    return _within(milliseconds, _LONGEST_INTERVAL) * F.expr("INTERVAL '0.001' SECOND")
+
+
+def _within(number: Column, bound: int) -> Column:
+    """A number cut off at a bound on either side; null stays null, which ``least`` and ``greatest`` would pass over."""
+    return F.when(number > bound, F.lit(bound)).when(number < -bound, F.lit(-bound)).otherwise(number)
 
 
 def _expiry(lives: Column, default_time_to_live: timedelta | None, expires: bool) -> Column:
     if not expires:
         return F.lit(None).cast("timestamp")
     if default_time_to_live is not None:
-        # least passes over nulls.
+        # A message that names none lives as long as its queue says: least passes over nulls.
         lives = F.least(lives, F.lit(default_time_to_live // _MILLISECOND))
     # Neither term reaches 2**62, so the sum cannot overflow.
-    moment = F.unix_millis(F.col("timestamp")) + F.least(lives, F.lit(_YEAR_TEN_THOUSAND))
+    moment = F.unix_millis(F.col("timestamp")) + _within(lives, _YEAR_TEN_THOUSAND)
     return F.timestamp_millis(F.when(moment < _YEAR_TEN_THOUSAND, moment))
 
 

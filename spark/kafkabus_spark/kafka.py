@@ -98,7 +98,9 @@ def _jvm(spark: SparkSession) -> Any:
 
 def _jaas(mechanism: str, user: str, password: str) -> str:
     package = "org.apache.kafka.common.security"
-    module = f"{package}.scram.ScramLoginModule" if mechanism.startswith("SCRAM") else f"{package}.plain.PlainLoginModule"
+    module = (
+        f"{package}.scram.ScramLoginModule" if mechanism.startswith("SCRAM") else f"{package}.plain.PlainLoginModule"
+    )
     return f"{module} required username={_quoted(user)} password={_quoted(password)};"
 
 

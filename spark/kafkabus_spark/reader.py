@@ -148,7 +148,9 @@ def entity_path(location: KafkaLocation, entity: str, sub_queue: SubQueue | str 
         ValueError: A name or the sub-queue is malformed, or the connection string is for another entity.
     """
     if location.entity_path is not None and location.entity_path.lower() != entity.lower():
-        raise ValueError(f"the connection string is for {location.entity_path!r} alone (EntityPath), not for {entity!r}")
+        raise ValueError(
+            f"the connection string is for {location.entity_path!r} alone (EntityPath), not for {entity!r}"
+        )
     try:
         wanted = SubQueue(sub_queue or "")
     except ValueError:

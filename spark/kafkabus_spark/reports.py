@@ -69,7 +69,9 @@ def partition_report(
             F.coalesce(F.sum("bytes"), F.lit(0)).alias("bytes"),
             (F.sum("total") / F.nullif(F.sum("counted"), F.lit(0))).alias("mean_value"),
             F.count("*").alias("keys"),
-            F.sort_array(F.collect_list(F.when(F.col("rank") <= top_keys, F.struct("rank", key.alias("key"))))).alias("top"),
+            F.sort_array(F.collect_list(F.when(F.col("rank") <= top_keys, F.struct("rank", key.alias("key"))))).alias(
+                "top"
+            ),
         )
     )
     if partitions is not None:
@@ -85,6 +87,7 @@ def partition_report(
         F.coalesce(F.try_divide(held, F.sum(held).over(everywhere)), F.lit(0.0)).alias("share"),
         (held > F.avg(held).over(everywhere) * hot_over).alias("hot"),
         "keys",
-        F.coalesce(F.transform("top", lambda one: one["key"]), F.array().cast("array<struct<key:string,messages:bigint>>"))
-        .alias("top_keys"),
+        F.coalesce(
+            F.transform("top", lambda one: one["key"]), F.array().cast("array<struct<key:string,messages:bigint>>")
+        ).alias("top_keys"),
     ).orderBy("partition_id")

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusClient
-from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.management import ServiceBusAdministrationClient
 from tests.clock import advance
 
 MakeQueue = Callable[..., str]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-CONFTEST = Path(__file__).resolve().parent.parent / "conftest.py"
+ROOT = Path(__file__).resolve().parent.parent.parent
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.no_skips", "-rfE"]
 
 SKIPS_A_TEST = """
 import pytest
@@ -52,13 +52,12 @@ def test_fails():
 
 
 def run(folder: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
-    """Run pytest on one module with this project's conftest, in CI or out of it."""
-    shutil.copy(CONFTEST, folder / "conftest.py")
+    """Run pytest on one module with the plugin alone, in CI or out of it."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     (folder / "test_sample.py").write_text(source)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rfE", str(folder)],
-        cwd=folder,
+        [*PYTEST, "-c", str(folder / "pytest.ini"), str(folder)],
+        cwd=ROOT,
         env={**os.environ, "CI": ci, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,

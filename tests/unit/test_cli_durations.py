@@ -70,6 +70,6 @@ def test_durations_are_written(duration: timedelta, short: str, iso: str) -> Non
 
 
 def test_the_longest_duration_is_forever() -> None:
-    """The service's default time to live is no number that anybody wants to read; ISO 8601 has it as Azure writes it."""
+    """The service's default time to live is no number to read; in ISO 8601 it is as Azure writes it."""
     assert format_duration(FOREVER) == "forever"
     assert iso_duration(FOREVER) == "P10675199DT2H48M5.477581S"

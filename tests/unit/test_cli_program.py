@@ -54,7 +54,7 @@ def test_the_version_is_the_package_s() -> None:
         (["queue", "create", "q", "--lock-duration", "30"], "'30' is no duration"),
         (["receive", "q", "--delete", "--abandon"], "exclude each other"),
         (["receive", "q", "--abandon", "--follow"], "use one of them"),
-        (["receive", "q", "--max", "0"], "x>=1"),
+        (["receive", "q", "--max", "0"], "greater than or equal to 1"),
         (["send", "q", "body", "--file", "bodies"], "not both"),
         (["send", "q", "body", "--property", "novalue"], "--property 'novalue': write NAME=VALUE"),
         (["send", "q", "-", "--count", "2"], "--count repeats messages given as arguments"),

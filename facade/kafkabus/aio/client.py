@@ -40,11 +40,11 @@ class ServiceBusClient:
     def __init__(
         self,
         fully_qualified_namespace: str,
-        credential: object = None,
+        credential: object = None,  # noqa: ARG002 - carried, not checked
         *,
-        retry_total: int = 3,
-        user_agent: str | None = None,
-        logging_enable: bool = False,
+        retry_total: int = 3,  # noqa: ARG002 - kept for compatibility
+        user_agent: str | None = None,  # noqa: ARG002 - kept for compatibility
+        logging_enable: bool = False,  # noqa: ARG002 - kept for compatibility
         **unsupported: object,
     ) -> None:
         _warn_of(unsupported)
@@ -59,6 +59,7 @@ class ServiceBusClient:
         Args:
             conn_str: The connection string.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
+            **unsupported: Named in a warning.
 
         Raises:
             ValueError: The string is malformed (the message says which part), or it is not said where Kafka or Redis is.
@@ -137,7 +138,9 @@ class ServiceBusClient:
         if wanted is ServiceBusSubQueue.DEAD_LETTER:
             path = path.dead_letter
         elif wanted is not None:
-            raise ValueError(f"sub_queue {sub_queue!r}: queues that forward have one, and forwarding is not supported yet")
+            raise ValueError(
+                f"sub_queue {sub_queue!r}: queues that forward have one, and forwarding is not supported yet"
+            )
         receiver = ServiceBusReceiver(
             self._connections(),
             path,

@@ -26,7 +26,14 @@ class Directory:
     """
 
     def __init__(
-        self, namespace: str, *, cache: DescriptionCache, topics: Topics, outbox: Outbox, points: PointReader, pool: Pool
+        self,
+        namespace: str,
+        *,
+        cache: DescriptionCache,
+        topics: Topics,
+        outbox: Outbox,
+        points: PointReader,
+        pool: Pool,
     ) -> None:
         self._topic = companion_topic(namespace, "descriptions")
         self._cache = cache

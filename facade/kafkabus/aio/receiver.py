@@ -270,7 +270,9 @@ class ServiceBusReceiver:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ValueError("The handler has already been shutdown: this receiver was closed, get another from the client")
+            raise ValueError(
+                "The handler has already been shutdown: this receiver was closed, get another from the client"
+            )
 
 
 _Places = dict[int, dict[str, list[ServiceBusReceivedMessage]]]
@@ -307,5 +309,3 @@ def _raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
             f"sequence numbers {numbers[:10]}; they are delivered again where they were not settled, so handle them anew",
             error=lost[0].auto_renew_error,
         )
-
-

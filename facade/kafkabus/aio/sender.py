@@ -155,7 +155,9 @@ class ServiceBusSender:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ValueError("The handler has already been shutdown: this sender was closed, get another from the client")
+            raise ValueError(
+                "The handler has already been shutdown: this sender was closed, get another from the client"
+            )
 
 
 def _outgoing(message: object) -> Sequence[Outgoing]:
@@ -225,5 +227,3 @@ def _send_error(
         f"{total - len(parcel.failures)} were stored, {len(failed)} were not ({failed[:10]}), of {len(unknown)} it is unknown "
         f"({unknown[:10]}): {parcel.failures[0].error}"
     )
-
-

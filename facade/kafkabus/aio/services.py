@@ -82,6 +82,11 @@ class Services:
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
         async with self._lock:
+            # Looked at again: whoever had the lock before may have made it, and its ledgers count this client's requests,
+            # so there must be one of each.
+            known = self._entities.get(path.key)
+            if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
+                return known[1]
             if not self._checked:
                 await check(self.redis, self.settings.redis_url)
                 self._checked = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from kafkabus.exceptions import OperationTimeoutError
 from kafkabus.ledger.operations import Adopt, Begin, Ledger, Moved, Orphan, Range, Void, merge_offsets
 from kafkabus.record import Record, as_bytes
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import Headers
+from kafkabus_mapping.codec import Headers, decode_headers
 from kafkabus_mapping.numbers import sequence_number
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Transfers:
         self,
         entity: Entity,
         partition: int,
-        records: dict[str, Sequence[Record]],
+        records: Mapping[str, Sequence[Record]],
         *,
         reason: str | None,
         description: str | None,
@@ -132,7 +132,7 @@ class Transfers:
     # The steps, one by one, so that a test may pause between any two.
 
     async def begin(
-        self, entity: Entity, partition: int, records: dict[str, Sequence[Record]], intent: Intent
+        self, entity: Entity, partition: int, records: Mapping[str, Sequence[Record]], intent: Intent
     ) -> dict[str, list[Range]]:
         """The messages leave their leases; returns what the leases did not hold any more."""
         ledger = entity.ledgers[partition]
@@ -183,9 +183,7 @@ class Transfers:
             why = parcel.failures[0].error if parcel.failures else "no acknowledgement in time"
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
         self._ends[destination.topic, partition] = parcel.stored[-1][1] + 1
-        return {
-            record.offset() or 0: offset for record, (_, offset) in zip(records, parcel.stored, strict=True)
-        }
+        return {record.offset() or 0: offset for record, (_, offset) in zip(records, parcel.stored, strict=True)}
 
     async def end(self, entity: Entity, destination: Entity, partition: int, ends: dict[int, int]) -> None:
         """The source gives the messages up; copies that lost are taken out of the destination."""
@@ -198,7 +196,10 @@ class Transfers:
             for void in voids:
                 LOGGER.info(
                     "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
-                    destination.path, partition, void.offset, not void.void,
+                    destination.path,
+                    partition,
+                    void.offset,
+                    not void.void,
                 )
 
     async def adopt(self, entity: Entity, partition: int) -> list[Orphan]:
@@ -269,25 +270,21 @@ def _headers(record: Record, entity: Entity, source: str, intent: Intent) -> Hea
     if intent.description is not None:
         noted.append((h.DEAD_LETTER_DESCRIPTION, intent.description))
     replaced = {
-        h.DEAD_LETTER_REASON, h.DEAD_LETTER_DESCRIPTION, h.DEAD_LETTER_SOURCE, h.ENQUEUED_SEQUENCE_NUMBER, h.TRANSFER_SOURCE,
+        h.DEAD_LETTER_REASON,
+        h.DEAD_LETTER_DESCRIPTION,
+        h.DEAD_LETTER_SOURCE,
+        h.ENQUEUED_SEQUENCE_NUMBER,
+        h.TRANSFER_SOURCE,
     }
     kept: Headers = [(name, value) for name, value in record.headers() or () if name not in replaced]
-    if all(name != h.MESSAGE_ID for name, _ in kept):
-        # A plain producer's record: its derived id and its key are to stay what they were.
-        kept.append((h.MESSAGE_ID, f"{record.topic()}/{record.partition()}/{record.offset()}"))
-        key = _text(record.key())
-        if key is not None:
-            kept.append((h.PARTITION_KEY, key))
+    place = f"{record.topic()}/{record.partition()}/{record.offset()}"
+    envelope = decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
+    if envelope.message_id == place:
+        # A plain producer's record: its derived id and its key are to stay what they were. The last header counts.
+        kept.append((h.MESSAGE_ID, place))
+        if envelope.partition_key is not None:
+            kept.append((h.PARTITION_KEY, envelope.partition_key))
     return kept + noted
-
-
-def _text(key: str | bytes | None) -> str | None:
-    if isinstance(key, bytes):
-        try:
-            return key.decode()
-        except UnicodeDecodeError:
-            return None
-    return key
 
 
 def _within(offset: int, ranges: Sequence[Range]) -> bool:

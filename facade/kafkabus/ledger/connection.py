@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -67,7 +67,7 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         loaded, text = self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
-        return loaded is not None, None if text is None else text.decode()
+        return loaded is not None, None if text is None else _text(text)
 
     def all(self) -> dict[str, str] | None:
         """All descriptions, None where the cache does not hold all there is.
@@ -78,7 +78,7 @@ class DescriptionCache:
         cached = self._reach(lambda: self._redis.hgetall(self._key))
         if cached.pop(_LOADED.encode(), None) is None:
             return None
-        return {name.decode(): text.decode() for name, text in cached.items()}
+        return {_text(name): _text(text) for name, text in cached.items()}
 
     def fill(self, texts: Mapping[str, str]) -> None:
         """The cache holds all there is now.
@@ -86,7 +86,8 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        self._reach(lambda: self._redis.hset(self._key, mapping={**texts, _LOADED: "1"}))
+        fields: dict[Any, Any] = {**texts, _LOADED: "1"}
+        self._reach(lambda: self._redis.hset(self._key, mapping=fields))
 
     def put(self, name: str, text: str) -> None:
         """Keep a description.

@@ -204,7 +204,7 @@ class Courier:
                 # Nobody waits for these messages any more, and nobody has seen them.
                 self.later(Settlement(ledger, "release", operation.lease, None))
 
-    def _script_call(self, text: str, keys: list[str], arguments: list[object]) -> Any:
+    def _script_call(self, text: str, keys: list[str], arguments: list[str | int]) -> Any:
         return self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     def _patiently(self, call: Callable[[], Any]) -> Any:

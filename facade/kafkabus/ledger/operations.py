@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from typing_extensions import override
+
 from kafkabus.ledger.keys import LedgerKeys
 
 Range = tuple[int, int]
@@ -89,12 +91,14 @@ class Settlement(Operation):
         self.ranges = ranges
         self.lost: list[Range] = []
 
+    @override
     def arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {"op": self.verb, "lease": self.lease}
         if self.ranges is not None:
             arguments["ranges"] = self.ranges
         return arguments
 
+    @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self.lost = read_ranges(reply["lost"])
         super().resolve(reply)
@@ -110,6 +114,7 @@ class Begin(Settlement):
         self.intent = intent
         self.orphan_ms = orphan_ms
 
+    @override
     def arguments(self) -> dict[str, Any]:
         return {**super().arguments(), "intent": self.intent, "orphan_ms": self.orphan_ms}
 
@@ -130,9 +135,11 @@ class Moved(Operation):
         self.keep_ms = keep_ms
         self.winner: int | None = None
 
+    @override
     def arguments(self) -> dict[str, Any]:
         return {"op": "moved", "offset": self.offset, "at": self.at, "keep_ms": self.keep_ms}
 
+    @override
     def resolve(self, reply: dict[str, Any]) -> None:
         winner = reply.get("winner") if reply else None
         self.winner = int(winner) if winner is not None else None
@@ -169,9 +176,11 @@ class Adopt(Operation):
         self.orphan_ms = orphan_ms
         self.orphans: list[Orphan] = []
 
+    @override
     def arguments(self) -> dict[str, Any]:
         return {"op": "adopt", "limit": self.limit, "orphan_ms": self.orphan_ms}
 
+    @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self.orphans = [Orphan(int(offset), int(count), intent) for offset, count, intent in reply["orphans"]]
         super().resolve(reply)
@@ -191,9 +200,11 @@ class Void(Operation):
         self.offset = offset
         self.void = False
 
+    @override
     def arguments(self) -> dict[str, Any]:
         return {"op": "void", "offset": self.offset}
 
+    @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self.void = bool(reply["void"])
         super().resolve(reply)
@@ -264,14 +275,20 @@ class Claim(Operation):
             raise RuntimeError("the claim is not done")
         return self._granted
 
+    @override
     def arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {
-            "op": "claim", "lease": self.lease, "want": self.want, "lock_ms": self.lock_ms, "take": self.take
+            "op": "claim",
+            "lease": self.lease,
+            "want": self.want,
+            "lock_ms": self.lock_ms,
+            "take": self.take,
         }
         if self.seen is not None:
             arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
         return arguments
 
+    @override
     def resolve(self, reply: dict[str, Any]) -> None:
         due = reply.get("due")
         self._granted = Granted(

@@ -51,4 +51,4 @@ def _script(text: str) -> Script:
 
 
 def _read(name: str) -> str:
-    return resources.files("kafkabus.ledger").joinpath("lua", name).read_text(encoding="utf-8")
+    return resources.files("kafkabus.ledger").joinpath("lua").joinpath(name).read_text(encoding="utf-8")

@@ -85,7 +85,8 @@ class Parcel:
 
 
 def _message_id(message: Message) -> str:
-    for name, value in message.headers() or ():
+    headers: list[tuple[str, bytes | None]] = message.headers() or []  # type: ignore[assignment]  # typed for producing too
+    for name, value in headers:
         if name == h.MESSAGE_ID and value is not None:
-            return value if isinstance(value, str) else value.decode(errors="replace")
+            return value.decode(errors="replace")
     return "(no id)"

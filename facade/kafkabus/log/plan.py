@@ -28,7 +28,16 @@ class PartitionView:
     """
 
     __slots__ = (
-        "_records", "assigned", "at_end", "due_at", "home", "leave_until", "partition", "returned", "seen_from", "seen_to",
+        "_records",
+        "assigned",
+        "at_end",
+        "due_at",
+        "home",
+        "leave_until",
+        "partition",
+        "returned",
+        "seen_from",
+        "seen_to",
     )
 
     def __init__(self, partition: int) -> None:
@@ -169,7 +178,9 @@ class Plan:
                 want -= part
         if planned:
             # The next round begins behind the partition that this one ended with, so that none starves.
-            self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(self.views)
+            self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(
+                self.views
+            )
         return planned
 
     def next_due(self) -> float | None:
@@ -190,9 +201,7 @@ class Plan:
         moment ago; they are given up once another client turns out to read them.
         """
         dry = self.homes_dry
-        begin = [
-            view for view in self.views if not view.assigned and (view.home or (dry and view.leave_until <= now))
-        ]
+        begin = [view for view in self.views if not view.assigned and (view.home or (dry and view.leave_until <= now))]
         stop = [view for view in self.views if view.assigned and not view.home and view.leave_until > now]
         return begin, stop
 

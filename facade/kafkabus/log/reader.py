@@ -192,7 +192,7 @@ class Reader:
             # Whatever was or will be granted, nobody has seen it.
             for claim in claims:
                 self._services.courier.later(Settlement(claim.ledger, "release", claim.lease, None))
-            self._services.pool.soon(self._services.courier.flush())
+            self._services.pool.soon(self._services.courier.flush())  # type: ignore[func-returns-value, unused-ignore]
             raise
 
     def _granted(self, plan: PlannedClaim, claim: Claim) -> list[Grant]:
@@ -335,7 +335,7 @@ class Reader:
         for view in self._plan.views:
             if view.assigned and view.buffered:
                 where = TopicPartition(self._entity.topic, view.partition)
-                marks = consumer.get_watermark_offsets(where, cached=True)
-                if marks is not None and marks[1] > view.seen_to:
+                _, end = consumer.get_watermark_offsets(where, cached=True)
+                if end > view.seen_to:
                     return True
         return False

@@ -47,7 +47,7 @@ class ServiceBusAdministrationClient:
         ValueError: It is not said where Kafka or Redis is.
     """
 
-    def __init__(self, fully_qualified_namespace: str, credential: object = None) -> None:
+    def __init__(self, fully_qualified_namespace: str, credential: object = None) -> None:  # noqa: ARG002 - carried, not checked
         self._open(settings_for(fully_qualified_namespace))
 
     @classmethod

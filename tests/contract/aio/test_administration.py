@@ -26,7 +26,9 @@ async def test_a_new_queue_has_the_services_defaults(
     assert (properties.name, properties.enable_partitioning) == (queue, True)
     assert (properties.lock_duration, properties.max_delivery_count) == (timedelta(minutes=1), 10)
     assert (properties.max_size_in_megabytes, properties.status, properties.availability_status) == (
-        16 * 1024, "Active", "Available",
+        16 * 1024,
+        "Active",
+        "Available",
     )
     assert dict(properties)["requires_session"] is False
     plain = await administration.get_queue(await make_queue(partitioned=False))
@@ -97,7 +99,11 @@ async def test_counts_follow_the_messages(
         await receiver.dead_letter_message(messages[2])
         await receiver.abandon_message(messages[3])
         counts = await administration.get_queue_runtime_properties(queue)
-        assert (counts.total_message_count, counts.active_message_count, counts.dead_letter_message_count) == (18, 17, 1)
+        assert (counts.total_message_count, counts.active_message_count, counts.dead_letter_message_count) == (
+            18,
+            17,
+            1,
+        )
         assert sum(partition.active_message_count for partition in counts.partitions) == 17
         assert len(counts.partitions) == 16
 

@@ -41,7 +41,15 @@ async def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue:
         reply_to="me",
         reply_to_session_id="s-1",
         time_to_live=timedelta(hours=1),
-        application_properties={"text": "tëxt", "int": 5, "big": 1 << 60, "float": 1.5, "bool": True, "id": number, "at": moment},
+        application_properties={
+            "text": "tëxt",
+            "int": 5,
+            "big": 1 << 60,
+            "float": 1.5,
+            "bool": True,
+            "id": number,
+            "at": moment,
+        },
     )
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(sent)
@@ -54,7 +62,13 @@ async def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue:
         assert message.time_to_live == timedelta(hours=1)
         assert message.expires_at_utc == message.enqueued_time_utc + timedelta(hours=1)
         assert message.application_properties == {
-            b"text": "tëxt".encode(), b"int": 5, b"big": 1 << 60, b"float": 1.5, b"bool": True, b"id": number, b"at": moment,
+            b"text": "tëxt".encode(),
+            b"int": 5,
+            b"big": 1 << 60,
+            b"float": 1.5,
+            b"bool": True,
+            b"id": number,
+            b"at": moment,
         }
         assert (message.delivery_count, message.state) == (0, 0)
         assert abs(message.enqueued_time_utc - datetime.now(timezone.utc)) < timedelta(seconds=30)
@@ -76,7 +90,9 @@ async def test_a_message_without_properties_has_none(client: ServiceBusClient, q
 async def test_a_message_without_a_body_stays_without(client: ServiceBusClient, queue: str) -> None:
     """None is no empty body."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
-        await sender.send_messages([ServiceBusMessage(None, partition_key="a"), ServiceBusMessage(b"", partition_key="a")])
+        await sender.send_messages(
+            [ServiceBusMessage(None, partition_key="a"), ServiceBusMessage(b"", partition_key="a")]
+        )
         messages = await receiver.receive_messages(2, max_wait_time=10)
         assert [message.body if message.body is None else b"".join(message.body) for message in messages] == [None, b""]
 

@@ -159,7 +159,9 @@ async def test_a_dead_lettered_message_says_why(client: ServiceBusClient, queue:
             assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("Bad", "very bad")
             assert (dead.dead_letter_source, dead.enqueued_sequence_number) == (queue, number)
             assert dead.application_properties == {
-                b"a": 1, b"DeadLetterReason": b"Bad", b"DeadLetterErrorDescription": b"very bad",
+                b"a": 1,
+                b"DeadLetterReason": b"Bad",
+                b"DeadLetterErrorDescription": b"very bad",
             }
             await dead_letters.complete_message(dead)
             assert await dead_letters.receive_messages(max_wait_time=0.3) == []
@@ -173,7 +175,10 @@ async def test_the_dead_letter_queue_is_a_queue(client: ServiceBusClient, queue:
         async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
             for count in range(12):
                 messages = await dead_letters.receive_messages(2, max_wait_time=10)
-                assert sorted((str(message), message.delivery_count) for message in messages) == [("x", count), ("y", count)]
+                assert sorted((str(message), message.delivery_count) for message in messages) == [
+                    ("x", count),
+                    ("y", count),
+                ]
                 await dead_letters.abandon_messages(messages)
             stale = await dead_letters.receive_messages(2, max_wait_time=10)
             await later(queue, 61)
@@ -182,7 +187,9 @@ async def test_the_dead_letter_queue_is_a_queue(client: ServiceBusClient, queue:
             await dead_letters.complete_messages(await dead_letters.receive_messages(2, max_wait_time=10))
 
 
-async def test_a_message_sent_again_out_of_the_dead_letter_queue_is_as_new(client: ServiceBusClient, queue: str) -> None:
+async def test_a_message_sent_again_out_of_the_dead_letter_queue_is_as_new(
+    client: ServiceBusClient, queue: str
+) -> None:
     """Resubmission carries body and properties, and nothing of the dead-lettering."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", application_properties={"a": "b"}))

@@ -91,9 +91,7 @@ def test_spark_runs_on_the_wheels_java(monkeypatch: pytest.MonkeyPatch, tmp_path
     home = spark_java_home()
     assert home is not None
     monkeypatch.setenv("JAVA_HOME", str(home))
-    ended = subprocess.run(
-        [sys.executable, "-c", _SPARK], capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run([sys.executable, "-c", _SPARK], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     used = ended.stdout.split()
     assert used[0] == "7"

@@ -134,7 +134,12 @@ class Stage:
         (message,) = self.receiver.receive_messages(max_wait_time=10)
         path = EntityPath(self.queue)
         return Source(
-            self.queue, self.owner.entity(path), self.owner.entity(path.dead_letter), 0, message._delivery.lease, message._record
+            self.queue,
+            self.owner.entity(path),
+            self.owner.entity(path.dead_letter),
+            0,
+            message._delivery.lease,
+            message._record,
         )
 
     def pass_time(self, seconds: float) -> None:

@@ -134,6 +134,11 @@ class Bench:
         """The ledger's clock goes on by this much."""
         self.store.hincrby(self.keys.meta, "test:skew", ms)
 
+    def expire(self) -> None:
+        """All leases expire, and a claim finds them."""
+        self.pass_time(LOCK_MS + 1)
+        self.claim(0)
+
     def break_after(self, writes: int) -> None:
         """The next requests fail after so many writes; 0: they do not."""
         self.store.hset(self.keys.meta, "test:fault", writes)
@@ -143,7 +148,7 @@ class Bench:
         payload = json.dumps([operation.arguments() for operation in operations])
         keys = self.ledger.script_keys
         return json.loads(  # type: ignore[no-any-return]
-            self.store.eval(request_script().text, len(keys), *keys, number, self.ledger.channel, 0, payload)  # type: ignore[arg-type]
+            self.store.eval(request_script().text, len(keys), *keys, number, self.ledger.channel, 0, payload)
         )
 
     def snapshot(self) -> dict[str, object]:
@@ -152,7 +157,7 @@ class Bench:
         for key in self.keys.shared:
             kind = self.store.type(key)
             if kind == "hash":
-                state[key] = {name: value for name, value in self.store.hgetall(key).items() if name != "version"}  # type: ignore[union-attr]
+                state[key] = {name: value for name, value in self.store.hgetall(key).items() if name != "version"}
             elif kind == "zset":
                 state[key] = self.store.zrange(key, 0, -1, withscores=True)
         return state

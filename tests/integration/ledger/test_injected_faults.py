@@ -25,7 +25,7 @@ STEPS: dict[str, Step] = {
     "complete of a part": lambda bench, held: bench.settle("complete", held, (4, 4)),
     "begin of a transfer": lambda bench, held: bench.begin(held, (4, 5)),
     "void of a returned message": lambda bench, _: bench.void(1),
-    "expiry": lambda bench, _: (bench.pass_time(LOCK_MS + 1), bench.claim(0)),
+    "expiry": lambda bench, _: bench.expire(),
 }
 
 

@@ -37,7 +37,11 @@ class Model(RuleBasedStateMachine):
         self.now = 0
 
     @rule(
-        who=st.integers(0, 2), want=st.integers(0, 9), read=st.integers(0, 12), behind=st.integers(0, 3), take=st.booleans()
+        who=st.integers(0, 2),
+        want=st.integers(0, 9),
+        read=st.integers(0, 12),
+        behind=st.integers(0, 3),
+        take=st.booleans(),
     )
     def claim(self, who: int, want: int, read: int, behind: int, take: bool) -> None:
         """Claim what was read from at or before the cursor on."""
@@ -60,9 +64,7 @@ class Model(RuleBasedStateMachine):
             self.leases.append((held, self.now + LOCK_MS))
 
     @precondition(lambda self: self.leases)
-    @rule(
-        data=st.data(), who=st.integers(0, 2), verb=st.sampled_from(["complete", "abandon", "release", "begin"])
-    )
+    @rule(data=st.data(), who=st.integers(0, 2), verb=st.sampled_from(["complete", "abandon", "release", "begin"]))
     def settle(self, data: st.DataObject, who: int, verb: str) -> None:
         """Settle any range with any token ever given out, stale ones too."""
         held, expiry = data.draw(st.sampled_from(self.leases))

@@ -250,7 +250,7 @@ def test_a_batch_of_500_costs_a_handful_of_commands_and_one_entry(bench: Bench, 
     empty = sum(store.memory_usage(key) or 0 for key in bench.keys.shared)
 
     def calls() -> int:
-        stats: dict[str, dict[str, int]] = store.info("commandstats")  # type: ignore[assignment]
+        stats: dict[str, dict[str, int]] = store.info("commandstats")
         return sum(numbers["calls"] for numbers in stats.values())
 
     cost_of_asking = -(calls() - calls())

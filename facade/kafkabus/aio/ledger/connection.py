@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -66,7 +66,7 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         loaded, text = await self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
-        return loaded is not None, None if text is None else text.decode()
+        return loaded is not None, None if text is None else _text(text)
 
     async def all(self) -> dict[str, str] | None:
         """All descriptions, None where the cache does not hold all there is.
@@ -77,7 +77,7 @@ class DescriptionCache:
         cached = await self._reach(lambda: self._redis.hgetall(self._key))
         if cached.pop(_LOADED.encode(), None) is None:
             return None
-        return {name.decode(): text.decode() for name, text in cached.items()}
+        return {_text(name): _text(text) for name, text in cached.items()}
 
     async def fill(self, texts: Mapping[str, str]) -> None:
         """The cache holds all there is now.
@@ -85,7 +85,8 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        await self._reach(lambda: self._redis.hset(self._key, mapping={**texts, _LOADED: "1"}))
+        fields: dict[Any, Any] = {**texts, _LOADED: "1"}
+        await self._reach(lambda: self._redis.hset(self._key, mapping=fields))
 
     async def put(self, name: str, text: str) -> None:
         """Keep a description.

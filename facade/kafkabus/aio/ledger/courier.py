@@ -178,7 +178,10 @@ class Courier:
         ledger = request.ledger
         if isinstance(reply, RedisError):
             ledger.in_doubt = None
-            _fail(request, LedgerError(f"Redis {self._address} refused a request to {ledger.keys.prefix}: {reply}", error=reply))
+            _fail(
+                request,
+                LedgerError(f"Redis {self._address} refused a request to {ledger.keys.prefix}: {reply}", error=reply),
+            )
             return
         answer = json.loads(reply)
         status = answer["status"]
@@ -200,7 +203,7 @@ class Courier:
                 # Nobody waits for these messages any more, and nobody has seen them.
                 self.later(Settlement(ledger, "release", operation.lease, None))
 
-    async def _script_call(self, text: str, keys: list[str], arguments: list[object]) -> Any:
+    async def _script_call(self, text: str, keys: list[str], arguments: list[str | int]) -> Any:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:

@@ -62,22 +62,23 @@ class PointReader:
                     f"records {first} to {last} of {topic}/{partition} were not read"
                 )
             for message in [head, *(consumer.consume(missing - 1, 0) if missing > 1 else ())]:
-                error = message.error()
-                offset = message.offset() or 0
-                if error is None:
-                    if offset <= last:
-                        records.append(message)
-                    if offset >= last:
-                        return records
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    if offset <= last:
-                        raise _truncated(topic, partition, offset, last)
-                    return records
-                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                error, offset = message.error(), message.offset() or 0
+                if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
                     return self._read_from_start(consumer, topic, partition, first, last)
-                elif error.fatal() or error.code() in _GONE:
-                    self._assigned = None
-                    raise KafkaException(error)
+                if error is not None:
+                    self._check_event(error, topic, partition, offset, last)
+                elif offset <= last:
+                    records.append(message)
+                if offset >= last and (error is None or error.code() == KafkaError._PARTITION_EOF):
+                    return records
+
+    def _check_event(self, error: KafkaError, topic: str, partition: int, offset: int, last: int) -> None:
+        """An event that no patience mends is an error."""
+        if error.code() == KafkaError._PARTITION_EOF and offset <= last:
+            raise _truncated(topic, partition, offset, last)
+        if error.fatal() or error.code() in _GONE:
+            self._assigned = None
+            raise KafkaException(error)
 
     def _read_from_start(self, consumer: Consumer, topic: str, partition: int, first: int, last: int) -> list[Record]:
         """The log does not hold ``first``: it begins behind it, or ends before it."""

@@ -191,7 +191,7 @@ class Reader:
             # Whatever was or will be granted, nobody has seen it.
             for claim in claims:
                 self._services.courier.later(Settlement(claim.ledger, "release", claim.lease, None))
-            self._services.pool.soon(self._services.courier.flush())
+            self._services.pool.soon(self._services.courier.flush())  # type: ignore[func-returns-value, unused-ignore]
             raise
 
     async def _granted(self, plan: PlannedClaim, claim: Claim) -> list[Grant]:
@@ -315,7 +315,9 @@ class Reader:
             if view.assigned and (event.offset() or 0) >= view.seen_to:
                 view.end(event.offset() or 0)
         elif code in {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}:
-            raise MessagingEntityNotFoundError(f"{self._entity.path} was deleted: its topic {self._entity.topic} is gone")
+            raise MessagingEntityNotFoundError(
+                f"{self._entity.path} was deleted: its topic {self._entity.topic} is gone"
+            )
         elif code == KafkaError._AUTO_OFFSET_RESET:
             raise ServiceBusError(
                 f"the log of {self._entity.path}, partition {view.partition}, does not hold offset {view.seen_to}, where its "
@@ -332,7 +334,7 @@ class Reader:
         for view in self._plan.views:
             if view.assigned and view.buffered:
                 where = TopicPartition(self._entity.topic, view.partition)
-                marks = consumer.get_watermark_offsets(where, cached=True)
-                if marks is not None and marks[1] > view.seen_to:
+                _, end = consumer.get_watermark_offsets(where, cached=True)
+                if end > view.seen_to:
                     return True
         return False

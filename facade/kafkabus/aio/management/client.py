@@ -46,7 +46,7 @@ class ServiceBusAdministrationClient:
         ValueError: It is not said where Kafka or Redis is.
     """
 
-    def __init__(self, fully_qualified_namespace: str, credential: object = None) -> None:
+    def __init__(self, fully_qualified_namespace: str, credential: object = None) -> None:  # noqa: ARG002 - carried, not checked
         self._open(settings_for(fully_qualified_namespace))
 
     @classmethod
@@ -307,7 +307,9 @@ class ServiceBusAdministrationClient:
 
 
 def _exists(queue_name: str) -> MessagingEntityAlreadyExistsError:
-    return MessagingEntityAlreadyExistsError(f"there is a queue {queue_name!r} already: delete it or choose another name")
+    return MessagingEntityAlreadyExistsError(
+        f"there is a queue {queue_name!r} already: delete it or choose another name"
+    )
 
 
 def _validated(settings: Mapping[str, object]) -> QueueDescription:

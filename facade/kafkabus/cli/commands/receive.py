@@ -169,9 +169,14 @@ def _fields(message: ServiceBusReceivedMessage) -> dict[str, object]:
         "dead_letter_reason": message.dead_letter_reason,
         "dead_letter_error_description": message.dead_letter_error_description,
         "dead_letter_source": message.dead_letter_source,
-        "application_properties": _json_properties(message),
     }
-    return {name: _json_value(value) for name, value in fields.items() if value is not None}
+    present = {name: _json_value(value) for name, value in fields.items() if value is not None}
+    properties = message.application_properties
+    if properties:
+        present["application_properties"] = {
+            str(_json_value(name)): _json_value(value) for name, value in properties.items()
+        }
+    return present
 
 
 def _body_field(message: ServiceBusReceivedMessage) -> dict[str, object]:
@@ -180,13 +185,6 @@ def _body_field(message: ServiceBusReceivedMessage) -> dict[str, object]:
         return {"body": body.decode()}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(body).decode()}
-
-
-def _json_properties(message: ServiceBusReceivedMessage) -> dict[str, object] | None:
-    properties = message.application_properties
-    if not properties:
-        return None
-    return {str(_json_value(name)): _json_value(value) for name, value in properties.items()}
 
 
 def _json_value(value: object) -> object:

@@ -1,0 +1,111 @@
+"""Logs as they really are: transactions' markers, plain producers, broken headers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.management import ServiceBusAdministrationClient
+
+
+@pytest.fixture
+def queue(runtime: EmbeddedRuntime) -> str:
+    """A new plain queue: one log."""
+    name = f"logs-{uuid.uuid4().hex[:8]}"
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue(name)
+    return name
+
+
+@pytest.fixture
+def client(runtime: EmbeddedRuntime) -> Iterator[ServiceBusClient]:
+    """A client."""
+    with ServiceBusClient.from_connection_string(runtime.connection_string) as opened:
+        yield opened
+
+
+def transact(runtime: EmbeddedRuntime, topic: str, bodies: list[str], *, commit: bool) -> None:
+    """Store records in a Kafka transaction, which ends with a marker that takes an offset."""
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions()
+    producer.begin_transaction()
+    for body in bodies:
+        producer.produce(topic, body.encode(), partition=0)
+    producer.flush()
+    if commit:
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+
+
+def test_markers_and_aborted_records_are_holes(runtime: EmbeddedRuntime, client: ServiceBusClient, queue: str) -> None:
+    """They are neither delivered nor counted nor in anybody's way, in the middle and at the end of the log."""
+    topic = f"tests.{queue}"
+    receiver = client.get_queue_receiver(queue)
+    transact(runtime, topic, ["a", "b"], commit=True)
+    transact(runtime, topic, ["never"], commit=False)
+    client.get_queue_sender(queue).send_messages(ServiceBusMessage("c"))
+    transact(runtime, topic, ["d"], commit=True)
+    first = receiver.receive_messages(3, max_wait_time=10)
+    second = receiver.receive_messages(10, max_wait_time=10)
+    assert [str(message) for message in first + second] == ["a", "b", "c", "d"]
+    assert [message.sequence_number for message in first + second] == [1, 2, 6, 7]
+    receiver.abandon_messages(first + second)
+    again = receiver.receive_messages(10, max_wait_time=10)
+    assert [(str(message), message.delivery_count) for message in again] == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
+    receiver.complete_messages(again)
+    assert receiver.receive_messages(10, max_wait_time=0.5) == []
+
+
+def test_a_marker_as_last_record_hangs_nobody(runtime: EmbeddedRuntime, client: ServiceBusClient, queue: str) -> None:
+    """With no traffic after it, the log's end is reached all the same, and what comes later is received."""
+    receiver = client.get_queue_receiver(queue)
+    transact(runtime, f"tests.{queue}", ["never"], commit=False)
+    assert receiver.receive_messages(1, max_wait_time=1) == []
+    client.get_queue_sender(queue).send_messages(ServiceBusMessage("x"))
+    (message,) = receiver.receive_messages(5, max_wait_time=10)
+    assert str(message) == "x"
+    receiver.complete_message(message)
+
+
+def test_a_plain_producers_records_are_messages(runtime: EmbeddedRuntime, client: ServiceBusClient, queue: str) -> None:
+    """Its key is the partition key, its headers are properties, its place is the message id; broken ones do no harm."""
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    topic = f"tests.{queue}"
+    producer.produce(topic, b"plain", key=b"k", headers=[("trace", b"t1")], partition=0)
+    producer.produce(topic, None, key=b"\xff\xfe", partition=0)
+    broken: list[tuple[str, str | bytes | None]] = [
+        ("sb-message-id", b"\xff"),
+        ("sb-time-to-live", b"soon"),
+        ("sb-application-properties", b"{no json"),
+        ("sb-subject", None),
+        ("sb-nobody-knows", b"x"),
+    ]
+    producer.produce(topic, b"broken", headers=broken, partition=0)
+    assert producer.flush(10) == 0
+    receiver = client.get_queue_receiver(queue)
+    plain, empty, odd = receiver.receive_messages(3, max_wait_time=10)
+    assert (plain.message_id, plain.partition_key) == (f"{topic}/0/0", "k")
+    assert plain.application_properties == {b"trace": b"t1"}
+    assert (empty.body, empty.partition_key) == (None, None)
+    assert (str(odd), odd.message_id, odd.time_to_live, odd.subject) == ("broken", f"{topic}/0/2", None, None)
+    assert set(odd.application_properties or {}) == {
+        b"sb-message-id",
+        b"sb-time-to-live",
+        b"sb-application-properties",
+        b"sb-subject",
+        b"sb-nobody-knows",
+    }
+    receiver.dead_letter_messages([plain, empty, odd], "Odd")
+    dead = client.get_queue_receiver(queue, sub_queue="deadletter").receive_messages(3, max_wait_time=10)
+    assert [(message.message_id, message.partition_key) for message in dead] == [
+        (f"{topic}/0/0", "k"),
+        (f"{topic}/0/1", None),
+        (f"{topic}/0/2", None),
+    ]
+    client.get_queue_receiver(queue, sub_queue="deadletter").complete_messages(dead)

@@ -1,0 +1,75 @@
+"""What a record must look like in Spark, by the facade's own decoder."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from kafkabus_mapping.codec import decode_headers, to_milliseconds
+from kafkabus_mapping.numbers import sequence_number
+from kafkabus_mapping.properties import PropertyValue
+from tests.spark.records import PROPERTY_NAMES
+
+TEXT_COLUMNS = (
+    "message_id",
+    "session_id",
+    "partition_key",
+    "correlation_id",
+    "subject",
+    "content_type",
+    "to",
+    "reply_to",
+    "reply_to_session_id",
+    "body_type",
+    "dead_letter_reason",
+    "dead_letter_error_description",
+    "dead_letter_source",
+)
+
+
+def expected_row(
+    headers: list[tuple[str, bytes | None]], key: bytes | None, topic: str, partition: int, offset: int
+) -> dict[str, Any]:
+    """A record's columns, as the facade's decoder has it."""
+    envelope = decode_headers(headers, key=key, place=f"{topic}/{partition}/{offset}")
+    number = sequence_number(partition, offset)
+    moved = envelope.enqueued_sequence_number
+    return {
+        **{name: getattr(envelope, name) for name in TEXT_COLUMNS},
+        "time_to_live": envelope.time_to_live,
+        "scheduled_enqueue_time_utc": envelope.scheduled_enqueue_time_utc
+        and to_milliseconds(envelope.scheduled_enqueue_time_utc),
+        "sequence_number": number,
+        "enqueued_sequence_number": number if moved is None else moved,
+        "application_properties": _shown(envelope.application_properties or {}),
+    }
+
+
+def _shown(properties: Mapping[str | bytes, PropertyValue]) -> dict[str, str | None]:
+    return {str(key): _text(value, own=key in PROPERTY_NAMES) for key, value in properties.items()}
+
+
+def _text(value: PropertyValue, *, own: bool) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode() if own else _foreign_text(value)
+    if isinstance(value, timedelta):
+        return str(value // timedelta(microseconds=1))
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, uuid.UUID) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return json.dumps(value)
+
+
+def _foreign_text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()
