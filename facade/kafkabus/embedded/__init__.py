@@ -9,7 +9,7 @@ from __future__ import annotations
 try:
     from kafkabus.embedded.daemon import RunningNamespace, down, status, up
     from kafkabus.embedded.errors import EmbeddedRuntimeError
-    from kafkabus.embedded.folders import cache_folder, default_data_folder
+    from kafkabus.embedded.folders import cache_folder, default_data_folder, scratch_folder
     from kafkabus.embedded.runtime import EmbeddedRuntime
 except ModuleNotFoundError as missing:
     if missing.name not in {"platformdirs", "psutil"}:
@@ -26,6 +26,7 @@ __all__ = [
     "cache_folder",
     "default_data_folder",
     "down",
+    "scratch_folder",
     "status",
     "up",
 ]

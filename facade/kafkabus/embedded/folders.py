@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import platformdirs
@@ -29,3 +30,19 @@ def default_data_folder() -> Path:
         ``embedded`` in the user's data folder. It need not exist yet.
     """
     return Path(platformdirs.user_data_dir("kafkabus")) / "embedded"
+
+
+def scratch_folder(prefix: str = "kafkabus-") -> Path:
+    """Make a folder for data that need not outlive the run, in memory where the machine allows.
+
+    A topic of 16 partitions costs some hundred writes that are waited for; on a slow disk that is seconds.
+
+    Args:
+        prefix: What its name begins with.
+
+    Returns:
+        The folder, which whoever asked for it removes.
+    """
+    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+    parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))

@@ -32,7 +32,8 @@ class Doorbell:
                 message = self._pubsub.get_message(timeout=0.0)
                 if message is None:
                     break
-                partitions.add(int(message["data"]))
+                data: bytes | str = message["data"]  # pyright: ignore[reportAssignmentType]
+                partitions.add(int(data))
         except RedisError:
             # Whatever was said meanwhile, the slow poll finds.
             self._listening = False

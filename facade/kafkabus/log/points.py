@@ -69,7 +69,7 @@ class PointReader:
                 if error is not None:
                     self._check_event(error, topic, partition, offset, last)
                 elif offset <= last:
-                    records.append(message)
+                    records.append(message)  # pyright: ignore[reportArgumentType]  # typed as headers may be produced
                 if offset >= last and (error is None or error.code() == KafkaError._PARTITION_EOF):
                     return records
 

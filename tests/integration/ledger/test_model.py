@@ -137,7 +137,7 @@ def test_the_scripts_agree_with_the_model(runtime: EmbeddedRuntime) -> None:
                 max_examples=examples,
                 stateful_step_count=40,
                 deadline=None,
-                suppress_health_check=list(HealthCheck),
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
                 print_blob=True,
             ),
         )

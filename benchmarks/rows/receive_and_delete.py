@@ -1,0 +1,85 @@
+"""Receiving without locks, against Kafka's own consumer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from benchmarks.results import MESSAGES_PER_SECOND, Budget, Result, compare
+from benchmarks.rounds import Scale, interleave, rate
+from benchmarks.workbench import PARTITIONS, Workbench
+from kafkabus import ServiceBusReceiveMode
+
+BATCH = 500
+_MESSAGES = 40_000
+SETTLING_IN = 10_000
+"""Messages that a new client receives before it is timed: by then it fetches as it will go on."""
+
+
+def receive_and_delete(bench: Workbench, scale: Scale) -> Iterator[Result]:
+    """``receive_messages(500)`` in receive-and-delete mode, by one thread.
+
+    The reference reads the same log with ``consume(500)``, all partitions assigned, nothing committed. Each side begins each
+    round with a new client, so that nothing was fetched while the other was timed; it receives some thousand messages before it
+    is timed, and leaves more in the log than it could fetch ahead.
+    """
+    count, settling_in = (scale.count(full, multiple_of=BATCH) for full in (_MESSAGES, SETTLING_IN))
+    with bench.queue((scale.rounds + 2) * (count + settling_in)) as queue:
+        measured = interleave(
+            {
+                "consumer": lambda timed: _consume(bench, queue, settling_in, timed),
+                "kafkabus": lambda timed: _receive(bench, queue, settling_in, timed),
+            },
+            count,
+            scale,
+        )
+    yield compare(
+        "receive and delete, batches of 500, 1 KB: Kafka consumer",
+        MESSAGES_PER_SECOND,
+        measured["kafkabus"],
+        measured["consumer"],
+        Budget(0.4),
+    )
+
+
+def _receive(bench: Workbench, queue: str, settling_in: int, count: int) -> float:
+    mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    with bench.client() as client, client.get_queue_receiver(queue, receive_mode=mode) as receiver:
+
+        def receive(wanted: int) -> int:
+            received = 0
+            while received < wanted:
+                received += len(receiver.receive_messages(BATCH))
+            return received
+
+        receive(settling_in)
+        began = time.perf_counter()
+        return rate(receive(count), began)
+
+
+def _consume(bench: Workbench, queue: str, settling_in: int, count: int) -> float:
+    options = {
+        "bootstrap.servers": bench.bootstrap_servers,
+        "group.id": "benchmarks.consumer",
+        "enable.auto.commit": False,
+        # With the default of a second, a consumer whose queue was full waits for nothing.
+        "fetch.queue.backoff.ms": 1,
+    }
+    consumer = Consumer(options)
+    topic = bench.topic(queue)
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
+
+    def consume(wanted: int) -> int:
+        received = 0
+        while received < wanted:
+            received += sum(message.error() is None for message in consumer.consume(BATCH, 10.0))
+        return received
+
+    try:
+        consume(settling_in)
+        began = time.perf_counter()
+        return rate(consume(count), began)
+    finally:
+        consumer.close()

@@ -1,0 +1,93 @@
+"""What all rows work on: one Kafka and one Redis, queues on them, messages in these."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.embedded import EmbeddedRuntime, scratch_folder
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus_mapping.names import EntityPath, topic_name
+
+NAMESPACE = "benchmarks"
+PARTITIONS = 16
+BODY_SIZE = 1024
+BODY = random.Random(20_240_607).randbytes(BODY_SIZE)
+"""One body for all messages: random, so that nothing on the way can compress it."""
+
+_FILLING_BATCH = 200
+
+
+class Workbench:
+    """A namespace of its own; ``open_workbench`` makes one.
+
+    Attributes:
+        connection_string: The namespace's, for clients.
+        bootstrap_servers: Kafka's address, for the references.
+        redis_url: The address of Redis.
+        scratch: A folder for data that need not outlive the run.
+    """
+
+    def __init__(self, runtime: EmbeddedRuntime, scratch: Path) -> None:
+        self.connection_string = runtime.connection_string
+        self.bootstrap_servers = runtime.bootstrap_servers
+        self.redis_url = runtime.redis_url
+        self.scratch = scratch
+        self.kafka_admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
+        self._numbers = itertools.count(1)
+
+    def client(self) -> ServiceBusClient:
+        """A client of the namespace, to be closed by whoever asked for it."""
+        return ServiceBusClient.from_connection_string(self.connection_string)
+
+    @contextmanager
+    def queue(self, messages: int = 0) -> Generator[str]:
+        """A new queue of 16 partitions, deleted afterwards.
+
+        Args:
+            messages: How many messages of 1 KB it holds at first, spread over all partitions.
+
+        Yields:
+            Its name.
+        """
+        name = f"queue-{next(self._numbers)}"
+        with ServiceBusAdministrationClient.from_connection_string(self.connection_string) as administration:
+            administration.create_queue(name, enable_partitioning=True, lock_duration=timedelta(minutes=5))
+            try:
+                self._fill(name, messages)
+                yield name
+            finally:
+                administration.delete_queue(name)
+
+    def topic(self, queue: str) -> str:
+        """The Kafka topic of a queue, which references may use as it is."""
+        return topic_name(NAMESPACE, EntityPath(queue))
+
+    def _fill(self, queue: str, messages: int) -> None:
+        with self.client() as client, client.get_queue_sender(queue) as sender:
+            for begin in range(0, messages, _FILLING_BATCH):
+                sender.send_messages(batch_of(min(_FILLING_BATCH, messages - begin)))
+
+
+def batch_of(count: int) -> list[ServiceBusMessage]:
+    """So many messages of 1 KB."""
+    return [ServiceBusMessage(BODY) for _ in range(count)]
+
+
+@contextmanager
+def open_workbench() -> Generator[Workbench]:
+    """Start Kafka and Redis, their data in memory where the machine allows, and stop them afterwards."""
+    scratch = scratch_folder("kafkabus-benchmarks-")
+    try:
+        with EmbeddedRuntime(scratch / "runtime", namespace=NAMESPACE) as runtime:
+            yield Workbench(runtime, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

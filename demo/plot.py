@@ -1,0 +1,85 @@
+"""The picture: what each entity partition holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from kafkabus_spark.reports import HOT_OVER
+
+if TYPE_CHECKING:
+    from demo.analysis import Partition
+
+_COLD, _HOT, _INK = "#7a93ac", "#d1495b", "#333333"
+
+
+def draw(partitions: list[Partition], path: Path) -> None:
+    """Draw messages, bytes and mean departure delay of each partition into a PNG.
+
+    Args:
+        partitions: All of the entity's.
+        path: Where the picture goes; its folder is made where it is missing.
+    """
+    plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
+    figure, panels = plt.subplots(3, 1, figsize=(9, 7.6), sharex=True, height_ratios=(1.7, 1, 1), layout="constrained")
+    numbers = [one.number for one in partitions]
+    colours = [_HOT if one.hot else _COLD for one in partitions]
+    values = (
+        [one.messages for one in partitions],
+        [one.size / 1e6 for one in partitions],
+        [one.mean_delay or 0.0 for one in partitions],
+    )
+    titles = ("messages", "MB of bodies", "mean departure delay, minutes")
+    for panel, heights, title in zip(panels, values, titles, strict=True):
+        panel.bar(numbers, heights, color=colours, width=0.75)
+        panel.set_title(title, loc="left", color=_INK, fontsize=11)
+        panel.yaxis.set_major_locator(MaxNLocator(4))
+        panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        panel.grid(axis="y", color="#e3e3e3", linewidth=0.8)
+        panel.set_axisbelow(True)
+    _label_keys(panels[0], partitions)
+    panels[-1].set_xticks(numbers)
+    panels[-1].set_xlabel("entity partition")
+    figure.suptitle(
+        f"{sum(one.messages for one in partitions):,} flights in the queue “flights”, by carrier", color=_INK, fontsize=13
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _label_keys(panel: Any, partitions: list[Partition]) -> None:
+    """Write the carriers over the bars, and where hot begins."""
+    total = sum(one.messages for one in partitions)
+    bound = HOT_OVER * total / len(partitions)
+    panel.axhline(bound, color=_HOT, linewidth=1, linestyle=(0, (4, 3)))
+    panel.annotate(
+        f"hot over {HOT_OVER:g} × the mean",
+        (1, bound),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 3),
+        textcoords="offset points",
+        ha="right",
+        color=_HOT,
+        fontsize=9,
+    )
+    panel.margins(y=0.22)
+    for one in partitions:
+        if one.messages:
+            panel.annotate(
+                "\n".join(str(key) for key, _ in one.keys),
+                (one.number, one.messages),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                color=_HOT if one.hot else _INK,
+                fontsize=9,
+                fontweight="bold" if one.hot else "normal",
+            )

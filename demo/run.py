@@ -1,0 +1,174 @@
+"""The demo from start to end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from demo.flights import QUEUE, load_flights, messages
+from demo.interrupt import Interrupt
+from demo.tables import partition_table, totals_table
+from demo.workers import Counts, Receivers
+from kafkabus import ServiceBusClient
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.management import ServiceBusAdministrationClient
+
+RECEIVERS: Final = 2
+LIST_SIZE: Final = 500
+"""Flights sent at a time: some 200 KB, and the namespace takes 256."""
+STALL_S: Final = 90.0
+"""How long the receivers may settle nothing before the demo gives up; longer than a lock holds."""
+
+
+@dataclass
+class Outcome:
+    """What happened.
+
+    Attributes:
+        sent: Messages whose sending was acknowledged.
+        counts: What the receivers did.
+        left: Messages that the queue still holds.
+        in_dead_letters: Messages in the dead-letter queue.
+        send_seconds: From the first message sent to the last.
+        settle_seconds: From the first message sent to the last one settled.
+        each: What each receiver did.
+    """
+
+    sent: int
+    counts: Counts
+    left: int
+    in_dead_letters: int
+    send_seconds: float
+    settle_seconds: float
+    each: list[Counts]
+
+    def differences(self) -> list[str]:
+        """What does not add up; empty where all does."""
+        counts = self.counts
+        found: list[str] = []
+        if self.sent != counts.settled:
+            found.append(
+                f"{self.sent:,} sent, but {counts.completed:,} completed + {counts.dead_lettered:,} dead-lettered "
+                f"= {counts.settled:,}: {self.sent - counts.settled:+,}"
+            )
+        if self.left:
+            found.append(f"{self.left:,} messages are left in the queue")
+        if self.in_dead_letters != counts.dead_lettered:
+            found.append(f"{counts.dead_lettered:,} dead-lettered, but the dead-letter queue has {self.in_dead_letters:,}")
+        return found
+
+
+def run(console: Console, interrupt: Interrupt, *, limit: int | None, plot: Path) -> int:
+    """Run the demo.
+
+    Args:
+        console: Where to print.
+        interrupt: Says when to stop.
+        limit: How many flights; None for all.
+        plot: Where the picture goes.
+
+    Returns:
+        The exit status: 0, or 1 where something does not add up.
+    """
+    with _progress(console) as progress:
+        with _step(progress, "load flights"):
+            rows = load_flights(limit)
+        start = progress.add_task("start Kafka and Redis", total=1)
+        with EmbeddedRuntime(on_progress=lambda text: progress.update(start, description=text)) as runtime:
+            progress.update(start, description="start Kafka and Redis", completed=1)
+            connection = runtime.connection_string
+            with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+                administration.create_queue(QUEUE, enable_partitioning=True)
+            outcome = _send_and_receive(connection, rows, progress, interrupt)
+            del rows
+            from demo.analysis import analyse
+
+            partitions, seen = analyse(connection, runtime.data, progress, interrupt)
+    differences = outcome.differences()
+    if seen.in_queue != outcome.sent or seen.cancelled != outcome.counts.dead_lettered:
+        differences.append(
+            f"Spark sees {seen.in_queue:,} messages and {seen.cancelled:,} cancelled ones, "
+            f"not {outcome.sent:,} and {outcome.counts.dead_lettered:,}"
+        )
+    from demo.plot import draw
+
+    draw(partitions, plot)
+    console.print(partition_table(partitions))
+    console.print(totals_table(outcome))
+    console.print(f"Picture: {plot}")
+    for difference in differences:
+        console.print(f"[bold red]DIFFERS[/] {difference}")
+    return 1 if differences else 0
+
+
+def _send_and_receive(
+    connection: str, rows: list[dict[str, Any]], progress: Progress, interrupt: Interrupt
+) -> Outcome:
+    sending = progress.add_task("send", total=len(rows))
+    settling = progress.add_task("receive and settle", total=len(rows))
+    with Receivers(connection, RECEIVERS) as receivers:
+        started = time.monotonic()
+
+        def show() -> int:
+            interrupt.check()
+            counts = receivers.total
+            done = f"receive and settle ({counts.dead_lettered:,} dead-lettered)"
+            progress.update(settling, completed=counts.settled, description=done)
+            return counts.settled
+
+        sent = 0
+        with ServiceBusClient.from_connection_string(connection) as client, client.get_queue_sender(QUEUE) as sender:
+            waiting = messages(rows)
+            while batch := list(islice(waiting, LIST_SIZE)):
+                sender.send_messages(batch)
+                sent += len(batch)
+                progress.update(sending, completed=sent)
+                show()
+        send_seconds = time.monotonic() - started
+        last, moved = -1, time.monotonic()
+        while (settled := show()) < sent and receivers.ended() is None and time.monotonic() - moved < STALL_S:
+            if settled != last:
+                last, moved = settled, time.monotonic()
+            time.sleep(0.05)
+        settle_seconds = time.monotonic() - started
+        trouble = receivers.ended()
+    if trouble:
+        progress.console.print(f"[bold red]{trouble}[/]")
+    show()
+    with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+        state = administration.get_queue_runtime_properties(QUEUE)
+    return Outcome(
+        sent,
+        receivers.total,
+        state.active_message_count or 0,
+        state.dead_letter_message_count or 0,
+        send_seconds,
+        settle_seconds,
+        receivers.each,
+    )
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        SpinnerColumn(finished_text="✓"),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+    )
+
+
+@contextmanager
+def _step(progress: Progress, name: str) -> Iterator[None]:
+    task = progress.add_task(name, total=1)
+    yield
+    progress.update(task, completed=1)

@@ -1,0 +1,54 @@
+"""The tables that the demo prints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from kafkabus_spark.reports import HOT_OVER
+
+if TYPE_CHECKING:
+    from demo.analysis import Partition
+    from demo.run import Outcome
+
+
+def partition_table(partitions: list[Partition]) -> Table:
+    """What each entity partition holds."""
+    table = Table(
+        title="Entity partitions, as Spark reads them",
+        caption=f"hot: more than {HOT_OVER:g} times the mean of all partitions",
+    )
+    for name in ("partition", "messages", "share", "MB", "mean delay"):
+        table.add_column(name, justify="right")
+    table.add_column("hot", justify="center")
+    table.add_column("keys")
+    for one in partitions:
+        delay = "" if one.mean_delay is None else f"{one.mean_delay:.1f} min"
+        table.add_row(
+            str(one.number),
+            f"{one.messages:,}",
+            f"{one.share:.1%}",
+            f"{one.size / 1e6:.1f}",
+            delay,
+            "hot" if one.hot else "",
+            ", ".join(f"{key} {count:,}" for key, count in one.keys),
+            style="bold red" if one.hot else None,
+        )
+    return table
+
+
+def totals_table(outcome: Outcome) -> Table:
+    """How many messages went which way, and how fast."""
+    table = Table(title="Messages")
+    for name in ("", "messages", "per second"):
+        table.add_column(name, justify="left" if not name else "right")
+    counts = outcome.counts
+    table.add_row("sent", f"{outcome.sent:,}", f"{outcome.sent / outcome.send_seconds:,.0f}")
+    table.add_row("completed", f"{counts.completed:,}", f"{counts.completed / outcome.settle_seconds:,.0f}")
+    table.add_row("dead-lettered", f"{counts.dead_lettered:,}", f"{counts.dead_lettered / outcome.settle_seconds:,.0f}")
+    table.add_row("redelivered", f"{counts.redelivered:,}", "")
+    table.add_section()
+    for number, one in enumerate(outcome.each, start=1):
+        table.add_row(f"settled by receiver {number}", f"{one.settled:,}", f"{one.settled / outcome.settle_seconds:,.0f}")
+    return table

@@ -1,0 +1,130 @@
+"""The competing receiver processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+_PATIENCE_S = 15.0
+_ROOT = Path(__file__).parent.parent
+
+
+@dataclass
+class Counts:
+    """What the receivers did, in messages."""
+
+    completed: int = 0
+    dead_lettered: int = 0
+    redelivered: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Completed or dead-lettered."""
+        return self.completed + self.dead_lettered
+
+    def add(self, batch: dict[str, int]) -> None:
+        """Count a batch."""
+        self.completed += batch["completed"]
+        self.dead_lettered += batch["dead_lettered"]
+        self.redelivered += batch["redelivered"]
+
+
+class Receivers:
+    """Receiver processes, from the start of a with statement to its end.
+
+    Args:
+        connection: The namespace's connection string.
+        number: How many processes.
+    """
+
+    def __init__(self, connection: str, number: int) -> None:
+        self._connection = connection
+        self._number = number
+        self._processes: list[subprocess.Popen[str]] = []
+        self._counts: list[Counts] = []
+        self._readers: list[threading.Thread] = []
+
+    def __enter__(self) -> Receivers:
+        try:
+            for _ in range(self._number):
+                self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def total(self) -> Counts:
+        """What all did so far."""
+        each = self.each
+        return Counts(
+            sum(one.completed for one in each),
+            sum(one.dead_lettered for one in each),
+            sum(one.redelivered for one in each),
+        )
+
+    @property
+    def each(self) -> list[Counts]:
+        """What each did so far."""
+        return list(self._counts)
+
+    def ended(self) -> str | None:
+        """Which of them ended too early, or None."""
+        statuses = [process.poll() for process in self._processes]
+        gone = [f"receiver {n} ended with status {status}" for n, status in enumerate(statuses) if status is not None]
+        return ", ".join(gone) or None
+
+    def stop(self) -> None:
+        """End them, after the batch that each has in hand."""
+        processes, self._processes = self._processes, []
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.close()
+        for process in processes:
+            try:
+                process.wait(_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        # A reader ends with its process's output, so every report is counted.
+        for reader in self._readers:
+            reader.join(_PATIENCE_S)
+        for process in processes:
+            assert process.stdout is not None
+            process.stdout.close()
+
+    def _start(self) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "demo.receiver"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=_ROOT,
+            # A terminal's Ctrl-C is for the main process, which cuts their lifelines.
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        assert process.stdin is not None
+        process.stdin.write(f"{self._connection}\n")
+        process.stdin.flush()
+        counts = Counts()
+        self._counts.append(counts)
+        reader = threading.Thread(target=_read, args=(process, counts), daemon=True)
+        self._readers.append(reader)
+        reader.start()
+
+
+def _read(process: subprocess.Popen[str], counts: Counts) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        counts.add(json.loads(line))
