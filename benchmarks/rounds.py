@@ -34,7 +34,7 @@ QUICK = Scale(rounds=2, part=0.05, patience=20.0)
 
 
 def interleave(sides: Mapping[str, Measure], count: int, scale: Scale) -> dict[str, list[float]]:
-    """Measure all sides once to warm up and then in turns: A B A B …
+    """Measure all sides once to warm up and then in turns: A B A B, and so on.
 
     Args:
         sides: What to measure, by name, in this order.

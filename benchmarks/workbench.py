@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from confluent_kafka.admin import AdminClient
-
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import EmbeddedRuntime, scratch_folder
 from kafkabus.management import ServiceBusAdministrationClient
@@ -23,7 +21,7 @@ BODY_SIZE = 1024
 BODY = random.Random(20_240_607).randbytes(BODY_SIZE)
 """One body for all messages: random, so that nothing on the way can compress it."""
 
-_FILLING_BATCH = 200
+_FILLING_BATCH = 100
 
 
 class Workbench:
@@ -31,17 +29,21 @@ class Workbench:
 
     Attributes:
         connection_string: The namespace's, for clients.
-        bootstrap_servers: Kafka's address, for the references.
+        reference_options: What all Kafka clients of the references have in common: the address, and no chatter.
         redis_url: The address of Redis.
         scratch: A folder for data that need not outlive the run.
+        in_memory: Whether that folder is in memory.
     """
 
     def __init__(self, runtime: EmbeddedRuntime, scratch: Path) -> None:
         self.connection_string = runtime.connection_string
-        self.bootstrap_servers = runtime.bootstrap_servers
+        self.reference_options: dict[str, str | int | bool] = {
+            "bootstrap.servers": runtime.bootstrap_servers,
+            "log_level": 3,
+        }
         self.redis_url = runtime.redis_url
         self.scratch = scratch
-        self.kafka_admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
+        self.in_memory = scratch.is_relative_to("/dev/shm")  # noqa: S108 - the name is compared, nothing is opened
         self._numbers = itertools.count(1)
 
     def client(self) -> ServiceBusClient:

@@ -31,7 +31,9 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
-    parser.add_argument("--limit", type=_positive, metavar="N", help="send the first N flights only; default all 336,776")
+    parser.add_argument(
+        "--limit", type=_positive, metavar="N", help="send the first N flights only; default all 336,776"
+    )
     parser.add_argument("--plot", type=Path, default=Path("flights.png"), metavar="PATH", help="default %(default)s")
     return parser.parse_args()
 

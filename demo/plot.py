@@ -44,11 +44,17 @@ def draw(partitions: list[Partition], path: Path) -> None:
         panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
         panel.grid(axis="y", color="#e3e3e3", linewidth=0.8)
         panel.set_axisbelow(True)
+        panel.set_xlim(-0.6, len(partitions) - 0.4)
+        panel.tick_params(axis="x", length=0)
+        panel.axhline(0, color=_INK, linewidth=0.8)
+        panel.spines["bottom"].set_visible(False)
     _label_keys(panels[0], partitions)
     panels[-1].set_xticks(numbers)
     panels[-1].set_xlabel("entity partition")
     figure.suptitle(
-        f"{sum(one.messages for one in partitions):,} flights in the queue “flights”, by carrier", color=_INK, fontsize=13
+        f"{sum(one.messages for one in partitions):,} flights in the queue “flights”, by carrier",
+        color=_INK,
+        fontsize=13,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
@@ -60,16 +66,7 @@ def _label_keys(panel: Any, partitions: list[Partition]) -> None:
     total = sum(one.messages for one in partitions)
     bound = HOT_OVER * total / len(partitions)
     panel.axhline(bound, color=_HOT, linewidth=1, linestyle=(0, (4, 3)))
-    panel.annotate(
-        f"hot over {HOT_OVER:g} × the mean",
-        (1, bound),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha="right",
-        color=_HOT,
-        fontsize=9,
-    )
+    panel.set_title(f"red: hot, over {HOT_OVER:g} times the mean (dashed)", loc="right", color=_HOT, fontsize=10)
     panel.margins(y=0.22)
     for one in partitions:
         if one.messages:

@@ -62,7 +62,9 @@ class Outcome:
         if self.left:
             found.append(f"{self.left:,} messages are left in the queue")
         if self.in_dead_letters != counts.dead_lettered:
-            found.append(f"{counts.dead_lettered:,} dead-lettered, but the dead-letter queue has {self.in_dead_letters:,}")
+            found.append(
+                f"{counts.dead_lettered:,} dead-lettered, but the dead-letter queue has {self.in_dead_letters:,}"
+            )
         return found
 
 
@@ -109,9 +111,7 @@ def run(console: Console, interrupt: Interrupt, *, limit: int | None, plot: Path
     return 1 if differences else 0
 
 
-def _send_and_receive(
-    connection: str, rows: list[dict[str, Any]], progress: Progress, interrupt: Interrupt
-) -> Outcome:
+def _send_and_receive(connection: str, rows: list[dict[str, Any]], progress: Progress, interrupt: Interrupt) -> Outcome:
     sending = progress.add_task("send", total=len(rows))
     settling = progress.add_task("receive and settle", total=len(rows))
     with Receivers(connection, RECEIVERS) as receivers:

@@ -50,5 +50,7 @@ def totals_table(outcome: Outcome) -> Table:
     table.add_row("redelivered", f"{counts.redelivered:,}", "")
     table.add_section()
     for number, one in enumerate(outcome.each, start=1):
-        table.add_row(f"settled by receiver {number}", f"{one.settled:,}", f"{one.settled / outcome.settle_seconds:,.0f}")
+        table.add_row(
+            f"settled by receiver {number}", f"{one.settled:,}", f"{one.settled / outcome.settle_seconds:,.0f}"
+        )
     return table

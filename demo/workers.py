@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import IO, cast
 
 _PATIENCE_S = 15.0
 _ROOT = Path(__file__).parent.parent
@@ -88,20 +90,16 @@ class Receivers:
         """End them, after the batch that each has in hand."""
         processes, self._processes = self._processes, []
         for process in processes:
-            assert process.stdin is not None
-            process.stdin.close()
+            # One that is gone already breaks the pipe.
+            with contextlib.suppress(BrokenPipeError):
+                _pipe(process.stdin).close()
         for process in processes:
-            try:
-                process.wait(_PATIENCE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            _await_end(process)
         # A reader ends with its process's output, so every report is counted.
         for reader in self._readers:
             reader.join(_PATIENCE_S)
         for process in processes:
-            assert process.stdout is not None
-            process.stdout.close()
+            _pipe(process.stdout).close()
 
     def _start(self) -> None:
         process = subprocess.Popen(
@@ -114,9 +112,9 @@ class Receivers:
             start_new_session=True,
         )
         self._processes.append(process)
-        assert process.stdin is not None
-        process.stdin.write(f"{self._connection}\n")
-        process.stdin.flush()
+        lifeline = _pipe(process.stdin)
+        lifeline.write(f"{self._connection}\n")
+        lifeline.flush()
         counts = Counts()
         self._counts.append(counts)
         reader = threading.Thread(target=_read, args=(process, counts), daemon=True)
@@ -124,7 +122,19 @@ class Receivers:
         reader.start()
 
 
+def _await_end(process: subprocess.Popen[str]) -> None:
+    try:
+        process.wait(_PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def _read(process: subprocess.Popen[str], counts: Counts) -> None:
-    assert process.stdout is not None
-    for line in process.stdout:
+    for line in _pipe(process.stdout):
         counts.add(json.loads(line))
+
+
+def _pipe(end: IO[str] | None) -> IO[str]:
+    """The end of a pipe that was asked for when the process was started, so it is there."""
+    return cast("IO[str]", end)

@@ -1,3 +1,29 @@
-"""One module per piece of work that is measured."""
+"""One module per piece of work that is measured, and all of them by name."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from benchmarks.results import Result
+from benchmarks.rounds import Scale
+from benchmarks.rows.complete_one_by_one import complete_one_by_one
+from benchmarks.rows.latency import latency
+from benchmarks.rows.rabbitmq import rabbitmq
+from benchmarks.rows.receive_and_complete import receive_and_complete
+from benchmarks.rows.receive_and_delete import receive_and_delete
+from benchmarks.rows.send import send
+from benchmarks.rows.spark_decode import spark_decode
+from benchmarks.workbench import Workbench
+
+Work = Callable[[Workbench, Scale], Iterator[Result]]
+
+WORKS: Mapping[str, Work] = {
+    "send": send,
+    "receive": receive_and_complete,
+    "rabbitmq": rabbitmq,
+    "delete": receive_and_delete,
+    "latency": latency,
+    "complete": complete_one_by_one,
+    "spark": spark_decode,
+}
+"""What is measured, in this order, by the name that ``--only`` takes."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from benchmarks.results import MESSAGES_PER_SECOND, Budget, Result, compare
-from benchmarks.rounds import Scale, interleave, rate
+from benchmarks.rounds import Scale, interleave
+from benchmarks.steady import SETTLING_IN, timed_steadily
 from benchmarks.workbench import PARTITIONS, Workbench
 from kafkabus import ServiceBusReceiveMode
 
 BATCH = 500
 _MESSAGES = 40_000
-SETTLING_IN = 10_000
-"""Messages that a new client receives before it is timed: by then it fetches as it will go on."""
 
 
 def receive_and_delete(bench: Workbench, scale: Scale) -> Iterator[Result]:
@@ -47,21 +45,12 @@ def receive_and_delete(bench: Workbench, scale: Scale) -> Iterator[Result]:
 def _receive(bench: Workbench, queue: str, settling_in: int, count: int) -> float:
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with bench.client() as client, client.get_queue_receiver(queue, receive_mode=mode) as receiver:
-
-        def receive(wanted: int) -> int:
-            received = 0
-            while received < wanted:
-                received += len(receiver.receive_messages(BATCH))
-            return received
-
-        receive(settling_in)
-        began = time.perf_counter()
-        return rate(receive(count), began)
+        return timed_steadily(lambda: len(receiver.receive_messages(BATCH)), settling_in, count)
 
 
 def _consume(bench: Workbench, queue: str, settling_in: int, count: int) -> float:
     options = {
-        "bootstrap.servers": bench.bootstrap_servers,
+        **bench.reference_options,
         "group.id": "benchmarks.consumer",
         "enable.auto.commit": False,
         # With the default of a second, a consumer whose queue was full waits for nothing.
@@ -71,15 +60,10 @@ def _consume(bench: Workbench, queue: str, settling_in: int, count: int) -> floa
     topic = bench.topic(queue)
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
 
-    def consume(wanted: int) -> int:
-        received = 0
-        while received < wanted:
-            received += sum(message.error() is None for message in consumer.consume(BATCH, 10.0))
-        return received
+    def consume() -> int:
+        return sum(message.error() is None for message in consumer.consume(BATCH, 10.0))
 
     try:
-        consume(settling_in)
-        began = time.perf_counter()
-        return rate(consume(count), began)
+        return timed_steadily(consume, settling_in, count)
     finally:
         consumer.close()

@@ -22,7 +22,7 @@ def send(bench: Workbench, scale: Scale) -> Iterator[Result]:
     The reference is an idempotent producer on the same topic that puts 100 records into one partition, the next with each
     batch, and flushes. For information: the same producer when it never waits.
     """
-    options = {"bootstrap.servers": bench.bootstrap_servers, "enable.idempotence": True, "acks": "all"}
+    options = {**bench.reference_options, "enable.idempotence": True, "acks": "all"}
     with bench.queue() as queue, bench.client() as client, client.get_queue_sender(queue) as sender:
         topic = bench.topic(queue)
         waiting, streaming = Producer(options), Producer(options)

@@ -110,8 +110,8 @@ class ServiceBusReceiver:
         return self
 
     def __next__(self) -> ServiceBusReceivedMessage:
-        self._check_open()
         while True:
+            self._check_open()
             messages = self._receive(1, self._max_wait_time or FOREVER)
             if messages:
                 return messages[0]
@@ -211,7 +211,7 @@ class ServiceBusReceiver:
 
     def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         deadline = time.monotonic() + wait
-        while True:
+        while not self._closed:
             entity = self._services.entity(self._path)
             if entity.description.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
                 raise MessagingEntityDisabledError(
@@ -225,6 +225,7 @@ class ServiceBusReceiver:
             messages = self._deliver(entity, grants, take)
             if messages:
                 return messages
+        return []
 
     def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
         """Messages of what was granted, without those that were delivered too often: they are dead-lettered instead."""

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,8 @@ SUITED_JAVA: Final = frozenset({17, 21})
 
 _TRUST_STORE: Final = Path("/etc/ssl/certs/java/cacerts")
 _STOP_PATIENCE_S: Final = 15.0
+_STDERR: Final = 2
+"""The descriptor that Java inherits, whatever ``sys.stderr`` is."""
 
 
 def connector_package() -> str:
@@ -35,6 +38,7 @@ def session(
     master: str = "local[*]",
     java_home: Path | str | None = None,
     shuffle_partitions: int = 4,
+    java_log: Path | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """A local session with the Kafka connector, which the first one ever downloads (60 MB, kept in the Ivy cache).
@@ -47,6 +51,7 @@ def session(
         master: Where it runs; default here, on all cores.
         java_home: Folder of a Java 17 or 21; default the environment's ``JAVA_HOME``, else the ``java`` on the ``PATH``.
         shuffle_partitions: Tasks of an aggregation; Spark's own default, 200, is for clusters.
+        java_log: File for what Java prints, Ivy's report of the download included; default where this program's errors go.
         config: Further settings, which win over these.
 
     Raises:
@@ -71,7 +76,7 @@ def session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with _java_home(home):
+    with _java_home(home), _errors_into(java_log):
         return builder.getOrCreate()
 
 
@@ -129,6 +134,24 @@ def _trust_option(home: Path | None) -> str:
     if own.exists() and own.resolve() == _TRUST_STORE.resolve():
         return ""
     return f"-Djavax.net.ssl.trustStore={_TRUST_STORE}"
+
+
+@contextmanager
+def _errors_into(log: Path | None) -> Generator[None]:
+    """Send what is printed as an error into a file; a process that is started meanwhile does so for good."""
+    if log is None:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(_STDERR)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), _STDERR)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, _STDERR)
+        os.close(kept)
 
 
 @contextmanager

@@ -109,8 +109,8 @@ class ServiceBusReceiver:
         return self
 
     async def __anext__(self) -> ServiceBusReceivedMessage:
-        self._check_open()
         while True:
+            self._check_open()
             messages = await self._receive(1, self._max_wait_time or FOREVER)
             if messages:
                 return messages[0]
@@ -210,7 +210,7 @@ class ServiceBusReceiver:
 
     async def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         deadline = time.monotonic() + wait
-        while True:
+        while not self._closed:
             entity = await self._services.entity(self._path)
             if entity.description.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
                 raise MessagingEntityDisabledError(
@@ -224,6 +224,7 @@ class ServiceBusReceiver:
             messages = await self._deliver(entity, grants, take)
             if messages:
                 return messages
+        return []
 
     async def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
         """Messages of what was granted, without those that were delivered too often: they are dead-lettered instead."""

@@ -17,13 +17,16 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 
 T = TypeVar("T")
 
+REPLY_TIMEOUT = 10.0
+"""How long, in seconds, Redis may take to answer; then the request is made again, under its number."""
+
 _LOADED = "$loaded"
 """Field of the cache that says that it holds all there is; no entity's name begins with a dollar sign."""
 
 
 def connect(url: str) -> Redis:
     """A client of the Redis at this address; it connects when it is first used."""
-    return Redis.from_url(url, protocol=2)
+    return Redis.from_url(url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT)
 
 
 def check(redis: Redis, address: str) -> None:

@@ -75,6 +75,7 @@ class Reader:
         self._bell = Doorbell(services.redis, entity.channel)
         self._consumer: Consumer | None = None
         self._next_slow_poll = 0.0
+        self._closed = False
         self.records_read = 0
         self.bytes_read = 0
 
@@ -98,7 +99,7 @@ class Reader:
         try:
             grants: list[Grant] = []
             left = want
-            while left > 0:
+            while left > 0 and not self._closed:
                 self._tend(idle=not self._plan.buffered and not grants)
                 wait = 0.0 if grants else self._patience(deadline)
                 if not any(view.returned for view in self._plan.views):
@@ -115,7 +116,11 @@ class Reader:
             self._turn.release()
 
     def close(self) -> None:
-        """Stop reading. What was read and not claimed was nobody's, so there is nothing to give back."""
+        """Stop reading; whoever waits receives nothing.
+
+        What was read and not claimed was nobody's, so there is nothing to give back.
+        """
+        self._closed = True
         with self._turn:
             self._bell.close()
             consumer, self._consumer = self._consumer, None

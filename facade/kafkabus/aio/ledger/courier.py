@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential_jitter
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
 
 from kafkabus.aio._acompat import Lock
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError
@@ -74,9 +74,14 @@ class Courier:
         self._waiting[operation.ledger] = None
 
     async def flush(self) -> None:
-        """Have everything done that waits."""
+        """Have everything done that waits.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
         async with self._turn:
-            await self._carry()
+            while self._waiting:
+                await self._carry()
 
     async def create(self, ledger: Ledger, cursor: int) -> bool:
         """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
@@ -133,24 +138,28 @@ class Courier:
 
     async def _carry(self) -> None:
         """One round trip for all that waits; the caller holds the turn."""
-        ledgers, self._waiting = list(self._waiting), {}
-        requests = [request for ledger in ledgers if (request := ledger.next_request()) is not None]
+        requests: list[Request] = []
+        # Other threads add meanwhile, so ledgers are taken out one by one, each step atomic.
+        while self._waiting:
+            request = self._waiting.popitem()[0].next_request()
+            if request is not None:
+                requests.append(request)
         if not requests:
             return
         try:
             replies = await self._patiently(lambda: self._exchange(requests))
+            for request, reply in zip(requests, replies, strict=True):
+                await self._take_reply(request, reply)
         except ServiceBusCommunicationError as error:
-            # The requests stay in doubt: the ledgers get them again, under their numbers, before anything else.
             for request in requests:
-                self._waiting[request.ledger] = None
                 _fail(request, error)
             raise
-        except BaseException:
+        finally:
+            # A request whose reply was not seen stays in doubt: its ledger gets it again, under its number, before
+            # anything else.
             for request in requests:
-                self._waiting[request.ledger] = None
-            raise
-        for request, reply in zip(requests, replies, strict=True):
-            await self._take_reply(request, reply)
+                if request.ledger.in_doubt is not None or request.ledger.pending:
+                    self._waiting[request.ledger] = None
 
     async def _exchange(self, requests: list[Request]) -> list[Any]:
         if len(requests) == 1:
@@ -187,7 +196,6 @@ class Courier:
         status = answer["status"]
         if status == "missing":
             await self._rebuild(ledger)
-            self._waiting[ledger] = None
             return
         ledger.in_doubt = None
         if status != "ok":
@@ -214,7 +222,7 @@ class Courier:
         retrying = AsyncRetrying(
             retry=retry_if_exception_type(_PASSING),
             stop=stop_after_delay(self._retry_for),
-            wait=wait_exponential_jitter(initial=0.05, max=1.0, jitter=0.05),
+            wait=wait_exponential(multiplier=0.05, max=1.0) + wait_random(0, 0.05),
             reraise=True,
         )
         try:

@@ -74,6 +74,7 @@ class Reader:
         self._bell = Doorbell(services.redis, entity.channel)
         self._consumer: Consumer | None = None
         self._next_slow_poll = 0.0
+        self._closed = False
         self.records_read = 0
         self.bytes_read = 0
 
@@ -97,7 +98,7 @@ class Reader:
         try:
             grants: list[Grant] = []
             left = want
-            while left > 0:
+            while left > 0 and not self._closed:
                 await self._tend(idle=not self._plan.buffered and not grants)
                 wait = 0.0 if grants else self._patience(deadline)
                 if not any(view.returned for view in self._plan.views):
@@ -114,7 +115,11 @@ class Reader:
             self._turn.release()
 
     async def close(self) -> None:
-        """Stop reading. What was read and not claimed was nobody's, so there is nothing to give back."""
+        """Stop reading; whoever waits receives nothing.
+
+        What was read and not claimed was nobody's, so there is nothing to give back.
+        """
+        self._closed = True
         async with self._turn:
             await self._bell.close()
             consumer, self._consumer = self._consumer, None

@@ -24,8 +24,6 @@ BATCH = 200
 """Most messages that are received together: few enough to be printed well before their locks expire."""
 ABANDONED = 100
 """How many messages ``--abandon`` looks at where nobody says how many."""
-QUIET_S = 1.0
-"""After how long a silence, in seconds, a queue that gave messages counts as empty."""
 
 
 class _Outcome(str, Enum):
@@ -43,7 +41,7 @@ def receive(
         int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all that wait.")
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", "-w", min=0.1, metavar="SECONDS", help="How long to wait for a first message.")
+        float, typer.Option("--wait", "-w", min=0.1, metavar="SECONDS", help="End after so long without a message.")
     ] = 5.0,
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Receive from the queue's dead-letter queue.")
@@ -98,15 +96,14 @@ def _batches(
     receiver: ServiceBusReceiver, limit: int | None, wait: float, follow: bool
 ) -> Iterator[list[ServiceBusReceivedMessage]]:
     """Messages as they come, until there were enough or no more come."""
-    left, patience = limit, wait
+    left = limit
     while left is None or left > 0:
-        batch = receiver.receive_messages(BATCH if left is None else min(left, BATCH), patience)
+        batch = receiver.receive_messages(BATCH if left is None else min(left, BATCH), wait)
         if batch:
             yield batch
             left = None if left is None else left - len(batch)
         elif not follow:
             return
-        patience = wait if follow else min(wait, QUIET_S)
 
 
 def _print_all(

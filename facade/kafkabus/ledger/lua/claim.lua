@@ -7,8 +7,8 @@
 --     lock_ms  how long they are locked
 --     from     the caller has seen every record from this offset (absent: it has read nothing)
 --     upto     … to before this one; runs: [[first, last], …], the messages among them, ascending; the rest are holes
---     take     true: messages never granted before are settled by this claim (receive and delete); those granted again are
---              leased all the same, because their records are still to be read
+--     take     true: messages never granted before are settled by this claim (receive and delete); those granted again
+--              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
 --           "fresh": [[first, last], …]           never granted before: leased, or settled where take was asked for
 --           "cursor": offset                      of the ledger, afterwards

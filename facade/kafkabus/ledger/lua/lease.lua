@@ -31,16 +31,16 @@ local function each_open(segment, visit)
   end
 end
 
--- A range at or beyond the cursor was leased by a request that died before it moved the cursor; what lies before the range
--- was leased with it or holds no messages. Moving the cursor now keeps it from being granted a second time as new.
+-- A range at or beyond the cursor was leased by a request that died before it moved the cursor; what lies before the
+-- range was leased with it or holds no messages. Moving the cursor now keeps it from being granted again as new.
 local function give_back(first, last, count)
   write('ZADD', RETURNED, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
   ledger.cursor = math.max(ledger.cursor, last + 1)
   ledger.rings = true
 end
 
--- Writes a new lease. An id that exists already is a request that failed half-way and is done again: what the lease held
--- beyond the new segments stays in it, so that it expires instead of vanishing.
+-- Writes a new lease. An id that exists already is a request that failed half-way and is done again: what the lease
+-- held beyond the new segments stays in it, so that it expires instead of vanishing.
 local function write_lease(id, expiry, segments)
   if write('HSETNX', LEASES, id, join_lease(expiry, segments)) == 0 then
     local starts = {}

@@ -18,8 +18,8 @@
 --       4 JSON list of operations, done in order; each has "op" and its own members
 -- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation]} | {"status": "missing"} | {"status": "stale"}.
 --       Numbers that may be large are decimal strings: Lua's own conversion keeps 14 digits.
--- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor comes last:
---       Redis does not roll a script back, so what dies in between may be delivered twice and is never lost.
+-- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor
+--       comes last: Redis does not roll a script back, so what dies in between may come twice and is never lost.
 
 local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOVING, MOVES, VOIDS, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8]

@@ -1,0 +1,97 @@
+"""The way to the ledgers over a network that loses replies, and from many threads at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.ledger.courier import Courier
+from kafkabus.ledger.operations import Claim, Ledger, Seen, Settlement
+from tests.integration.ledger.bench import LOCK_MS, Bench
+from tests.proxy import Proxy
+
+
+def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[Courier, Ledger]:
+    """A client of the bench's ledger behind a proxy, which leaves retrying to the courier."""
+    connection = redis.Redis(port=proxy.port, protocol=2, retry=Retry(NoBackoff(), 0))
+    ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
+    courier = Courier(connection, address="redis", rebuild=Bench._missing, retry_for=retry_for)
+    # Connected before anything is lost, so that what is lost is the reply to the request that matters.
+    courier.ask(Claim(ledger, "", want=0, lock_ms=0))
+    return courier, ledger
+
+
+@pytest.fixture
+def port(runtime: EmbeddedRuntime) -> int:
+    """Where Redis listens."""
+    found = urlsplit(runtime.redis_url).port
+    assert found is not None
+    return found
+
+
+def claim_of(ledger: Ledger, lease: str) -> Claim:
+    """A claim of three messages out of ten."""
+    return Claim(ledger, lease, want=3, lock_ms=LOCK_MS, seen=Seen(0, 10, [(0, 9)]))
+
+
+def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(bench: Bench, port: int) -> None:
+    """The ledger served the request; its reply was lost; the same number brings the same reply."""
+    with Proxy(port) as proxy:
+        courier, ledger = through(proxy, bench, retry_for=30)
+        proxy.lose_replies = True
+        claim = claim_of(ledger, "aa" * 8)
+        asking = threading.Thread(target=courier.ask, args=(claim,))
+        asking.start()
+        deadline = time.monotonic() + 30
+        while bench.cursor != 3:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        proxy.lose_replies = False
+        asking.join()
+        assert claim.granted.fresh == [(0, 2)]
+        assert (bench.cursor, bench.held) == (3, 3)
+
+
+def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_given_back(bench: Bench, port: int) -> None:
+    """Given up by its caller, it is sent again with the next one's, and its messages return uncounted."""
+    with Proxy(port) as proxy:
+        courier, ledger = through(proxy, bench, retry_for=0.2)
+        proxy.lose_replies = True
+        with pytest.raises(ServiceBusCommunicationError, match="cannot be reached"):
+            courier.ask(claim_of(ledger, "aa" * 8))
+        assert bench.cursor == 3
+        proxy.lose_replies = False
+        second = claim_of(ledger, "bb" * 8)
+        courier.ask(second)
+        assert second.granted.again == [(0, 2, 0)]
+        assert bench.held == 3
+
+
+def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
+    """Each is done exactly once, and there are fewer requests than operations."""
+    held = bench.claim(800, upto=800)
+    lost: list[object] = []
+
+    def complete(start: int) -> None:
+        for offset in range(start, start + 50):
+            settlement = Settlement(bench.ledger, "complete", held.lease, [(offset, offset)])
+            bench.courier.ask(settlement)
+            lost.extend(settlement.lost)
+
+    threads = [threading.Thread(target=complete, args=(start,)) for start in range(0, 800, 50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lost == []
+    assert bench.held == 0
+    assert bench.ledger.number < 800

@@ -1,0 +1,28 @@
+"""One Spark session for all of Spark's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import kafkabus_spark
+from kafkabus.embedded.java import spark_java_home
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session that can read Kafka."""
+    folder = tmp_path_factory.mktemp("spark")
+    session = kafkabus_spark.session(
+        "tests",
+        master="local[2]",
+        java_home=spark_java_home(),
+        java_log=folder / "java.log",
+        config={"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")},
+    )
+    try:
+        yield session
+    finally:
+        kafkabus_spark.stop(session)

@@ -1,0 +1,43 @@
+"""Spark's decoding against the facade's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import kafkabus_spark
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus_mapping.names import EntityPath, topic_name
+from tests.spark.expected import expected_row
+from tests.spark.kafka import write
+from tests.spark.records import generate_records
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+RECORDS = 4000
+
+
+def test_spark_decodes_as_the_facade_does(runtime: EmbeddedRuntime, spark: SparkSession) -> None:
+    """Every column of every record, foreign and broken ones among them, is what ``decode_headers`` makes of it."""
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue("decoded", enable_partitioning=True)
+    topic = topic_name("tests", EntityPath("decoded"))
+    records = list(generate_records(seed=20130101, count=RECORDS))
+    write(runtime.bootstrap_servers, topic, 16, ((str(n).encode(), record) for n, record in enumerate(records)))
+
+    messages = kafkabus_spark.read(spark, runtime.connection_string, "decoded")
+    # Milliseconds, because collecting a timestamp turns it into the machine's local time.
+    moment = F.unix_millis("scheduled_enqueue_time_utc").alias("scheduled_enqueue_time_utc")
+    rows = messages.withColumn("scheduled_enqueue_time_utc", moment).collect()
+
+    assert sorted(int(bytes(row["body"])) for row in rows) == list(range(RECORDS))
+    for row in rows:
+        got: dict[str, Any] = row.asDict()
+        headers = [(one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()]
+        key = records[int(bytes(row["body"]))].key
+        expected = expected_row(headers, key, topic, row["partition_id"], row["offset"])
+        assert {name: got[name] for name in expected} == expected, headers

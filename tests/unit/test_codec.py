@@ -1,0 +1,159 @@
+"""Messages as records: every property there and back, foreign and broken ones unharmed."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import (
+    EPOCH,
+    Envelope,
+    decode_headers,
+    encode_headers,
+    from_milliseconds,
+    record_size,
+    to_milliseconds,
+)
+from kafkabus_mapping.properties import PropertyRuleError, PropertyValue, decode_properties, encode_properties
+
+TEXT = st.none() | st.text(max_size=20)
+VALUES = st.one_of(
+    st.none(),
+    st.text(max_size=20),
+    st.binary(max_size=20),
+    st.integers(-(1 << 70), 1 << 70),
+    st.floats(allow_nan=False),
+    st.booleans(),
+    st.uuids(),
+    st.datetimes(timezones=st.just(timezone.utc)),
+    st.timedeltas(),
+)
+NAMES = [header for _, header in h.TEXT_FIELDS]
+NAMES += [h.TIME_TO_LIVE, h.SCHEDULED_ENQUEUE_TIME, h.ENQUEUED_SEQUENCE_NUMBER, h.APPLICATION_PROPERTIES, "other"]
+MOMENTS = st.integers(0, 10**13).map(from_milliseconds)
+ENVELOPES = st.builds(
+    Envelope,
+    message_id=st.text(max_size=20),
+    session_id=TEXT,
+    partition_key=TEXT,
+    correlation_id=TEXT,
+    subject=TEXT,
+    content_type=TEXT,
+    to=TEXT,
+    reply_to=TEXT,
+    reply_to_session_id=TEXT,
+    time_to_live=st.none() | st.integers(1, 10**14).map(lambda ms: timedelta(milliseconds=ms)),
+    scheduled_enqueue_time_utc=st.none() | MOMENTS,
+    application_properties=st.dictionaries(st.text(max_size=10), VALUES, max_size=4),
+    body_type=TEXT,
+    amqp=TEXT,
+    dead_letter_reason=TEXT,
+    dead_letter_error_description=TEXT,
+    dead_letter_source=TEXT,
+    enqueued_sequence_number=st.none() | st.integers(1, 1 << 63),
+    transfer_source=TEXT,
+)
+
+
+def on_the_wire(headers: list[tuple[str, str | bytes | None]]) -> list[tuple[str, bytes | None]]:
+    """Headers as Kafka gives them back."""
+    return [(name, value.encode() if isinstance(value, str) else value) for name, value in headers]
+
+
+@given(ENVELOPES)
+def test_every_property_comes_back(envelope: Envelope) -> None:
+    """Whatever was set, and nothing else."""
+    headers = encode_headers(envelope)
+    assert all(name.startswith(h.PREFIX) for name, _ in headers)
+    assert decode_headers(on_the_wire(headers), key=None, place="t/0/0") == envelope
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(NAMES), st.none() | st.binary(max_size=12)), max_size=8),
+    st.none() | st.binary(max_size=8),
+)
+def test_no_record_is_undecodable(headers: list[tuple[str, bytes | None]], key: bytes | None) -> None:
+    """Whoever wrote it; a message id there always is."""
+    envelope = decode_headers(headers, key=key, place="t/1/2")
+    assert envelope.message_id is not None
+
+
+def test_a_plain_producers_record_is_a_message() -> None:
+    """Its place is its id, its key its partition key, its headers are application properties."""
+    envelope = decode_headers([("trace", b"1"), ("empty", None)], key=b"k", place="t/1/2")
+    assert (envelope.message_id, envelope.partition_key) == ("t/1/2", "k")
+    assert envelope.application_properties == {"trace": b"1", "empty": None}
+    assert decode_headers(None, key=b"\xff", place="t/1/2").partition_key is None
+
+
+def test_a_header_that_does_not_parse_is_kept_as_a_property() -> None:
+    """Nothing of a record is lost."""
+    envelope = decode_headers(
+        [(h.TIME_TO_LIVE, b"soon"), (h.SUBJECT, b"\xff"), ("sb-new", b"x")], key=None, place="t/0/0"
+    )
+    assert (envelope.time_to_live, envelope.subject) == (None, None)
+    assert envelope.application_properties == {h.TIME_TO_LIVE: b"soon", h.SUBJECT: b"\xff", "sb-new": b"x"}
+
+
+def test_the_last_of_repeated_headers_counts() -> None:
+    """As with Kafka's own lastHeader."""
+    envelope = decode_headers([(h.MESSAGE_ID, b"a"), (h.MESSAGE_ID, b"b")], key=None, place="t/0/0")
+    assert envelope.message_id == "b"
+
+
+@given(st.dictionaries(st.text(max_size=10), VALUES, max_size=5))
+def test_application_properties_keep_their_types(properties: dict[str | bytes, PropertyValue]) -> None:
+    """Of every type that a message may carry."""
+    decoded = decode_properties(encode_properties(properties))
+    assert decoded == properties
+    assert [type(value) for value in decoded.values()] == [type(value) for value in properties.values()]
+
+
+def test_what_json_cannot_write_is_tagged() -> None:
+    """Not a number is a number all the same."""
+    text = encode_properties(
+        {"nan": math.nan, "inf": -math.inf, "big": 1 << 60, b"key": b"\x00", "id": uuid.UUID(int=1)}
+    )
+    assert text == (
+        '{"nan":{"float":"nan"},"inf":{"float":"-inf"},"big":{"int":"1152921504606846976"},"key":{"bytes":"AA=="},'
+        '"id":{"uuid":"00000000-0000-0000-0000-000000000001"}}'
+    )
+    decoded = decode_properties(text)
+    assert isinstance(decoded["nan"], float)
+    assert math.isnan(decoded["nan"])
+
+
+@pytest.mark.parametrize(("key", "value"), [("k", [1]), ("k", {"a": 1}), ("k", object()), (5, "v")])
+def test_other_types_are_refused(key: object, value: object) -> None:
+    """With key, type and what is allowed."""
+    with pytest.raises(PropertyRuleError, match=r"application property.*use"):
+        encode_properties({key: value})  # type: ignore[dict-item]  # that is the test
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "1", '{"a":[1]}', '{"a":{}}', '{"a":{"x":1,"y":2}}', '{"a":{"new":1}}', '{"a":{"uuid":"no"}}']
+)
+def test_other_json_is_refused(text: str) -> None:
+    """The codec then keeps the header as it came."""
+    with pytest.raises(ValueError, match=r".+"):
+        decode_properties(text)
+
+
+@given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 1, 1)))  # noqa: DTZ001 - naive on purpose
+def test_times_are_milliseconds_since_1970(moment: datetime) -> None:
+    """Naive ones are UTC."""
+    aware = moment.replace(tzinfo=timezone.utc)
+    assert to_milliseconds(moment) == to_milliseconds(aware) == (aware - EPOCH) // timedelta(milliseconds=1)
+    assert aware - from_milliseconds(to_milliseconds(aware)) < timedelta(milliseconds=1)
+
+
+def test_size_counts_everything_in_bytes() -> None:
+    """Body, key, header names and values, as UTF-8."""
+    assert record_size(b"12345", "ä", [("ab", "ö"), ("c", b"xyz"), ("d", None)]) == 5 + 2 + 4 + 4 + 1
+    assert record_size(None, None, []) == 0

@@ -1,0 +1,93 @@
+"""Connection strings: Azure's own, ours, and what is wrong with the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkabus import parse_connection_string
+from kafkabus.connection_string import parse_settings
+
+AZURE = "Endpoint=sb://my-bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=secret="
+OURS = f"{AZURE};KafkaBootstrapServers=a:1,b:2;Redis=redis://:pw=@c:3/0"
+
+
+def test_azures_string_is_read() -> None:
+    """A trailing semicolon and blanks do no harm; the key may hold '='."""
+    properties = parse_connection_string(f" {AZURE}; EntityPath=q ; ")
+    assert properties.endpoint == "sb://my-bus.servicebus.windows.net/"
+    assert properties.fully_qualified_namespace == "my-bus.servicebus.windows.net"
+    assert (properties.shared_access_key_name, properties.shared_access_key) == ("Root", "secret=")
+    assert properties.entity_path == "q"
+    assert "secret" not in repr(properties)
+
+
+def test_our_parts_say_where_the_namespace_lives() -> None:
+    """In any case of letters; the namespace is the host's first label."""
+    settings = parse_settings(OURS.replace("KafkaBootstrapServers", "kafkabootstrapservers"), {})
+    assert (settings.namespace, settings.bootstrap_servers, settings.redis_url) == (
+        "my-bus",
+        "a:1,b:2",
+        "redis://:pw=@c:3/0",
+    )
+
+
+def test_azures_string_and_the_environment_are_enough() -> None:
+    """Existing configuration moves unchanged."""
+    environment = {"KAFKABUS_BOOTSTRAP_SERVERS": "a:1", "KAFKABUS_REDIS_URL": "redis://c:3/0"}
+    settings = parse_settings(AZURE, environment)
+    assert (settings.bootstrap_servers, settings.redis_url) == ("a:1", "redis://c:3/0")
+
+
+def test_tls_and_sasl_parts_become_options() -> None:
+    """Under the names that Kafka's client knows, and in no representation."""
+    settings = parse_settings(
+        f"{OURS};KafkaSecurityProtocol=SASL_SSL;KafkaSaslMechanism=PLAIN;KafkaSaslPassword=hush", {}
+    )
+    assert settings.kafka_options == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.password": "hush",
+    }
+    assert "hush" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "blank or malformed"),
+        ("Endpoint", "part 'Endpoint' has no value"),
+        ("Endpoint=", "part 'Endpoint' has no value"),
+        ("SharedAccessKeyName=a;SharedAccessKey=b", "no Endpoint"),
+        ("Endpoint=nothing", "Invalid Endpoint"),
+        ("Endpoint=sb://a/;SharedAccessKey=b", "both SharedAccessKeyName and SharedAccessKey"),
+        ("Endpoint=sb://a/;SharedAccessKeyName=a;SharedAccessKey=b;SharedAccessSignature=c", "Only one of"),
+        ("Endpoint=sb://a/;Kafka=b", "unknown part 'Kafka'; known parts"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, complaint: str) -> None:
+    """Which part, and what to write."""
+    with pytest.raises(ValueError, match=complaint):
+        parse_connection_string(text)
+    with pytest.raises(ValueError, match=complaint):
+        parse_settings(text, {})
+
+
+def test_parts_are_case_sensitive_where_azures_are() -> None:
+    """And the right spelling is suggested."""
+    with pytest.raises(ValueError, match="did you mean 'Endpoint'"):
+        parse_connection_string("endpoint=sb://a/")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (AZURE, "where Kafka is.*KAFKABUS_BOOTSTRAP_SERVERS"),
+        (f"{AZURE};KafkaBootstrapServers=a:1", "where Redis is.*KAFKABUS_REDIS_URL"),
+        (f"{AZURE};KafkaBootstrapServers=a:1;Redis=localhost:6379", "begins with redis://"),
+        ("Endpoint=sb://under_score.x/;KafkaBootstrapServers=a:1;Redis=redis://b", "names the namespace"),
+    ],
+)
+def test_an_incomplete_whereabouts_says_what_to_add(text: str, complaint: str) -> None:
+    """Neither string nor environment says it."""
+    with pytest.raises(ValueError, match=complaint):
+        parse_settings(text, {})

@@ -1,0 +1,89 @@
+"""Names: what is allowed, and what they become in Kafka and Redis."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkabus_mapping.names import (
+    EntityPath,
+    NameRuleError,
+    check_entity,
+    check_namespace,
+    companion_topic,
+    ledger_tag,
+    parse_topic,
+    topic_name,
+)
+
+ENTITIES = st.from_regex(r"[a-z0-9]([a-z0-9._-]|/[a-z0-9]){0,40}[a-z0-9]", fullmatch=True)
+
+
+def test_plain_names_stay_readable() -> None:
+    """What Kafka allows is left as it is."""
+    assert topic_name("kafkabus", EntityPath("Flights")) == "kafkabus.flights"
+    assert topic_name("kafkabus", EntityPath("flights").dead_letter) == "kafkabus.flights.DLQ"
+    assert topic_name("kafkabus", EntityPath("orders/eu_1")) == "kafkabus.ordersX2FeuX5F1"
+
+
+@given(ENTITIES, st.booleans())
+def test_the_encoding_is_reversible_and_kafkas(name: str, dead_letter: bool) -> None:
+    """Every name comes back from its topic, and no topic holds what Kafka dislikes."""
+    path = EntityPath(name).dead_letter if dead_letter else EntityPath(name)
+    topic = topic_name("my-namespace", path)
+    assert re.fullmatch(r"[a-zA-Z0-9.-]{1,249}", topic)
+    assert parse_topic(topic) == ("my-namespace", path)
+
+
+@given(ENTITIES, ENTITIES)
+def test_different_names_have_different_topics(one: str, other: str) -> None:
+    """Also where Kafka's metrics would take '.' and '_' for the same."""
+    if one != other:
+        topics = {
+            topic_name("n", path) for name in (one, other) for path in (EntityPath(name), EntityPath(name).dead_letter)
+        }
+        assert len({topic.replace(".", "_") for topic in topics}) >= len({topic.replace("_", ".") for topic in topics})
+        assert len(topics) == 4
+
+
+def test_companions_are_nobodys_topics() -> None:
+    """No entity's name leads to one."""
+    topic = companion_topic("kafkabus", "descriptions")
+    assert topic == "kafkabus.DESCRIPTIONS"
+    assert parse_topic(topic) is None
+
+
+@pytest.mark.parametrize("name", ["a", "a/b/c", "Orders.EU-1_x", "9", "x" * 260])
+def test_service_bus_names_are_taken(name: str) -> None:
+    """Letters, digits, '.', '-', '_' and '/' between."""
+    assert check_entity(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "-a", "a.", "a b", "ä", "a$b", "a\n", "x" * 261])
+def test_other_names_are_refused(name: str) -> None:
+    """With the rule in the message."""
+    with pytest.raises(NameRuleError, match=r"entity name.*(letter or digit|longest)"):
+        check_entity(name)
+
+
+def test_a_name_that_kafka_could_not_hold_is_refused() -> None:
+    """Escapes count."""
+    with pytest.raises(NameRuleError, match=r"Kafka takes 249.*shorten"):
+        topic_name("kafkabus", EntityPath("a" + "_a" * 100))
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a.b", "a_b", "x" * 51])
+def test_bad_namespaces_are_refused(name: str) -> None:
+    """Letters, digits and hyphens."""
+    with pytest.raises(NameRuleError, match="namespace name"):
+        check_namespace(name)
+    assert check_namespace("MyBus") == "mybus"
+
+
+def test_all_ledgers_over_one_log_share_a_hash_tag() -> None:
+    """Namespace, entity, generation and partition, in braces."""
+    assert ledger_tag("n", EntityPath("Q"), "id", 3) == "{n/q/id/3}"
+    assert ledger_tag("n", EntityPath("Q").dead_letter, "id", 3) == "{n/q/$deadletterqueue/id/3}"

@@ -1,0 +1,161 @@
+"""Planning what to read and what to claim, without Kafka."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkabus.ledger.operations import Granted, Seen, merge_offsets
+from kafkabus.log.plan import Plan, home_partitions, runs_of
+from kafkabus.record import StoredRecord
+
+
+def record(offset: int, partition: int = 0) -> StoredRecord:
+    """A record at an offset."""
+    return StoredRecord(("t", partition, offset), (None, b"x", []), (1, 0))
+
+
+def granted(cursor: int, fresh: list[tuple[int, int]] | None = None, *, ahead: bool = False) -> Granted:
+    """A ledger's answer."""
+    return Granted(
+        again=[], fresh=fresh or [], cursor=cursor, ahead=ahead, expiry=0, returned=0, due_in=None, moves=False
+    )
+
+
+def plan_with(records: dict[int, list[int]], partitions: int = 4) -> Plan:
+    """A plan whose partitions are read and hold these offsets."""
+    plan = Plan(partitions)
+    for view in plan.views:
+        view.returned = False
+        view.home = view.assigned = True
+        for offset in records.get(view.partition, []):
+            assert view.add(record(offset, view.partition), offset)
+    return plan
+
+
+def test_runs_have_no_holes() -> None:
+    """Ascending ranges of the offsets that are there."""
+    assert runs_of([]) == []
+    assert runs_of([record(3), record(4)]) == [(3, 4)]
+    assert runs_of([record(1), record(2), record(5), record(7), record(8)]) == [(1, 2), (5, 5), (7, 8)]
+
+
+def test_offsets_merge_into_ranges() -> None:
+    """In whatever order, with repetitions."""
+    assert merge_offsets([5, 1, 2, 2, 9, 10]) == [(1, 2), (5, 5), (9, 10)]
+    assert merge_offsets([]) == []
+
+
+def test_claims_never_want_more_than_was_asked_for() -> None:
+    """What is wanted is spread over the partitions that have it."""
+    plan = plan_with({0: [0, 1, 2], 2: [0, 1], 3: [0, 1, 2]})
+    claims = plan.claims(6)
+    assert [(claim.view.partition, claim.want) for claim in claims] == [(0, 3), (2, 2), (3, 1)]
+    assert claims[2].seen == Seen(0, 1, [(0, 0)])
+
+
+def test_a_partition_with_returned_ranges_is_asked_first_and_alone() -> None:
+    """Nobody knows how much it will grant."""
+    plan = plan_with({0: [0, 1]})
+    plan.views[3].returned = True
+    (claim,) = plan.claims(10)
+    assert (claim.view.partition, claim.want, claim.seen) == (3, 10, Seen(0, 0, []))
+    plan.views[3].assigned = False
+    assert plan.claims(10)[0].seen is None
+
+
+def test_partitions_take_turns() -> None:
+    """None starves while another one always has enough."""
+    plan = plan_with({0: list(range(10)), 1: list(range(10)), 2: list(range(10))})
+    order = []
+    for _ in range(4):
+        (claim,) = plan.claims(10)
+        order.append(claim.view.partition)
+    assert order == [0, 1, 2, 0]
+
+
+def test_holes_are_named_and_the_end_is_passed() -> None:
+    """What lies between the last record and the log's end holds no message."""
+    view = plan_with({0: [2, 3, 6]}).views[0]
+    view.end(9)
+    assert view.seen(2) == Seen(0, 6, [(2, 3)])
+    assert view.seen(3) == Seen(0, 9, [(2, 3), (6, 6)])
+    assert [r.offset() for r in view.take([(2, 3), (6, 6)])] == [2, 3, 6]
+    assert view.moved(granted(9)) is None
+    assert (view.buffered, view.seen_from) == (0, 9)
+
+
+def test_a_record_seen_before_is_left_out() -> None:
+    """As after reading on from an earlier place."""
+    view = plan_with({0: [5]}).views[0]
+    assert not view.add(record(4), 4)
+    assert not view.add(record(5), 5)
+    assert view.buffered == 1
+
+
+def test_others_grants_are_dropped_from_the_buffer() -> None:
+    """The cursor says how far."""
+    view = plan_with({0: [0, 1, 2, 3]}).views[0]
+    assert view.moved(granted(2)) is None
+    assert (view.buffered, view.seen(9)) == (2, Seen(2, 4, [(2, 3)]))
+
+
+@pytest.mark.parametrize(("cursor", "ahead"), [(9, False), (0, True)])
+def test_a_reader_goes_where_the_cursor_is(cursor: int, ahead: bool) -> None:
+    """Forward where others are further, back where it read from beyond the cursor: nothing is jumped over."""
+    view = plan_with({0: [4, 5]}).views[0]
+    assert view.moved(granted(cursor, ahead=ahead)) == cursor
+    assert (view.buffered, view.seen_from, view.seen_to) == (0, cursor, cursor)
+
+
+def test_a_grant_that_was_not_read_is_an_error() -> None:
+    """It cannot be, so it is loud."""
+    with pytest.raises(RuntimeError, match="granted 0-5"):
+        plan_with({0: [0, 1]}).views[0].take([(0, 5)])
+
+
+def test_foreign_partitions_are_read_only_while_the_homes_are_dry() -> None:
+    """And left alone for a while where another client was faster."""
+    plan = plan_with({0: [0]})
+    for view in plan.views[2:]:
+        view.home = view.assigned = False
+    assert plan.wanted(0.0) == ([], [])
+    plan.views[0].take([(0, 0)])
+    plan.views[0].moved(granted(1))
+    for view in plan.views[:2]:
+        view.at_end = True
+    assert plan.wanted(0.0) == (plan.views[2:], [])
+    plan.views[2].assigned = True
+    plan.lost_race(plan.views[2], until=5.0)
+    plan.lost_race(plan.views[0], until=5.0)
+    assert plan.wanted(1.0) == ([plan.views[3]], [plan.views[2]])
+    plan.views[2].assigned = False
+    assert plan.wanted(5.0) == (plan.views[2:], [])
+
+
+def test_an_expired_lease_makes_its_partition_worth_asking() -> None:
+    """Once its time has come."""
+    plan = plan_with({})
+    plan.views[1].due_at = 3.0
+    assert plan.next_due() == 3.0
+    plan.expire(2.9)
+    assert not plan.views[1].returned
+    plan.expire(3.0)
+    assert (plan.views[1].returned, plan.next_due()) == (True, None)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 5, 16, 40])
+def test_homes_are_shared_out_evenly(clients: int) -> None:
+    """Every partition has one home, and nobody has more than his share."""
+    names = [f"client-{number}" for number in range(clients)]
+    homes = [home_partitions(name, names, 16) for name in names]
+    assert sorted(partition for home in homes for partition in home) == list(range(16))
+    assert max(map(len, homes)) == -(-16 // clients)
+
+
+def test_few_homes_move_when_a_client_comes() -> None:
+    """Affinity survives."""
+    names = ["a", "b", "c"]
+    before = {name: home_partitions(name, names, 64) for name in names}
+    after = {name: home_partitions(name, [*names, "d"], 64) for name in names}
+    kept = sum(len(before[name] & after[name]) for name in names)
+    assert kept >= 64 * 0.55
