@@ -21,7 +21,8 @@
     ├── ServiceBusServerBusyError
     ├── AutoLockRenewFailed
     ├── AutoLockRenewTimeout
-    └── LedgerError                         ours: Redis holds what it should not, or holds nothing
+    ├── LedgerError                         ours: Redis refused a request to a ledger
+    └── EmbeddedRuntimeError                ours, in kafkabus.embedded: Kafka or Redis cannot be provided
 
     MessageAlreadySettled                   a ValueError and no ServiceBusError, as in azure.servicebus
 """
@@ -142,7 +143,7 @@ class AutoLockRenewTimeout(ServiceBusError):
 
 
 class LedgerError(ServiceBusError):
-    """Redis refused a ledger's script or holds a ledger that cannot be; kafkabus's own, the service has no such error."""
+    """Redis refused a request to a ledger; kafkabus's own, the service has no such error."""
 
 
 class MessageAlreadySettled(ValueError):

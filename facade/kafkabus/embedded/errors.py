@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkabus.exceptions import ServiceBusError
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -11,7 +13,7 @@ _TAIL_BYTES = 4096
 _TAIL_LINES = 15
 
 
-class EmbeddedRuntimeError(Exception):
+class EmbeddedRuntimeError(ServiceBusError):
     """The embedded Kafka or Redis cannot be provided.
 
     The message names what failed, the end of the log that tells why, and what to do about it.
