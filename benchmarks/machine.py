@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-import confluent_kafka
 import psutil
 import redis
+from confluent_kafka import libversion
 
 from kafkabus.embedded.kafka_jars import KAFKA_VERSION
 
@@ -60,7 +60,7 @@ def _redis_version(url: str) -> str:
 def _clients() -> Mapping[str, str]:
     return {
         "confluent-kafka": version("confluent-kafka"),
-        "librdkafka": confluent_kafka.libversion()[0],
+        "librdkafka": libversion()[0],
         "redis": version("redis"),
         "pika": version("pika"),
         "pyspark": version("pyspark"),

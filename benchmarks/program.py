@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -42,7 +43,7 @@ def run(
         typer.Option(help="Write latest.json and the page; by default a full run does."),
     ] = None,
 ) -> None:
-    """Measure kafkabus against what it is built on, in one run, and write benchmarks/latest.json and docs/performance.md."""
+    """Measure kafkabus and its references in one run, and write benchmarks/latest.json and docs/performance.md."""
     chosen = _chosen(only)
     facts, results = _measure(chosen, QUICK if quick else Scale())
     if write if write is not None else not quick and not only:
@@ -59,7 +60,8 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
 
 def _measure(chosen: Sequence[str], scale: Scale) -> tuple[Mapping[str, str], Sequence[Result]]:
     """Measure the chosen rows, showing each as soon as it is there."""
-    console, results = Console(), list[Result]()
+    # Where nobody watches, a line need not fit a window.
+    console, results = Console(width=None if sys.stdout.isatty() else 160), list[Result]()
     with open_workbench() as bench:
         facts = machine_facts(bench.redis_url, data_in_memory=bench.in_memory)
         with Live(_table(results, "starting"), console=console, auto_refresh=False) as live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -26,7 +27,8 @@ START_PATIENCE_S = 120.0
 STOP_PATIENCE_S = 20.0
 """How long it may take to stop before it is killed, in seconds."""
 
-# Debian's program on the PATH becomes the user rabbitmq and uses the system service's folders; the one behind it does not.
+# Debian's program on the PATH becomes the user rabbitmq and uses the system service's folders; the one behind it does
+# not.
 _BEHIND_DEBIANS = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _HOST = "127.0.0.1"
 
@@ -141,9 +143,10 @@ def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> Rabbit:
         except (AMQPError, OSError):
             time.sleep(0.2)
             continue
-        version = str(connection._impl.server_properties["version"])
         connection.close()
-        return Rabbit(port, version)
+        # No public property of pika's blocking connection tells it.
+        version = re.search(r"RabbitMQ (\d+(?:\.\d+)+)", log.read_text(errors="replace"))
+        return Rabbit(port, version[1] if version else "of unknown version")
     raise RuntimeError(f"RabbitMQ does not serve:\n{log.read_text(errors='replace')[-2000:]}")
 
 

@@ -37,7 +37,7 @@ class Workbench:
 
     def __init__(self, runtime: EmbeddedRuntime, scratch: Path) -> None:
         self.connection_string = runtime.connection_string
-        self.reference_options: dict[str, str | int | bool] = {
+        self.reference_options: dict[str, str | int | float | bool] = {
             "bootstrap.servers": runtime.bootstrap_servers,
             "log_level": 3,
         }

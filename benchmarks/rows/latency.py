@@ -23,10 +23,10 @@ _PATIENCE_S = 30.0
 def latency(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """One message at a time, 1 KB: sent, then received, by one thread; from before the send until after the receive.
 
-    The reference produces and flushes, then polls a consumer to which all partitions of another topic of the same kind are
-    assigned. The message is completed, and the clock stands, before the next is sent. p50 is compared; p99 informs, over the
-    messages of all rounds. So does the p50 where a second thread waits in its receive already: from before the send until that
-    receive returns.
+    The reference produces and flushes, then polls a consumer to which all partitions of another topic of the same kind
+    are assigned. The message is completed, and the clock stands, before the next is sent. p50 is compared; p99 informs,
+    over the messages of all rounds. So does the p50 where a second thread waits in its receive already: from before the
+    send until that receive returns.
     """
     every: dict[str, list[float]] = {"kafka": [], "kafkabus": []}
     count = scale.count(_MESSAGES)

@@ -26,8 +26,8 @@ _NAME = f"receive and complete, batches of {BATCH}, 1 KB: RabbitMQ quorum queue"
 def rabbitmq(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """``receive_messages(500)`` and ``complete_messages`` of all that came, by one thread.
 
-    The reference is a quorum queue of RabbitMQ and a consumer of pika's blocking connection with a prefetch of 1,000, which
-    acknowledges every 500 messages at once. Where RabbitMQ is not installed there is nothing to compare with.
+    The reference is a quorum queue of RabbitMQ and a consumer of pika's blocking connection with a prefetch of 1,000,
+    which acknowledges every 500 messages at once. Where RabbitMQ is not installed there is nothing to compare with.
     """
     programs = find_rabbit()
     if programs is None:

@@ -19,9 +19,9 @@ _MESSAGES = 40_000
 def receive_and_delete(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """``receive_messages(500)`` in receive-and-delete mode, by one thread.
 
-    The reference reads the same log with ``consume(500)``, all partitions assigned, nothing committed. Each side begins each
-    round with a new client, so that nothing was fetched while the other was timed; it receives some thousand messages before it
-    is timed, and leaves more in the log than it could fetch ahead.
+    The reference reads the same log with ``consume(500)``, all partitions assigned, nothing committed. Each side begins
+    each round with a new client, so that nothing was fetched while the other was timed, and receives some thousand
+    messages before it is timed.
     """
     count, settling_in = (scale.count(full, multiple_of=BATCH) for full in (_MESSAGES, SETTLING_IN))
     with bench.queue((scale.rounds + 2) * (count + settling_in)) as queue:

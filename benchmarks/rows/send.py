@@ -19,8 +19,8 @@ _MESSAGES = 20_000
 def send(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Batches of 100 messages of 1 KB, each waited for, by one thread.
 
-    The reference is an idempotent producer on the same topic that puts 100 records into one partition, the next with each
-    batch, and flushes. For information: the same producer when it never waits.
+    The reference is an idempotent producer on the same topic that puts 100 records into one partition, the next with
+    each batch, and flushes. For information: the same producer when it never waits.
     """
     options = {**bench.reference_options, "enable.idempotence": True, "acks": "all"}
     with bench.queue() as queue, bench.client() as client, client.get_queue_sender(queue) as sender:

@@ -21,8 +21,8 @@ _MESSAGES = 200_000
 def spark_decode(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """All columns of a queue, read from beginning to end and thrown away.
 
-    The reference reads all columns of Spark's Kafka source over the same topic, its headers included. For information: without
-    headers, which that source leaves out unless it is asked for them.
+    The reference reads all columns of Spark's Kafka source over the same topic, its headers included. For information:
+    without headers, which that source leaves out unless it is asked for them.
     """
     count = scale.count(_MESSAGES)
     with bench.queue(count) as queue:

@@ -76,6 +76,21 @@ def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_give
         assert bench.held == 3
 
 
+def test_a_settlement_in_doubt_holds_nobody_up(bench: Bench, port: int) -> None:
+    """Given up by its caller, it is done once, and whoever comes next is served behind it."""
+    with Proxy(port) as proxy:
+        courier, ledger = through(proxy, bench, retry_for=0.2)
+        held = bench.claim(2, upto=2)
+        proxy.lose_replies = True
+        with pytest.raises(ServiceBusCommunicationError):
+            courier.ask(Settlement(ledger, "complete", held.lease, [(0, 0)]))
+        assert bench.held == 1
+        proxy.lose_replies = False
+        second = Settlement(ledger, "complete", held.lease, [(0, 1)])
+        courier.ask(second)
+        assert (second.lost, bench.held) == ([(0, 0)], 0)
+
+
 def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
     """Each is done exactly once, and there are fewer requests than operations."""
     held = bench.claim(800, upto=800)
