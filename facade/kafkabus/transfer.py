@@ -114,7 +114,7 @@ class Transfers:
         return lost
 
     def finish(self, entity: Entity, partition: int) -> None:
-        """Finish the transfers out of a partition whose owners are late.
+        """Finish the transfers out of a partition whose owners are late; what cannot be finished now, somebody else will.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -125,9 +125,12 @@ class Transfers:
             return
         destination = self._services.entity(entity.path.dead_letter)
         ends = self.search(entity, destination, partition, orphans)
-        for orphan in orphans:
-            if orphan.offset not in ends:
-                ends |= self.produce_again(entity, destination, partition, orphan, began)
+        try:
+            for orphan in orphans:
+                if orphan.offset not in ends:
+                    ends |= self.produce_again(entity, destination, partition, orphan, began)
+        except OperationTimeoutError as error:
+            LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
         self.end(entity, destination, partition, ends)
 
     # The steps, one by one, so that a test may pause between any two.

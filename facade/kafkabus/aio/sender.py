@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,7 +56,8 @@ class ServiceBusSender:
         self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
         self._services = services
         self._path = EntityPath(entity_name)
-        self._turn = 0
+        # Not always the same partition first, or senders that live for one message would all use that.
+        self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
         self._closed = False
 
     def __str__(self) -> str:

@@ -113,7 +113,7 @@ class Transfers:
         return lost
 
     async def finish(self, entity: Entity, partition: int) -> None:
-        """Finish the transfers out of a partition whose owners are late.
+        """Finish the transfers out of a partition whose owners are late; what cannot be finished now, somebody else will.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -124,9 +124,12 @@ class Transfers:
             return
         destination = await self._services.entity(entity.path.dead_letter)
         ends = await self.search(entity, destination, partition, orphans)
-        for orphan in orphans:
-            if orphan.offset not in ends:
-                ends |= await self.produce_again(entity, destination, partition, orphan, began)
+        try:
+            for orphan in orphans:
+                if orphan.offset not in ends:
+                    ends |= await self.produce_again(entity, destination, partition, orphan, began)
+        except OperationTimeoutError as error:
+            LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
         await self.end(entity, destination, partition, ends)
 
     # The steps, one by one, so that a test may pause between any two.
