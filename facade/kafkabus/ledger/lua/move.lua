@@ -1,7 +1,7 @@
 -- Transfers of a message into another log: an intent that anybody can finish.
 --
 -- Defines
---   begin {lease, ranges, intent, orphan_ms}   the messages leave the lease and are moving; intent (text) says where to.
+--   begin {lease, ranges, intent, orphan_ms}  the messages leave the lease and are moving; intent (text) says where to.
 --         Reply: {"lost": [[first, last], …]}
 --   moved {offset, at, keep_ms}                the copy stands at offset `at` of the destination. The first one wins.
 --         Reply: {"winner": offset there}, or {} where the ledger knows nothing of it any more
