@@ -34,8 +34,14 @@ VALUES = st.one_of(
     st.datetimes(timezones=st.just(timezone.utc)),
     st.timedeltas(),
 )
-NAMES = [header for _, header in h.TEXT_FIELDS]
-NAMES += [h.TIME_TO_LIVE, h.SCHEDULED_ENQUEUE_TIME, h.ENQUEUED_SEQUENCE_NUMBER, h.APPLICATION_PROPERTIES, "other"]
+NAMES = [
+    *(header for _, header in h.TEXT_FIELDS),
+    h.TIME_TO_LIVE,
+    h.SCHEDULED_ENQUEUE_TIME,
+    h.ENQUEUED_SEQUENCE_NUMBER,
+    h.APPLICATION_PROPERTIES,
+    "other",
+]
 MOMENTS = st.integers(0, 10**13).map(from_milliseconds)
 ENVELOPES = st.builds(
     Envelope,
