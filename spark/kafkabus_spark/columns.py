@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kafkabus_mapping import headers as h
@@ -48,19 +48,35 @@ _LONGEST: Final = 2**63 - 1
 _WHOLE_NUMBER: Final = r"^[ \t\n\x0B\f\r]*[+-]?[0-9]+(_[0-9]+)*[ \t\n\x0B\f\r]*$"
 """What Python's ``int`` takes."""
 _TAGGED: Final = r"OBJECT<(int|float|bytes|uuid|datetime|timedelta): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))>"
+_ENTRIES: Final = "array<struct<key:string,value:string>>"
 _JSON_OPTIONS: Final = {"allowSingleQuotes": "false"}
+
+_PROPERTIES: Final = "_properties"
+_OWN: Final = "_own"
+_FOREIGN: Final = "_foreign"
+"""Columns between the steps."""
 
 Parse = Callable[[Column], Column]
 """From a header's value to what it says; null where it is not valid."""
 
 
-def entity_columns(*, default_time_to_live: timedelta | None, expires: bool) -> list[Column]:
+def decoded(source: DataFrame, *, default_time_to_live: timedelta | None, expires: bool) -> DataFrame:
     """The columns of an entity, over a Kafka source with headers.
 
+    Application properties are decoded in steps, each a projection of its own: Catalyst joins projections only where that
+    repeats nothing, while within one projection each use of a long expression is another copy of it.
+
     Args:
+        source: The Kafka source's columns.
         default_time_to_live: The entity's, or None where it is for ever.
         expires: Whether the entity's messages expire at all; those of a dead-letter queue do not.
     """
+    steps = source.withColumn(_PROPERTIES, _last(h.APPLICATION_PROPERTIES, _properties))
+    steps = steps.withColumns({_OWN: _own_properties(), _FOREIGN: _foreign_entries()})
+    return steps.select(*_columns(default_time_to_live, expires=expires))
+
+
+def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[Column]:
     lives = _last(h.TIME_TO_LIVE, _time_to_live)
     texts = {name: _last(header, _text) for name, header in _TEXT_COLUMNS}
     enqueued = F.col("timestamp")
@@ -81,8 +97,8 @@ def entity_columns(*, default_time_to_live: timedelta | None, expires: bool) -> 
         *(texts[name].alias(name) for name in texts if name.startswith("dead_letter")),
         F.coalesce(_last(h.ENQUEUED_SEQUENCE_NUMBER, _number), _sequence_number()).alias("enqueued_sequence_number"),
         texts["body_type"].alias("body_type"),
-        _properties_map().alias("application_properties"),
-        _last(h.APPLICATION_PROPERTIES, _properties_text).alias("application_properties_json"),
+        _all_properties().alias("application_properties"),
+        F.col(_PROPERTIES)["json"].alias("application_properties_json"),
         F.col("headers"),
     ]
 
@@ -155,36 +171,56 @@ def _expiry(lives: Column, default_time_to_live: timedelta | None, expires: bool
 
 def _parsed(text: Column, values: str) -> Column:
     """A JSON object as a map; null where the text is none. In brackets, so that nothing may follow the object."""
-    wrapped = F.concat(F.lit("["), text, F.lit("]"))
-    parsed = F.from_json(wrapped, f"array<map<string,{values}>>", _JSON_OPTIONS)
-    return F.when(F.size(parsed) == 1, F.get(parsed, F.lit(0)))
+    parsed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<map<string,{values}>>", _JSON_OPTIONS)
+    return F.get(_only_if(parsed, lambda objects: F.size(objects) == 1), F.lit(0))
 
 
-def _properties_text(value: Column) -> Column:
-    """The JSON of application properties, null where it is no object of plain and tagged values."""
+def _only_if(value: Column, condition: Callable[[Column], Column]) -> Column:
+    """A value where it meets a condition, else null; computed once, which two mentions of an expression are not."""
+    return F.get(F.filter(F.array(value), condition), F.lit(0))
+
+
+def _is_plain(text: Column) -> Column:
+    """Whether a JSON object surely holds no list and no object: it has no second bracket. Nearly all are plain."""
+    return F.length(text) - F.length(F.translate(text, "{[", "")) == 1
+
+
+def _properties(value: Column) -> Column:
+    """Application properties as JSON and as a map of its values as they are written; null where they are not valid."""
     text = _text(value)
-    kinds = F.transform(F.map_values(_parsed(text, "variant")), F.schema_of_variant)
-    nested = F.exists(kinds, lambda kind: kind.rlike("^(OBJECT|ARRAY)<") & ~kind.rlike(f"^{_TAGGED}$"))
-    # Most properties are plain: a text without a second bracket holds no nested value and no list.
-    plain = F.length(text) - F.length(F.translate(text, "{[", "")) == 1
-    return F.when(F.when(plain, _parsed(text, "string").isNotNull()).otherwise(~nested), text)
+
+    def is_valid(both: Column) -> Column:
+        kinds = F.transform(F.map_values(_parsed(both["json"], "variant")), F.schema_of_variant)
+        nested = F.exists(kinds, lambda kind: kind.rlike("^(OBJECT|ARRAY)<") & ~kind.rlike(f"^{_TAGGED}$"))
+        return both["raw"].isNotNull() & (_is_plain(both["json"]) | ~nested)
+
+    return _only_if(F.struct(text.alias("json"), _parsed(text, "string").alias("raw")), is_valid)
 
 
-def _properties_map() -> Column:
-    text = _last(h.APPLICATION_PROPERTIES, _properties_text)
-    raw = _parsed(text, "string")
-    plain = F.length(text) - F.length(F.translate(text, "{[", "")) == 1
-    readable = F.map_zip_with(raw, F.transform_values(_parsed(text, "variant"), _is_tagged), _readable)
-    own = F.coalesce(F.when(plain, raw).otherwise(readable), F.expr("cast(map() as map<string,string>)"))
-    foreign = F.coalesce(_foreign_entries(), F.expr("cast(array() as array<struct<key:string,value:string>>)"))
-    entries = F.concat(foreign, F.map_entries(own))
-    last_of_each = F.filter(entries, lambda entry, i: ~F.array_contains(_keys_after(entries, i), entry["key"]))
-    return F.when(F.size(foreign) == 0, own).otherwise(F.map_from_entries(last_of_each))
+def _own_properties() -> Column:
+    """Application properties as readable text; an empty map where there are none."""
+    text, raw = F.col(_PROPERTIES)["json"], F.col(_PROPERTIES)["raw"]
+    tagged = F.transform_values(_parsed(text, "variant"), _is_tagged)
+    readable = F.when(_is_plain(text), raw).otherwise(F.map_zip_with(raw, tagged, _readable))
+    return F.coalesce(readable, F.create_map().cast("map<string,string>"))
 
 
-def _keys_after(entries: Column, index: Column) -> Column:
-    rest = F.slice(entries, index + 2, F.size(entries))
-    return F.transform(rest, lambda entry: entry["key"])
+def _all_properties() -> Column:
+    """Own properties and foreign headers; of a name that comes twice the last counts, the own one before a foreign one."""
+    own, foreign = F.col(_OWN), F.coalesce(F.col(_FOREIGN), F.array().cast(_ENTRIES))
+    names = F.map_keys(own)
+    simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
+    # A transform of one element, so that what it stands for is computed once.
+    merged = F.transform(F.array(F.concat(foreign, F.map_entries(own))), _last_of_each)
+    return F.when(simple, own).otherwise(F.get(merged, F.lit(0)))
+
+
+def _last_of_each(entries: Column) -> Column:
+    def is_last(entry: Column, index: Column) -> Column:
+        later = F.slice(entries, index + 2, F.size(entries))
+        return ~F.exists(later, lambda other: other["key"] == entry["key"])
+
+    return F.map_from_entries(F.filter(entries, is_last))
 
 
 def _is_tagged(_: Column, value: Column) -> Column:
@@ -203,10 +239,12 @@ def _foreign_entries() -> Column:
 
 
 def _is_ours(name: Column, value: Column) -> Column:
+    # What was found valid once is not parsed again.
+    chosen = F.col(_PROPERTIES)["json"]
     says = (
         F.when(~name.startswith(h.PREFIX) | value.isNull(), F.lit(False))
         .when(name.isin(*_TEXT_HEADERS), _text(value).isNotNull())
-        .when(name == h.APPLICATION_PROPERTIES, _properties_text(value).isNotNull())
+        .when(name == h.APPLICATION_PROPERTIES, (_text(value) == chosen) | _properties(value).isNotNull())
         .when(name == h.TIME_TO_LIVE, _time_to_live(value).isNotNull())
         .when(name == h.SCHEDULED_ENQUEUE_TIME, _moment(value).isNotNull())
         .when(name == h.ENQUEUED_SEQUENCE_NUMBER, _number(value).isNotNull())

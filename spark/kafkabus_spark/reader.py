@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity, topic_name
-from kafkabus_spark.columns import entity_columns
+from kafkabus_spark.columns import decoded
 from kafkabus_spark.kafka import check_connector, java_options, topic_partitions
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def read(
     }
     if min_partitions is not None:
         options["minPartitions"] = str(min_partitions)
-    return _decoded(spark.read.format("kafka").options(**options).load(), path, default_time_to_live)
+    source = spark.read.format("kafka").options(**options).load()
+    return decoded(source, default_time_to_live=default_time_to_live, expires=not path.is_dead_letter)
 
 
 def read_stream(
@@ -125,7 +126,8 @@ def read_stream(
     }
     if max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
-    return _decoded(spark.readStream.format("kafka").options(**options).load(), path, default_time_to_live)
+    source = spark.readStream.format("kafka").options(**options).load()
+    return decoded(source, default_time_to_live=default_time_to_live, expires=not path.is_dead_letter)
 
 
 def partition_count(
@@ -172,8 +174,3 @@ def _source_options(spark: SparkSession, location: KafkaLocation, path: EntityPa
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
     }
-
-
-def _decoded(source: DataFrame, path: EntityPath, default_time_to_live: timedelta | None) -> DataFrame:
-    expires = not path.is_dead_letter
-    return source.select(*entity_columns(default_time_to_live=default_time_to_live, expires=expires))

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 from itertools import count as numbers
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from benchmarks import rabbit
 from benchmarks.page import BEGIN, END, cells, with_results
 from benchmarks.results import NOT_INSTALLED, Budget, Result, compare, ratio_of, to_json
 from benchmarks.rounds import Scale, interleave
+from benchmarks.rows import WORKS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.workbench import Workbench
 
 KEPT = compare("kept", "messages/s", [60.0, 80.0, 70.0], [100.0, 100.0, 100.0], Budget(0.6))
 MISSED = compare("missed", "ms", [4.0], [1.0], Budget(3, at_most=True))
@@ -88,6 +96,14 @@ def test_figures_are_rounded_to_three_digits() -> None:
         "123,000 messages/s",
         "0.988 messages/s",
     ]
+
+
+def test_a_machine_without_rabbitmq_has_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(rabbit, "_BEHIND_DEBIANS", tmp_path / "rabbitmq-server")
+    # Nothing is started, so nothing needs a workbench.
+    (row,) = WORKS["rabbitmq"](cast("Workbench", None), Scale())
+    assert (row.note, row.ratio, row.met, row.budget) == (NOT_INSTALLED, None, None, Budget(5))
 
 
 def test_sides_take_turns_and_the_first_turn_only_warms_up() -> None:
