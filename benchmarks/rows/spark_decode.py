@@ -10,7 +10,6 @@ from benchmarks.results import MESSAGES_PER_SECOND, Budget, Result, compare
 from benchmarks.rounds import Scale, interleave, rate
 from benchmarks.workbench import Workbench
 from kafkabus.embedded.java import spark_java_home
-from kafkabus_spark import read, session, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +24,9 @@ def spark_decode(bench: Workbench, scale: Scale) -> Iterator[Result]:
     The reference reads all columns of Spark's Kafka source over the same topic, its headers included. For information:
     five columns of the queue, and the source without headers, which it leaves out unless it is asked for them.
     """
+    # Spark takes seconds to import, which the other rows need not wait for.
+    from kafkabus_spark import read, session, stop
+
     count = scale.count(_MESSAGES)
     with bench.queue(count) as queue:
         spark = session("benchmarks", java_home=spark_java_home(), config={"spark.log.level": "ERROR"})
