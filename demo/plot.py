@@ -41,7 +41,7 @@ def draw(partitions: list[Partition], path: Path) -> None:
         panel.bar(numbers, heights, color=colours, width=0.75)
         panel.set_title(title, loc="left", color=_INK, fontsize=11)
         panel.yaxis.set_major_locator(MaxNLocator(4))
-        panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+        panel.yaxis.set_major_formatter(FuncFormatter(_readable))
         panel.grid(axis="y", color="#e3e3e3", linewidth=0.8)
         panel.set_axisbelow(True)
         panel.set_xlim(-0.6, len(partitions) - 0.4)
@@ -80,3 +80,7 @@ def _label_keys(panel: Any, partitions: list[Partition]) -> None:
                 fontsize=9,
                 fontweight="bold" if one.hot else "normal",
             )
+
+
+def _readable(value: float, _: int | None) -> str:
+    return f"{value:,.10g}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -168,7 +168,7 @@ def _progress(console: Console) -> Progress:
 
 
 @contextmanager
-def _step(progress: Progress, name: str) -> Iterator[None]:
+def _step(progress: Progress, name: str) -> Generator[None]:
     task = progress.add_task(name, total=1)
     yield
     progress.update(task, completed=1)

@@ -27,37 +27,41 @@ def rabbitmq(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """``receive_messages(500)`` and ``complete_messages`` of all that came, by one thread.
 
     The reference is a quorum queue of RabbitMQ and a consumer of pika's blocking connection with a prefetch of 1,000,
-    which acknowledges every 500 messages at once. Where RabbitMQ is not installed there is nothing to compare with.
+    which acknowledges every 500 messages at once. For information: the same consumer when it acknowledges each message
+    by itself. Where RabbitMQ is not installed there is nothing to compare with.
     """
     programs = find_rabbit()
     if programs is None:
         yield Result(_NAME, None, MESSAGES_PER_SECOND, budget=_BUDGET, note=NOT_INSTALLED)
         return
-    yield _compare(bench, scale, programs)
+    yield from _compare(bench, scale, programs)
 
 
-def _compare(bench: Workbench, scale: Scale, programs: RabbitPrograms) -> Result:
+def _compare(bench: Workbench, scale: Scale, programs: RabbitPrograms) -> Iterator[Result]:
     count, settling_in = (scale.count(full, multiple_of=BATCH) for full in (_MESSAGES, SETTLING_IN))
     rounds = scale.rounds + 1
     with (
         running_rabbit(programs, bench.scratch / "rabbitmq") as rabbit,
         bench.queue((rounds + 1) * (count + settling_in)) as queue,
     ):
-        rabbit.fill(_QUEUE, rounds * (count // _RABBIT_PART + 2 * PREFETCH))
+        rabbit.fill(_QUEUE, 2 * rounds * (count // _RABBIT_PART + 2 * PREFETCH))
         measured = interleave(
             {
-                "rabbitmq": lambda timed: _consume(rabbit, timed // _RABBIT_PART),
+                "rabbitmq": lambda timed: _consume(rabbit, timed // _RABBIT_PART, BATCH),
                 "kafkabus": lambda timed: receive_new(bench, queue, BATCH, settling_in, timed),
+                "one by one": lambda timed: _consume(rabbit, timed // _RABBIT_PART, 1),
             },
             count,
             scale,
         )
         note = f"RabbitMQ {rabbit.version}"
-    return compare(_NAME, MESSAGES_PER_SECOND, measured["kafkabus"], measured["rabbitmq"], _BUDGET, note)
+    ours = measured["kafkabus"]
+    yield compare(_NAME, MESSAGES_PER_SECOND, ours, measured["rabbitmq"], _BUDGET, note)
+    yield compare(f"{_NAME}, each acknowledged by itself", MESSAGES_PER_SECOND, ours, measured["one by one"], note=note)
 
 
-def _consume(rabbit: Rabbit, count: int) -> float:
-    """Messages per second, timed once a whole prefetch was received."""
+def _consume(rabbit: Rabbit, count: int, together: int) -> float:
+    """Messages per second, so many acknowledged together, timed once a whole prefetch was received."""
     connection = rabbit.connect()
     channel = connection.channel()
     channel.basic_qos(prefetch_count=PREFETCH)
@@ -68,7 +72,7 @@ def _consume(rabbit: Rabbit, count: int) -> float:
     ) -> None:
         nonlocal received, began
         received += 1
-        if received % BATCH == 0:
+        if received % together == 0:
             channel.basic_ack(method.delivery_tag, multiple=True)
         if received == PREFETCH:
             began = time.perf_counter()

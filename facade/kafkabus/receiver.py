@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections import defaultdict
@@ -13,13 +14,20 @@ from typing_extensions import Self
 
 from kafkabus.entity import Entity
 from kafkabus.enums import ServiceBusReceiveMode
-from kafkabus.exceptions import MessageAlreadySettled, MessageLockLostError, MessagingEntityDisabledError
+from kafkabus.exceptions import (
+    MessageAlreadySettled,
+    MessageLockLostError,
+    MessagingEntityDisabledError,
+    ServiceBusError,
+)
 from kafkabus.ledger.operations import Settlement, merge_offsets
 from kafkabus.log.reader import Grant
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.services import Services
+from kafkabus.services import DESCRIPTION_AGE, Services
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
+
+LOGGER = logging.getLogger("kafkabus")
 
 DEFAULT_WAIT = 60.0
 """How long a receive waits for a first message where nobody says otherwise, in seconds."""
@@ -219,13 +227,20 @@ class ServiceBusReceiver:
                 )
             reader = self._services.reader(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
-            grants = reader.receive(count, max(0.0, deadline - time.monotonic()), take=take)
-            if not grants:
-                return []
-            messages = self._deliver(entity, grants, take)
-            if messages:
+            left = deadline - time.monotonic()
+            # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
+            grants = reader.receive(count, min(max(0.0, left), DESCRIPTION_AGE), self._is_closed, take=take)
+            try:
+                messages = self._deliver(entity, grants, take)
+            except BaseException:
+                reader.put_back(grants)
+                raise
+            if messages or left <= 0:
                 return messages
         return []
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
         """Messages of what was granted, without those that were delivered too often: they are dead-lettered instead."""
@@ -233,14 +248,10 @@ class ServiceBusReceiver:
         again: list[Settlement] = []
         for grant in grants:
             delivery = grant.delivery
+            if not grant.records:
+                continue
             if delivery.count >= entity.max_deliveries:
-                self._services.transfers.dead_letter(
-                    entity,
-                    grant.partition,
-                    {delivery.lease: grant.records},
-                    reason="MaxDeliveryCountExceeded",
-                    description=f"delivered {delivery.count} times, and max_delivery_count is {entity.max_deliveries}",
-                )
+                self._give_up(entity, grant)
                 continue
             if take and delivery.lease:
                 ranges = merge_offsets(record.offset() or 0 for record in grant.records)
@@ -248,13 +259,32 @@ class ServiceBusReceiver:
             messages += [ServiceBusReceivedMessage(record, delivery) for record in grant.records]
         if again:
             self._services.courier.ask(*again)
+            # Whose lock expired while its record was read is somebody else's by now.
+            lost = {(one.ledger.partition, offset) for one in again for a, b in one.lost for offset in range(a, b + 1)}
+            messages = [message for message in messages if (message._partition, message._offset) not in lost]
         if take:
             for message in messages:
                 message._settled = True
         return messages
 
+    def _give_up(self, entity: Entity, grant: Grant) -> None:
+        """Dead-letter what was delivered too often; where that fails, it is tried again once its lock has expired."""
+        count = grant.delivery.count
+        try:
+            self._services.transfers.dead_letter(
+                entity,
+                grant.partition,
+                {grant.delivery.lease: grant.records},
+                reason="MaxDeliveryCountExceeded",
+                description=f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}",
+            )
+        except ServiceBusError as error:
+            LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, grant.partition, error)
+
     def _check_settleable(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         self._check_open()
+        if len({id(message) for message in messages}) < len(messages):
+            raise MessageAlreadySettled("a message is named twice: name each once")
         for message in messages:
             if not isinstance(message, ServiceBusReceivedMessage):
                 raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")

@@ -163,6 +163,11 @@ class Services:
     def _rebuild(self, ledger: Ledger) -> None:
         """Redis lost a ledger: begin at the log's start, so that nothing is lost and what was settled may come again."""
         entity = self._by_ledger[ledger]
+        topic = self.pool.run(self.topics.describe, entity.topic)
+        if topic is None or topic.topic_id != entity.topic_id:
+            raise MessagingEntityNotFoundError(
+                f"{entity.path} was deleted: its topic {entity.topic} is gone or another one"
+            )
         start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
         if self.courier.create(ledger, start):
             LOGGER.warning(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
-from kafkabus.exceptions import OperationTimeoutError
+from kafkabus.exceptions import OperationTimeoutError, ServiceBusError
 from kafkabus.ledger.operations import Adopt, Begin, Ledger, Moved, Orphan, Range, Void, merge_offsets
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.record import Record, as_bytes
@@ -114,11 +114,16 @@ class Transfers:
         return lost
 
     def finish(self, entity: Entity, partition: int) -> None:
-        """Finish the transfers out of a partition whose owners are late; what cannot be finished now, somebody else will.
+        """Finish the transfers out of a partition whose owners are late.
 
-        Raises:
-            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        What cannot be finished now is logged, and somebody else's later: it is no error of whoever happens to receive.
         """
+        try:
+            self._finish(entity, partition)
+        except ServiceBusError as error:
+            LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
+
+    def _finish(self, entity: Entity, partition: int) -> None:
         began = time.monotonic()
         orphans = self.adopt(entity, partition)
         if not orphans:
@@ -129,9 +134,8 @@ class Transfers:
             for orphan in orphans:
                 if orphan.offset not in ends:
                     ends |= self.produce_again(entity, destination, partition, orphan, began)
-        except OperationTimeoutError as error:
-            LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
-        self.end(entity, destination, partition, ends)
+        finally:
+            self.end(entity, destination, partition, ends)
 
     # The steps, one by one, so that a test may pause between any two.
 
@@ -186,7 +190,11 @@ class Transfers:
         if not parcel.done or parcel.failures:
             why = parcel.failures[0].error if parcel.failures else "no acknowledgement in time"
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
-        self._ends[destination.topic, partition] = parcel.stored[-1][1] + 1
+        if any(offset < 0 for _, offset in parcel.stored):
+            raise OperationTimeoutError(
+                _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
+            )
+        self._ends[destination.topic_id, partition] = parcel.stored[-1][1] + 1
         return {record.offset() or 0: offset for record, (_, offset) in zip(records, parcel.stored, strict=True)}
 
     def end(self, entity: Entity, destination: Entity, partition: int, ends: dict[int, int]) -> None:
@@ -226,7 +234,7 @@ class Transfers:
 
     def _end_of(self, destination: Entity, partition: int) -> int:
         """An offset that no copy made from now on is below; asked once, then known from what was stored."""
-        where = (destination.topic, partition)
+        where = (destination.topic_id, partition)
         if where not in self._ends:
             ends = self._services.pool.run(self._services.topics.ends, destination.topic, [partition])
             self._ends[where] = ends[partition]

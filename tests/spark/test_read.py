@@ -137,9 +137,13 @@ def test_a_silent_broker_is_named(spark: SparkSession, connection: str, monkeypa
 )
 def test_a_bad_argument_is_named(spark: SparkSession, arguments: dict[str, Any], message: str) -> None:
     """Connection strings and names are judged before Kafka is asked."""
-    good = {"connection": "Endpoint=sb://tests.localhost/;KafkaBootstrapServers=127.0.0.1:1", "entity": QUEUE}
+    good: dict[str, Any] = {
+        "environment": {},
+        "connection": "Endpoint=sb://tests.localhost/;KafkaBootstrapServers=127.0.0.1:1",
+        "entity": QUEUE,
+    }
     with pytest.raises(ValueError, match=message):
-        kafkabus_spark.read(spark, **{"environment": {}, **good, **arguments})
+        kafkabus_spark.read(spark, **(good | arguments))
 
 
 def test_tls_and_sasl_parts_reach_the_java_client() -> None:

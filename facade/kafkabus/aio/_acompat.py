@@ -6,6 +6,7 @@ The blocking side is ``kafkabus/_acompat.py``: the same names, written by hand a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
@@ -19,12 +20,20 @@ sleep = asyncio.sleep
 
 async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
     """Take a lock if it can be had within ``timeout`` seconds."""
-    if not lock.locked():
-        return await lock.acquire()
+    # Not asyncio.wait_for: before Python 3.12 it may lose a lock that it got in the moment in which time ran out. And not
+    # only where the lock is taken: a free lock may be promised to somebody who then keeps it for long.
+    taking = asyncio.ensure_future(lock.acquire())
     try:
-        return await asyncio.wait_for(lock.acquire(), timeout)
-    except asyncio.TimeoutError:
-        return False
+        await asyncio.wait([taking], timeout=timeout)
+    except asyncio.CancelledError:
+        if not taking.cancel():
+            lock.release()
+        raise
+    if taking.done():
+        return taking.result()
+    taking.cancel()
+    await asyncio.wait([taking])
+    return not taking.cancelled() and taking.result()
 
 
 class Pool:
@@ -40,7 +49,10 @@ class Pool:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            await asyncio.wait([future])
+            while not future.done():
+                # Cancelled again meanwhile: the call goes on all the same.
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([future])
             raise
 
     def soon(self, work: Coroutine[Any, Any, None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Mapping
 from types import TracebackType
@@ -72,6 +73,7 @@ class ServiceBusClient:
     def _open(self, settings: Settings) -> None:
         self.fully_qualified_namespace = settings.fully_qualified_namespace
         self._settings = settings
+        self._guard = threading.Lock()
         self._services: Services | None = None
         self._handles: list[ServiceBusSender | ServiceBusReceiver] = []
 
@@ -152,9 +154,10 @@ class ServiceBusClient:
         return receiver
 
     def _connections(self) -> Services:
-        if self._services is None:
-            self._services = Services(self._settings)
-        return self._services
+        with self._guard:
+            if self._services is None:
+                self._services = Services(self._settings)
+            return self._services
 
     def _check_entity_path(self, name: str) -> None:
         only = self._settings.entity_path

@@ -50,12 +50,17 @@ class Ledger:
 
 
 class Operation:
-    """Something to be done by a ledger; ``reply`` or ``error`` is set once it is ``done``."""
+    """Something to be done by a ledger; ``reply`` or ``error`` is set once it is ``done``.
 
-    __slots__ = ("done", "error", "ledger", "reply")
+    Attributes:
+        abandoned: Whether its caller stopped waiting before it was done.
+    """
+
+    __slots__ = ("abandoned", "done", "error", "ledger", "reply")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.abandoned = False
         self.done = False
         self.reply: Any = None
         self.error: BaseException | None = None
@@ -72,6 +77,7 @@ class Operation:
     def fail(self, error: BaseException) -> None:
         """Take an error in place of a reply: whether the ledger did it is unknown."""
         self.error = error
+        self.abandoned = True
         self.done = True
 
 
@@ -263,6 +269,11 @@ class Claim(Operation):
         self.seen = seen
         self.take = take
         self._granted: Granted | None = None
+
+    @property
+    def was_granted(self) -> bool:
+        """Whether the ledger has answered."""
+        return self._granted is not None
 
     @property
     def granted(self) -> Granted:

@@ -33,6 +33,8 @@ class Deliveries:
         while not parcel.done:
             left = deadline - time.monotonic()
             if left <= 0:
+                # Whoever handed the turn over to this thread counts on its being taken.
+                self._hand_over()
                 return False
             if self._turn.acquire(blocking=False):
                 try:

@@ -14,6 +14,10 @@ SERVE_SLICE = 0.01
 """Longest time, in seconds, for which one waiter serves acknowledgements before it looks whether its own have come."""
 
 
+UNKNOWN_OFFSET = -1
+"""Offset of a record that is stored, where the broker did not say where."""
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A record that was not acknowledged.
@@ -69,17 +73,16 @@ class Parcel:
 
     def acknowledge(self, error: KafkaError | None, message: Message) -> None:
         """Kafka's client calls this for each record."""
-        if error is not None:
-            self.failures.append(Failure(_message_id(message), error))
-        elif self._keep_offsets:
-            self.stored.append((message.partition() or 0, message.offset() or 0))
-        # Acknowledgements of one producer come from one thread at a time, so the count needs no guard of its own.
-        if self._left > 1:
-            self._left -= 1
-            return
+        calls: list[Callable[[], object]] = []
         with self._guard:
-            self._left = 0
-            calls, self._when_done = self._when_done, []
+            if error is not None:
+                self.failures.append(Failure(_message_id(message), error))
+            elif self._keep_offsets:
+                offset = message.offset()
+                self.stored.append((message.partition() or 0, UNKNOWN_OFFSET if offset is None else offset))
+            self._left -= 1
+            if self._left == 0:
+                calls, self._when_done = self._when_done, calls
         for call in calls:
             call()
 

@@ -69,6 +69,7 @@ class PartitionView:
             return False
         self._records.append(record)
         self.seen_to = offset + 1
+        self.at_end = False
         return True
 
     def end(self, offset: int) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -42,6 +42,18 @@ LEAVE_ALONE = 2.0
 """For how long, in seconds, another client's partition is left alone after a lost race."""
 GATHER = 0.005
 """How long, in seconds, a batch waits for records that are known to be there."""
+
+
+_PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+"""Errors that Kafka's client mends by itself, without going on elsewhere."""
 
 
 @dataclass(slots=True)
@@ -76,15 +88,18 @@ class Reader:
         self._consumer: Consumer | None = None
         self._next_slow_poll = 0.0
         self._closed = False
+        self._astray = False
+        self._taken: list[Grant] = []
         self.records_read = 0
         self.bytes_read = 0
 
-    def receive(self, want: int, timeout: float, *, take: bool = False) -> list[Grant]:
+    def receive(self, want: int, timeout: float, closed: Callable[[], bool], *, take: bool = False) -> list[Grant]:
         """Claim up to ``want`` messages, waiting until at least one is there.
 
         Args:
             want: How many at the most.
             timeout: Longest wait for the first, in seconds.
+            closed: Whether nobody wants them any more.
             take: Whether messages never granted before are settled by the claim itself (receive and delete).
 
         Returns:
@@ -96,24 +111,60 @@ class Reader:
         deadline = time.monotonic() + timeout
         if not acquire(self._turn, timeout):
             return []
+        grants: list[Grant] = []
         try:
-            grants: list[Grant] = []
-            left = want
-            while left > 0 and not self._closed:
+            if take:
+                grants = self._taken_before(want)
+            while not self._closed and not closed():
+                left = want - sum(len(grant.records) for grant in grants)
                 self._tend(idle=not self._plan.buffered and not grants)
                 wait = 0.0 if grants else self._patience(deadline)
-                if not any(view.returned for view in self._plan.views):
+                if left > 0 and not any(view.returned for view in self._plan.views):
                     self._services.pool.run(self._fill, left, wait)
                 planned = self._plan.claims(left)
                 if planned:
-                    claimed = self._claim(planned, take)
-                    left -= sum(len(grant.records) for grant in claimed)
-                    grants += claimed
+                    self._claim(planned, take, grants)
                 elif grants or time.monotonic() >= deadline:
-                    break
-            return grants
+                    return grants
+            self.put_back(grants)
+            return []
+        except BaseException:
+            # Where the consumer stands, and what it has read, is no longer known for sure.
+            self._astray = True
+            self.put_back(grants)
+            raise
         finally:
             self._turn.release()
+
+    def put_back(self, grants: Sequence[Grant]) -> None:
+        """Messages that were granted and reached nobody: others get them, and no delivery is counted.
+
+        What receive and delete settled already is kept for its next call.
+        """
+        for grant in grants:
+            if grant.delivery.lease:
+                ledger = self._entity.ledgers[grant.partition]
+                self._services.courier.later(Settlement(ledger, "release", grant.delivery.lease, None))
+            else:
+                self._taken.append(grant)
+
+    def _taken_before(self, want: int) -> list[Grant]:
+        """Up to ``want`` messages that an earlier call settled and could not hand out."""
+        grants: list[Grant] = []
+        while self._taken and want > 0:
+            grant = self._taken.pop()
+            part, rest = grant.records[:want], grant.records[want:]
+            want -= len(part)
+            grants.append(replace(grant, records=part))
+            if rest:
+                self._taken.append(replace(grant, records=rest))
+        return grants
+
+    def _flush(self) -> None:
+        try:
+            self._services.courier.flush()
+        except ServiceBusError as error:
+            LOGGER.warning("put_back entity=%s error=%s", self._entity.path, error)
 
     def close(self) -> None:
         """Stop reading; whoever waits receives nothing.
@@ -122,6 +173,12 @@ class Reader:
         """
         self._closed = True
         with self._turn:
+            if self._taken:
+                LOGGER.error(
+                    "lost_by_receive_and_delete entity=%s count=%d: settled, and handed to nobody",
+                    self._entity.path,
+                    sum(len(grant.records) for grant in self._taken),
+                )
             self._bell.close()
             consumer, self._consumer = self._consumer, None
             if consumer is not None:
@@ -137,13 +194,18 @@ class Reader:
     def _tend(self, *, idle: bool) -> None:
         """Whatever keeps the plan true beside the records: heartbeat, homes, doorbell, leases that expired."""
         now = time.monotonic()
+        if self._astray:
+            self._services.pool.run(self._stop_reading, [view for view in self._plan.views if view.assigned])
+            self._astray = False
         if now >= self._next_slow_poll:
             self._next_slow_poll = now + SLOW_POLL
             self._find_homes()
             self._ask_for_returned()
         elif idle:
             for partition in self._bell.rung():
-                self._plan.views[partition].returned = True
+                # A queue of the same name that was made anew may have more.
+                if partition < len(self._plan.views):
+                    self._plan.views[partition].returned = True
         self._plan.expire(now)
         begin, stop = self._plan.wanted(now)
         if stop:
@@ -173,8 +235,8 @@ class Reader:
         if granted.moves:
             self._services.transfers.finish(self._entity, view.partition)
 
-    def _claim(self, planned: Sequence[PlannedClaim], take: bool) -> list[Grant]:
-        """One round trip of claims, and the records of what was granted."""
+    def _claim(self, planned: Sequence[PlannedClaim], take: bool, grants: list[Grant]) -> None:
+        """One round trip of claims; what was granted, with its records, is added to ``grants``."""
         lock_ms = self._entity.lock_ms
         claims = [
             Claim(
@@ -189,38 +251,45 @@ class Reader:
         ]
         try:
             self._services.courier.ask(*claims)
-            grants: list[Grant] = []
-            for plan, claim in zip(planned, claims, strict=True):
-                grants += self._granted(plan, claim)
-            return grants
-        except BaseException:
-            # Whatever was or will be granted, nobody has seen it.
-            for claim in claims:
-                self._services.courier.later(Settlement(claim.ledger, "release", claim.lease, None))
-            self._services.pool.soon(self._services.courier.flush())  # type: ignore[func-returns-value, unused-ignore]
-            raise
+        finally:
+            # Nothing is waited for until all that is here already is in the list, where no error can lose it.
+            settled = [(plan, claim) for plan, claim in zip(planned, claims, strict=True) if claim.was_granted]
+            for plan, claim in settled:
+                self._add_fresh(plan, claim, grants)
+        for plan, claim in settled:
+            self._add_again(plan, claim, grants)
+            self._follow(plan, claim)
 
-    def _granted(self, plan: PlannedClaim, claim: Claim) -> list[Grant]:
-        view, granted = plan.view, claim.granted
-        self._note(view, granted)
-        grants: list[Grant] = []
-        delivery = Delivery(
-            self._entity.path.key, claim.lease, granted.expiry, 0, self._entity.description.default_message_time_to_live
-        )
-        for first, last, count in granted.again:
-            records = self._read_again(view.partition, first, last, claim)
-            if records:
-                grants.append(Grant(replace(delivery, count=count), view.partition, records))
+    def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
+        """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""
+        granted = claim.granted
+        delivery = self._delivery(claim, 0)
         if granted.fresh:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
-            grants.append(Grant(fresh, view.partition, view.take(granted.fresh)))
-        if plan.seen is not None:
-            if granted.ahead or granted.cursor > plan.seen.upto or (plan.seen.runs and not granted.fresh):
+            grants.append(Grant(fresh, plan.view.partition, plan.view.take(granted.fresh)))
+        if granted.again:
+            grants.append(Grant(delivery, plan.view.partition, []))
+
+    def _add_again(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
+        for first, last, count in claim.granted.again:
+            records = self._read_again(plan.view.partition, first, last, claim)
+            if records:
+                grants.append(Grant(self._delivery(claim, count), plan.view.partition, records))
+
+    def _delivery(self, claim: Claim, count: int) -> Delivery:
+        lives = self._entity.description.default_message_time_to_live
+        return Delivery(self._entity.path.key, claim.lease, claim.granted.expiry, count, lives)
+
+    def _follow(self, plan: PlannedClaim, claim: Claim) -> None:
+        """Go where the ledger's cursor is, and note what else it said."""
+        view, granted, seen = plan.view, claim.granted, plan.seen
+        if seen is not None:
+            if granted.ahead or granted.cursor > seen.upto or (seen.runs and not granted.fresh):
                 self._plan.lost_race(view, time.monotonic() + LEAVE_ALONE)
             elsewhere = view.moved(granted)
             if elsewhere is not None:
                 self._services.pool.run(self._seek, view.partition, elsewhere)
-        return grants
+        self._note(view, granted)
 
     def _read_again(self, partition: int, first: int, last: int, claim: Claim) -> list[Record]:
         """The records of a range that was granted before, by offset; what the log lost is settled, loudly."""
@@ -228,6 +297,12 @@ class Reader:
         found = {record.offset() for record in records}
         gone = [offset for offset in range(first, last + 1) if offset not in found]
         if gone:
+            starts = self._services.pool.run(self._services.topics.starts, self._entity.topic, [partition])
+            if gone[-1] >= starts[partition]:
+                raise ServiceBusError(
+                    f"{self._entity.path}, partition {partition}: offset {gone[-1]} holds a message that cannot be read, and "
+                    "the log was not trimmed up to there; nothing is skipped silently"
+                )
             LOGGER.error(
                 "lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, partition, merge_offsets(gone)
             )
@@ -300,18 +375,19 @@ class Reader:
     def _add(self, messages: Sequence[Message]) -> int:
         """Put records into the plan; returns how many were messages."""
         views, added, size = self._plan.views, 0, 0
+        events: list[Message] = []
         for message in messages:
             view = views[message.partition()]  # type: ignore[index]  # consumed messages have a place
             if message.error() is not None:
-                self._take_event(view, message)
+                events.append(message)
             elif view.assigned and view.add(message, message.offset()):  # type: ignore[arg-type]
                 added += 1
                 size += len(message)
-        for view in views:
-            if view.buffered:
-                view.at_end = False
         self.records_read += added
         self.bytes_read += size
+        # An error is raised only now: what came with it must not be taken for a hole.
+        for event in events:
+            self._take_event(views[event.partition()], event)  # type: ignore[index]
         return added
 
     def _take_event(self, view: PartitionView, event: Message) -> None:
@@ -329,8 +405,13 @@ class Reader:
                 f"the log of {self._entity.path}, partition {view.partition}, does not hold offset {view.seen_to}, where its "
                 f"ledger stands: it was truncated or trimmed behind our back ({error}); nothing is skipped silently"
             )
-        else:
+        elif code in _PASSING:
             KAFKA_LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity.path, view.partition, error)
+        else:
+            # Kafka's client would go on behind what it cannot read, and that would be settled as a hole.
+            raise ServiceBusError(
+                f"reading {self._entity.path}, partition {view.partition}, from offset {view.seen_to} failed: {error}"
+            )
 
     def _more_at_hand(self) -> bool:
         """Whether the brokers are known to hold records beyond those read, so that waiting a moment is worth it."""

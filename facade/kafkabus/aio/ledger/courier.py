@@ -12,7 +12,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, R
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
 
 from kafkabus.aio._acompat import Lock
-from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError
+from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Ledger, Operation, Request, Settlement
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script
 
@@ -60,10 +60,16 @@ class Courier:
         for operation in operations:
             operation.ledger.pending.append(operation)
             self._waiting[operation.ledger] = None
-        while not all(operation.done for operation in operations):
-            async with self._turn:
-                if not all(operation.done for operation in operations):
-                    await self._carry()
+        try:
+            while not all(operation.done for operation in operations):
+                async with self._turn:
+                    if not all(operation.done for operation in operations):
+                        await self._carry()
+        except BaseException:
+            # They are done all the same, with the next round trip; what claims among them are granted is given back.
+            for operation in operations:
+                operation.abandoned = operation.abandoned or not operation.done
+            raise
         for operation in operations:
             if operation.error is not None:
                 raise operation.error
@@ -138,18 +144,23 @@ class Courier:
 
     async def _carry(self) -> None:
         """One round trip for all that waits; the caller holds the turn."""
-        requests: list[Request] = []
-        # Other threads add meanwhile, so ledgers are taken out one by one, each step atomic.
+        ledgers: dict[Ledger, None] = {}
+        # Other threads add meanwhile, the same ledgers too: they are taken out one by one, each step atomic, and only
+        # then asked for their requests, so that none is sent twice.
         while self._waiting:
-            request = self._waiting.popitem()[0].next_request()
-            if request is not None:
-                requests.append(request)
+            ledgers[self._waiting.popitem()[0]] = None
+        requests = [request for ledger in ledgers if (request := ledger.next_request()) is not None]
         if not requests:
             return
         try:
             replies = await self._patiently(lambda: self._exchange(requests))
-            for request, reply in zip(requests, replies, strict=True):
-                await self._take_reply(request, reply)
+            missing = [
+                request
+                for request, reply in zip(requests, replies, strict=True)
+                if not self._take_reply(request, reply)
+            ]
+            for request in missing:
+                await self._make_anew(request)
         except ServiceBusCommunicationError as error:
             for request in requests:
                 _fail(request, error)
@@ -183,7 +194,16 @@ class Courier:
                 raise reply
         return replies
 
-    async def _take_reply(self, request: Request, reply: Any) -> None:
+    async def _make_anew(self, request: Request) -> None:
+        """Redis does not hold a request's ledger: nothing was done, and is asked for again once the ledger is there."""
+        try:
+            await self._rebuild(request.ledger)
+        except ServiceBusError as error:
+            request.ledger.in_doubt = None
+            _fail(request, error)
+
+    def _take_reply(self, request: Request, reply: Any) -> bool:
+        """Resolve a request's operations; False where Redis does not hold its ledger."""
         ledger = request.ledger
         if isinstance(reply, RedisError):
             ledger.in_doubt = None
@@ -191,25 +211,24 @@ class Courier:
                 request,
                 LedgerError(f"Redis {self._address} refused a request to {ledger.keys.prefix}: {reply}", error=reply),
             )
-            return
+            return True
         answer = json.loads(reply)
         status = answer["status"]
         if status == "missing":
-            await self._rebuild(ledger)
-            return
+            return False
         ledger.in_doubt = None
         if status != "ok":
             _fail(request, LedgerError(f"{ledger.keys.prefix} refused request {request.number} as {status}"))
-            return
+            return True
         now = int(answer["now"])
         for operation, done in zip(request.operations, answer["replies"], strict=True):
             if done:
                 done["now"] = now
-            gave_up = operation.done
             operation.resolve(done)
-            if gave_up and isinstance(operation, Claim):
+            if operation.abandoned and isinstance(operation, Claim):
                 # Nobody waits for these messages any more, and nobody has seen them.
                 self.later(Settlement(ledger, "release", operation.lease, None))
+        return True
 
     async def _script_call(self, text: str, keys: list[str], arguments: list[str | int]) -> Any:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
