@@ -36,6 +36,23 @@ async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
     return not taking.cancelled() and taking.result()
 
 
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Do something to its end: a caller that is cancelled meanwhile is so afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await _end_of(task)
+        raise
+
+
+async def _end_of(future: asyncio.Future[Any]) -> None:
+    while not future.done():
+        # Cancelled again meanwhile: it goes on all the same.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+
+
 class Pool:
     """Threads in which calls run that block, such as those of Kafka's client; started as needed."""
 
@@ -49,10 +66,7 @@ class Pool:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            while not future.done():
-                # Cancelled again meanwhile: the call goes on all the same.
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([future])
+            await _end_of(future)
             raise
 
     def soon(self, work: Coroutine[Any, Any, None]) -> None:

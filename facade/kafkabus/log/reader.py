@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafkabus._acompat import Lock, acquire
+from kafkabus._acompat import Lock, acquire, uninterrupted
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.doorbell import Doorbell
@@ -250,7 +250,11 @@ class Reader:
             for plan in planned
         ]
         try:
-            self._services.courier.ask(*claims)
+            if take:
+                # What is settled by being granted must be seen to arrive, also by a task that is cancelled.
+                uninterrupted(self._services.courier.ask(*claims))  # type: ignore[func-returns-value, unused-ignore]
+            else:
+                self._services.courier.ask(*claims)
         finally:
             # Nothing is waited for until all that is here already is in the list, where no error can lose it.
             settled = [(plan, claim) for plan, claim in zip(planned, claims, strict=True) if claim.was_granted]

@@ -15,7 +15,7 @@ from redis.retry import Retry
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.ledger.courier import Courier
-from kafkabus.ledger.operations import Claim, Ledger, Seen, Settlement
+from kafkabus.ledger.operations import Claim, Ledger, Request, Seen, Settlement
 from tests.integration.ledger.bench import LOCK_MS, Bench
 from tests.proxy import Proxy
 
@@ -89,6 +89,27 @@ def test_a_settlement_in_doubt_holds_nobody_up(bench: Bench, port: int) -> None:
         second = Settlement(ledger, "complete", held.lease, [(0, 1)])
         courier.ask(second)
         assert (second.lost, bench.held) == ([(0, 0)], 0)
+
+
+def test_a_ledger_named_again_meanwhile_is_asked_once(bench: Bench) -> None:
+    """Another thread may add to a ledger's operations at any moment of a round trip: its request is sent once all the same.
+
+    Sent twice, the claim in it would count as given up, and its messages would go to somebody else as well.
+    """
+
+    class Busy(Ledger):
+        """A ledger to which something is added whenever it is asked for its request."""
+
+        def next_request(self) -> Request | None:
+            bench.courier._waiting[self] = None
+            return super().next_request()
+
+    ledger = Busy(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
+    claim = claim_of(ledger, "aa" * 8)
+    bench.courier.ask(claim)
+    assert claim.granted.fresh == [(0, 2)]
+    bench.courier.ask(Claim(ledger, "", want=0, lock_ms=0))
+    assert bench.another().claim(10).offsets == []
 
 
 def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
