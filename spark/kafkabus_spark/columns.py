@@ -98,7 +98,7 @@ def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[C
         F.coalesce(_last(h.ENQUEUED_SEQUENCE_NUMBER, _number), _sequence_number()).alias("enqueued_sequence_number"),
         texts["body_type"].alias("body_type"),
         _all_properties().alias("application_properties"),
-        F.col(_PROPERTIES)["json"].alias("application_properties_json"),
+        _last(h.APPLICATION_PROPERTIES, _text).alias("application_properties_json"),
         F.col("headers"),
     ]
 
@@ -106,7 +106,8 @@ def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[C
 def _last(name: str, parse: Parse) -> Column:
     """What the last valid header of a name says, or null."""
     position = F.array_position(F.reverse(F.col("headers.key")), name)
-    value = F.get(F.col("headers.value"), (F.size("headers") - position).cast("int"))
+    # Not headers.value, which would copy the values of all headers.
+    value = F.get("headers", (F.size("headers") - position).cast("int"))["value"]
     valid = F.filter("headers", lambda header: (header["key"] == name) & parse(header["value"]).isNotNull())
     earlier = parse(F.try_element_at(valid, F.lit(-1))["value"])
     return F.when(position > 0, F.coalesce(parse(value), earlier))

@@ -55,7 +55,7 @@ def read(
     ``enqueued_sequence_number``      bigint                   Its number where it was first enqueued
     ``body_type``                     string                   ``sequence`` or ``value`` for JSON bodies, null for bytes
     ``application_properties``        map<string,string>       Foreign headers too; tagged values show their content
-    ``application_properties_json``   string                   The same as it was written, with its types
+    ``application_properties_json``   string                   Its header as it was written, valid or not
     ``headers``                       array<struct>            The record's headers, raw
     ================================= ======================== ======================================================
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -26,3 +27,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
     finally:
         kafkabus_spark.stop(session)
+
+
+@pytest.fixture(autouse=True)
+def collected_garbage() -> Iterator[None]:
+    """Collect the sockets that pyspark left while their warning is still ignored, not in a later test."""
+    yield
+    gc.collect()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -12,11 +11,12 @@ import kafkabus_spark
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, topic_name
-from tests.spark.expected import expected_row
+from tests.spark.expected import expected_row, read_floats
 from tests.spark.kafka import write
+from tests.spark.marks import SPARK
 from tests.spark.records import generate_records
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = SPARK
 
 RECORDS = 4000
 
@@ -40,4 +40,6 @@ def test_spark_decodes_as_the_facade_does(runtime: EmbeddedRuntime, spark: Spark
         headers = [(one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()]
         key = records[int(bytes(row["body"]))].key
         expected = expected_row(headers, key, topic, row["partition_id"], row["offset"])
+        properties = read_floats(row["application_properties"], expected["application_properties"])
+        got["application_properties"] = properties
         assert {name: got[name] for name in expected} == expected, headers

@@ -16,8 +16,9 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import parse_kafka_location
 from kafkabus_spark.kafka import java_options
+from tests.spark.marks import SPARK
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = SPARK
 
 QUEUE = "Read.Here"
 

@@ -7,8 +7,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from kafkabus_spark import partition_report
+from tests.spark.marks import SPARK
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = SPARK
 
 SCHEMA = "partition_id int, partition_key string, body binary, delay double"
 MESSAGES = [
