@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -15,6 +16,27 @@ T = TypeVar("T")
 
 Lock = threading.Lock
 sleep = time.sleep
+
+
+class Bell:
+    """Wakes the one that waits for it, at once where it rang before."""
+
+    def __init__(self) -> None:
+        # Cheaper than threading.Event, which allocates a lock for each wait.
+        self._rings: SimpleQueue[None] = SimpleQueue()
+
+    def ring(self) -> None:
+        """Wake who waits, or who waits next."""
+        self._rings.put(None)
+
+    def wait(self) -> None:
+        """Wait until it rings; it may return once for each ring."""
+        self._rings.get()
+
+
+def try_acquire(lock: threading.Lock) -> bool:
+    """Take a lock if nobody holds it."""
+    return lock.acquire(blocking=False)
 
 
 def acquire(lock: threading.Lock, timeout: float) -> bool:

@@ -18,6 +18,27 @@ Lock = asyncio.Lock
 sleep = asyncio.sleep
 
 
+class Bell:
+    """Wakes the one that waits for it, at once where it rang before."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+
+    def ring(self) -> None:
+        """Wake who waits, or who waits next."""
+        self._rung.set()
+
+    async def wait(self) -> None:
+        """Wait until it rings; it may have rung more often."""
+        await self._rung.wait()
+        self._rung.clear()
+
+
+async def try_acquire(lock: asyncio.Lock) -> bool:
+    """Take a lock if nobody holds it."""
+    return not lock.locked() and await lock.acquire()
+
+
 async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
     """Take a lock if it can be had within ``timeout`` seconds."""
     # Not asyncio.wait_for: before Python 3.12 it may lose a lock that it got in the moment in which time ran out. And not

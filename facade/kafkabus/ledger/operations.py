@@ -65,6 +65,11 @@ class Operation:
         self.reply: Any = None
         self.error: BaseException | None = None
 
+    @property
+    def single(self) -> tuple[str, str, int] | None:
+        """Verb, lease and offset, where it settles one message and does nothing else."""
+        return None
+
     def arguments(self) -> dict[str, Any]:
         """The operation as its script reads it."""
         raise NotImplementedError
@@ -97,6 +102,13 @@ class Settlement(Operation):
         self.ranges = ranges
         self.lost: list[Range] = []
 
+    @property
+    @override
+    def single(self) -> tuple[str, str, int] | None:
+        if self.ranges is None or len(self.ranges) != 1 or self.ranges[0][0] != self.ranges[0][1]:
+            return None
+        return self.verb, self.lease, self.ranges[0][0]
+
     @override
     def arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {"op": self.verb, "lease": self.lease}
@@ -106,7 +118,9 @@ class Settlement(Operation):
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        self.lost = read_ranges(reply["lost"])
+        lost = read_ranges(reply["lost"])
+        # The reply may be to others too, who settle other messages of the lease.
+        self.lost = lost if self.ranges is None else _common(lost, self.ranges)
         super().resolve(reply)
 
 
@@ -119,6 +133,11 @@ class Begin(Settlement):
         super().__init__(ledger, "begin", lease, ranges)
         self.intent = intent
         self.orphan_ms = orphan_ms
+
+    @property
+    @override
+    def single(self) -> None:
+        return None
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -317,21 +336,58 @@ class Claim(Operation):
 
 @dataclass(slots=True)
 class Request:
-    """A numbered request: its operations in the order in which the ledger does them."""
+    """A numbered request.
+
+    Attributes:
+        groups: Its operations in the order in which the ledger does them; those of a group it does as one.
+        payload: What is to be done, as the script reads it.
+    """
 
     ledger: Ledger
     number: int
     operations: list[Operation]
+    groups: list[list[Operation]] = field(init=False)
     payload: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.payload = json.dumps([operation.arguments() for operation in self.operations], separators=(",", ":"))
+        self.groups = _groups(self.operations)
+        self.payload = json.dumps([_arguments(group) for group in self.groups], separators=(",", ":"))
 
     def script_arguments(self) -> tuple[object, ...]:
         """What follows the script's name in ``EVALSHA``: the number of keys, the keys, the arguments."""
         ledger = self.ledger
         keys = ledger.script_keys
         return (len(keys), *keys, self.number, ledger.channel, ledger.partition, self.payload)
+
+
+def _groups(operations: Iterable[Operation]) -> list[list[Operation]]:
+    """Operations in groups that the ledger does as one: settlements of one kind, out of one lease, none named twice."""
+    groups: dict[object, list[Operation]] = {}
+    seen: set[tuple[str, str, int]] = set()
+    for operation in operations:
+        single = operation.single
+        groups.setdefault(operation if single is None or single in seen else single[:2], []).append(operation)
+        if single is not None:
+            seen.add(single)
+    return list(groups.values())
+
+
+def _arguments(group: list[Operation]) -> dict[str, Any]:
+    arguments = group[0].arguments()
+    if len(group) > 1:
+        arguments["ranges"] = merge_offsets(single[2] for one in group if (single := one.single))
+    return arguments
+
+
+def _common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+    """What ranges have in common with others."""
+    others = list(others)
+    return [
+        (max(first, start), min(last, end))
+        for first, last in ranges
+        for start, end in others
+        if first <= end and start <= last
+    ]
 
 
 def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:

@@ -1,10 +1,13 @@
-"""The way to the ledgers over a network that loses replies, and from many threads at once."""
+"""The way to the ledgers over a network that loses replies, and from many threads or tasks at once."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
 import time
 import uuid
+from collections.abc import AsyncGenerator, Callable
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,6 +15,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from kafkabus.aio.ledger.connection import connect
+from kafkabus.aio.ledger.courier import Courier as AsyncCourier
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.ledger.courier import Courier
@@ -131,3 +136,88 @@ def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
     assert lost == []
     assert bench.held == 0
     assert bench.ledger.number < 800
+
+
+def test_of_those_who_settle_one_message_at_once_one_does(bench: Bench) -> None:
+    """Also where their settlements share a round trip: all others lose it."""
+    held = bench.claim(50, upto=50)
+    settlements = [[Settlement(bench.ledger, "complete", held.lease, [(n, n)]) for n in range(50)] for _ in range(8)]
+
+    def complete(mine: list[Settlement]) -> None:
+        for settlement in mine:
+            bench.courier.ask(settlement)
+
+    threads = [threading.Thread(target=complete, args=(mine,)) for mine in settlements]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for contenders in zip(*settlements, strict=True):
+        assert sorted(len(one.lost) for one in contenders) == [0] + [1] * 7
+
+
+@pytest.fixture
+async def tasks_courier(runtime: EmbeddedRuntime) -> AsyncGenerator[AsyncCourier]:
+    """A way to ledgers for asyncio tasks."""
+
+    async def missing(ledger: Ledger) -> None:
+        raise AssertionError(f"{ledger.keys.prefix} is missing")
+
+    async with connect(runtime.redis_url) as connection:
+        yield AsyncCourier(connection, address="redis", rebuild=missing, retry_for=1)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let others run until something is true."""
+    deadline = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0)
+
+
+async def test_whoever_is_woken_to_go_next_and_cancelled_passes_it_on(
+    bench: Bench, tasks_courier: AsyncCourier
+) -> None:
+    """Those who wait behind would wait for ever otherwise."""
+    held = bench.claim(3, upto=3)
+    ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
+
+    def ask(offset: int) -> asyncio.Task[None]:
+        return asyncio.create_task(tasks_courier.ask(Settlement(ledger, "complete", held.lease, [(offset, offset)])))
+
+    first = ask(0)
+    await until(lambda: ledger.in_doubt is not None)
+    heir, last = ask(1), ask(2)
+    await until(lambda: len(tasks_courier._errands) == 3)
+    first.add_done_callback(lambda _: heir.cancel())
+    await asyncio.wait_for(last, timeout=10)
+    assert heir.cancelled()
+    assert bench.held == 0
+
+
+async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(bench: Bench, tasks_courier: AsyncCourier) -> None:
+    """All that was asked for is done, also for those who stopped waiting."""
+    held = bench.claim(600, upto=600)
+    ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
+    dice = random.Random(11)
+
+    asked: list[int] = []
+
+    async def complete(offset: int) -> None:
+        asked.append(offset)
+        await tasks_courier.ask(Settlement(ledger, "complete", held.lease, [(offset, offset)]))
+
+    waiting: set[asyncio.Task[None]] = set()
+    for offset in range(600):
+        waiting.add(asyncio.create_task(complete(offset)))
+        if dice.random() < 0.5:
+            await asyncio.sleep(dice.choice([0.0, 0.0, 0.0005]))
+        if dice.random() < 0.3:
+            dice.choice(sorted(waiting, key=lambda task: task.get_name())).cancel()
+        waiting = {task for task in waiting if not task.done()}
+    await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=10)
+    await tasks_courier.flush()
+    # Some were cancelled before they began.
+    assert 300 < len(asked) < 600
+    assert bench.held == 600 - len(asked)
+    assert not tasks_courier._errands

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
 
-from kafkabus.aio._acompat import Lock
+from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Ledger, Operation, Request, Settlement
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script
@@ -21,11 +21,26 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 _PASSING = (ConnectionError, TimeoutError, BusyLoadingError)
 
 
+class _Errand:
+    """Operations that one caller waits for."""
+
+    __slots__ = ("bell", "operations")
+
+    def __init__(self, operations: tuple[Operation, ...]) -> None:
+        self.operations = operations
+        self.bell = Bell()
+
+    @property
+    def done(self) -> bool:
+        return all(operation.done for operation in self.operations)
+
+
 class Courier:
     """One client's way to the ledgers; safe to share.
 
     While a round trip is under way, operations gather for the next one, which carries one request for each ledger that has
-    any. So callers who settle one message each share round trips.
+    any. So callers who settle one message each share round trips: whoever finds the way free goes for all, and afterwards
+    wakes those whose operations are done and one of the others, who goes next.
 
     Args:
         redis: Client of the Redis that holds the ledgers.
@@ -48,6 +63,7 @@ class Courier:
         self._retry_for = retry_for
         self._turn = Lock()
         self._waiting: dict[Ledger, None] = {}
+        self._errands: dict[_Errand, None] = {}
         self._script = request_script()
 
     async def ask(self, *operations: Operation) -> None:
@@ -60,16 +76,32 @@ class Courier:
         for operation in operations:
             operation.ledger.pending.append(operation)
             self._waiting[operation.ledger] = None
+        errand = _Errand(operations)
+        self._errands[errand] = None
         try:
-            while not all(operation.done for operation in operations):
-                async with self._turn:
-                    if not all(operation.done for operation in operations):
-                        await self._carry()
+            while not errand.done:
+                if await try_acquire(self._turn):
+                    try:
+                        if len(self._errands) > 1:
+                            # Those just woken come with their next operations, if they are let.
+                            await sleep(0)
+                        if not errand.done:
+                            await self._carry()
+                    finally:
+                        self._turn.release()
+                        self._wake()
+                else:
+                    # Whoever has the turn wakes somebody afterwards, and this errand is among those looked at by then.
+                    await errand.bell.wait()
         except BaseException:
             # They are done all the same, with the next round trip; what claims among them are granted is given back.
             for operation in operations:
                 operation.abandoned = operation.abandoned or not operation.done
+            # It may have been this errand's turn to go.
+            del self._errands[errand]
+            self._wake()
             raise
+        del self._errands[errand]
         for operation in operations:
             if operation.error is not None:
                 raise operation.error
@@ -85,9 +117,12 @@ class Courier:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        async with self._turn:
-            while self._waiting:
-                await self._carry()
+        try:
+            async with self._turn:
+                while self._waiting:
+                    await self._carry()
+        finally:
+            self._wake()
 
     async def create(self, ledger: Ledger, cursor: int) -> bool:
         """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
@@ -141,6 +176,17 @@ class Courier:
             await pipeline.execute()
 
         await self._patiently(delete)
+
+    def _wake(self) -> None:
+        """Wake everybody whose operations are done, and one of the others; called without the turn, by whoever had it."""
+        heir = None
+        for errand in list(self._errands):
+            if errand.done:
+                errand.bell.ring()
+            else:
+                heir = heir or errand
+        if heir is not None:
+            heir.bell.ring()
 
     async def _carry(self) -> None:
         """One round trip for all that waits; the caller holds the turn."""
@@ -221,13 +267,14 @@ class Courier:
             _fail(request, LedgerError(f"{ledger.keys.prefix} refused request {request.number} as {status}"))
             return True
         now = int(answer["now"])
-        for operation, done in zip(request.operations, answer["replies"], strict=True):
+        for group, done in zip(request.groups, answer["replies"], strict=True):
             if done:
                 done["now"] = now
-            operation.resolve(done)
-            if operation.abandoned and isinstance(operation, Claim):
-                # Nobody waits for these messages any more, and nobody has seen them.
-                self.later(Settlement(ledger, "release", operation.lease, None))
+            for operation in group:
+                operation.resolve(done)
+                if operation.abandoned and isinstance(operation, Claim):
+                    # Nobody waits for these messages any more, and nobody has seen them.
+                    self.later(Settlement(ledger, "release", operation.lease, None))
         return True
 
     async def _script_call(self, text: str, keys: list[str], arguments: list[str | int]) -> Any:
