@@ -39,7 +39,7 @@ class Workbench:
         self.connection_string = runtime.connection_string
         self.reference_options: dict[str, str | int | float | bool] = {
             "bootstrap.servers": runtime.bootstrap_servers,
-            "log_level": 3,
+            "log_level": 2,
         }
         self.redis_url = runtime.redis_url
         self.scratch = scratch

@@ -13,7 +13,8 @@ from benchmarks.workbench import PARTITIONS, Workbench
 from kafkabus import ServiceBusReceiveMode
 
 BATCH = 500
-_MESSAGES = 40_000
+_MESSAGES = 150_000
+"""So many that each side fetches most of them while it is timed, and not before."""
 
 
 def receive_and_delete(bench: Workbench, scale: Scale) -> Iterator[Result]:

@@ -282,8 +282,9 @@ class ServiceBusReceiver:
 
     def _check_settleable(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         self._check_open()
-        if len({id(message) for message in messages}) < len(messages):
+        if len(messages) > 1 and len({id(message) for message in messages}) < len(messages):
             raise MessageAlreadySettled("a message is named twice: name each once")
+        key = self._path.key
         for message in messages:
             if not isinstance(message, ServiceBusReceivedMessage):
                 raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")
@@ -293,7 +294,7 @@ class ServiceBusReceiver:
                 )
             if message._settled:
                 raise MessageAlreadySettled
-            if message._delivery.entity != self._path.key:
+            if message._delivery.entity != key:
                 raise ValueError(
                     f"the message was received from {message._delivery.entity!r}: settle it with a receiver of that "
                     f"queue, not of {self.entity_path!r}"
