@@ -51,6 +51,8 @@ _TAGGED: Final = r"OBJECT<(int|float|bytes|uuid|datetime|timedelta): (STRING|BIG
 _ENTRIES: Final = "array<struct<key:string,value:string>>"
 _JSON_OPTIONS: Final = {"allowSingleQuotes": "false"}
 
+_NAMES: Final = "_names"
+_LIVES: Final = "_lives"
 _PROPERTIES: Final = "_properties"
 _OWN: Final = "_own"
 _FOREIGN: Final = "_foreign"
@@ -71,13 +73,16 @@ def decoded(source: DataFrame, *, default_time_to_live: timedelta | None, expire
         default_time_to_live: The entity's, or None where it is for ever.
         expires: Whether the entity's messages expire at all; those of a dead-letter queue do not.
     """
-    steps = source.withColumn(_PROPERTIES, _last(h.APPLICATION_PROPERTIES, _properties))
+    steps = source.withColumn(_NAMES, F.reverse(F.col("headers.key")))
+    steps = steps.withColumns(
+        {_LIVES: _last(h.TIME_TO_LIVE, _time_to_live), _PROPERTIES: _last(h.APPLICATION_PROPERTIES, _properties)}
+    )
     steps = steps.withColumns({_OWN: _own_properties(), _FOREIGN: _foreign_entries()})
     return steps.select(*_columns(default_time_to_live, expires=expires))
 
 
 def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[Column]:
-    lives = _last(h.TIME_TO_LIVE, _time_to_live)
+    lives = F.col(_LIVES)
     texts = {name: _last(header, _text) for name, header in _TEXT_COLUMNS}
     enqueued = F.col("timestamp")
     return [
@@ -105,7 +110,7 @@ def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[C
 
 def _last(name: str, parse: Parse) -> Column:
     """What the last valid header of a name says, or null."""
-    position = F.array_position(F.reverse(F.col("headers.key")), name)
+    position = F.array_position(F.col(_NAMES), name)
     # Not headers.value, which would copy the values of all headers.
     value = F.get("headers", (F.size("headers") - position).cast("int"))["value"]
     valid = F.filter("headers", lambda header: (header["key"] == name) & parse(header["value"]).isNotNull())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity, topic_name
@@ -14,6 +14,15 @@ from kafkabus_spark.kafka import check_connector, java_options, topic_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+FETCHING: Final = {"fetch.max.wait.ms": "10", "max.poll.records": "5000"}
+"""How Kafka's client fetches for Spark, which fetches nothing but what it knows to be there.
+
+After each poll Spark asks, on the same connection, where the log begins and ends. At the end of the log that question waits
+behind the fetch that the client began meanwhile: with Kafka's default of 500 ms, half a second in every task. And it ends
+with a seek, which throws away what was fetched and not polled: with Kafka's default of 500 records, half of each megabyte
+of small messages.
+"""
 
 
 def read(
@@ -168,8 +177,8 @@ def _location(connection: str, environment: Mapping[str, str] | None) -> KafkaLo
 def _source_options(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> dict[str, str]:
     check_connector(spark)
     topic_partitions(spark, location, path)
-    client = {f"kafka.{name}": value for name, value in java_options(location).items()}
-    return client | {
+    client = FETCHING | java_options(location)
+    return {f"kafka.{name}": value for name, value in client.items()} | {
         "subscribe": topic_name(location.namespace, path),
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
