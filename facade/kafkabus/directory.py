@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from kafkabus._acompat import Pool
 from kafkabus.exceptions import ServiceBusCommunicationError
-from kafkabus.ledger.connection import DescriptionCache
+from kafkabus.ledger.connection import Described, DescriptionCache
 from kafkabus.log.outbox import Outbox, OutgoingRecord
+from kafkabus.log.parcel import UNKNOWN_OFFSET
 from kafkabus.log.points import PointReader
 from kafkabus.log.topics import COMPANION_TOPIC, Topics
-from kafkabus.record import as_bytes
+from kafkabus.record import as_bytes, place_of
 from kafkabus_mapping.entities import QueueDescription
 from kafkabus_mapping.names import companion_topic
 
@@ -72,8 +73,7 @@ class Directory:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         name, text = description.name.lower(), description.model_dump_json()
-        self._write(name, text.encode())
-        self._cache.put(name, text)
+        self._write(name, text)
 
     def remove(self, name: str) -> None:
         """Delete a description.
@@ -82,25 +82,28 @@ class Directory:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         self._write(name.lower(), None)
-        self._cache.remove(name.lower())
 
-    def _write(self, name: str, value: bytes | None) -> None:
+    def _write(self, name: str, text: str | None) -> None:
         self._pool.run(self._topics.create, self._topic, 1, COMPANION_TOPIC)
-        parcel = self._outbox.send(self._topic, [OutgoingRecord(0, name, value, [])], timeout=60.0)
+        record = OutgoingRecord(0, name, None if text is None else text.encode(), [])
+        parcel = self._outbox.send(self._topic, [record], timeout=60.0, keep_offsets=True)
         if not parcel.done or parcel.failures:
             reason = parcel.failures[0].error if parcel.failures else "no answer within 60 s"
             raise ServiceBusCommunicationError(f"the description of {name!r} was not stored in {self._topic}: {reason}")
+        _, offset = parcel.stored[0]
+        if offset == UNKNOWN_OFFSET:
+            self._load()
+        else:
+            self._cache.keep({name: Described(offset, text)})
 
     def _load(self) -> dict[str, str]:
         """Read the topic to its end and fill the cache."""
-        texts: dict[str, str] = {}
+        described: dict[str, Described] = {}
         if self._pool.run(self._topics.describe, self._topic) is not None:
             start = (self._pool.run(self._topics.starts, self._topic, [0]))[0]
             end = (self._pool.run(self._topics.ends, self._topic, [0]))[0]
             for record in self._points.read(self._topic, 0, start, end - 1):
                 name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
-                texts.pop(name, None)
-                if text is not None:
-                    texts[name] = text.decode()
-        self._cache.fill(texts)
-        return texts
+                described[name] = Described(place_of(record)[2], None if text is None else text.decode())
+        self._cache.keep(described, loaded=True)
+        return {name: text for name, (_, text) in described.items() if text is not None}

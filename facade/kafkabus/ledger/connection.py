@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.keys import descriptions_key
+from kafkabus.ledger.scripts import describe_script
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -49,8 +50,20 @@ def check(redis: Redis, address: str) -> None:
         LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", address)
 
 
+class Described(NamedTuple):
+    """What the descriptions' topic says of an entity.
+
+    Attributes:
+        offset: Of the record, which decides what is later.
+        text: The description as JSON, None where the entity was deleted.
+    """
+
+    offset: int
+    text: str | None
+
+
 class DescriptionCache:
-    """Descriptions of a namespace's entities as JSON text, by their names in lower case.
+    """Descriptions of a namespace's entities, by their names in lower case; see ``lua/describe.lua``.
 
     Args:
         redis: Holds them.
@@ -69,8 +82,8 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        loaded, text = self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
-        return loaded is not None, None if text is None else _text(text)
+        loaded, kept = self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
+        return loaded is not None, _kept_text(kept)
 
     def all(self) -> dict[str, str] | None:
         """All descriptions, None where the cache does not hold all there is.
@@ -81,32 +94,22 @@ class DescriptionCache:
         cached = self._reach(lambda: self._redis.hgetall(self._key))
         if cached.pop(_LOADED.encode(), None) is None:
             return None
-        return {_text(name): _text(text) for name, text in cached.items()}
+        return {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
 
-    def fill(self, texts: Mapping[str, str]) -> None:
-        """The cache holds all there is now.
+    def keep(self, described: Mapping[str, Described], *, loaded: bool = False) -> None:
+        """Keep what the topic says, but for what the cache knows later records of.
 
-        Raises:
-            ServiceBusCommunicationError: Redis cannot be reached.
-        """
-        fields: dict[Any, Any] = {**texts, _LOADED: "1"}
-        self._reach(lambda: self._redis.hset(self._key, mapping=fields))
-
-    def put(self, name: str, text: str) -> None:
-        """Keep a description.
+        Args:
+            described: By name.
+            loaded: Whether that is all there is.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        self._reach(lambda: self._redis.hset(self._key, name, text))
-
-    def remove(self, name: str) -> None:
-        """Forget a description.
-
-        Raises:
-            ServiceBusCommunicationError: Redis cannot be reached.
-        """
-        self._reach(lambda: self._redis.hdel(self._key, name))
+        arguments = [part for name, (offset, text) in described.items() for part in (name, offset, text or "")]
+        self._reach(
+            lambda: self._redis.eval(describe_script().text, 1, self._key, int(loaded), *arguments),
+        )
 
     def _reach(self, call: Callable[[], T]) -> T:
         return _reach(call, self._address)
@@ -125,3 +128,7 @@ def _reach(call: Callable[[], T], address: str) -> T:
 
 def _text(value: bytes | str | None) -> str:
     return value.decode() if isinstance(value, bytes) else value or ""
+
+
+def _kept_text(kept: bytes | str | None) -> str | None:
+    return _text(kept).partition(" ")[2] or None

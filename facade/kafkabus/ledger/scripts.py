@@ -46,6 +46,12 @@ def heartbeat_script() -> Script:
     return _script(_read("heartbeat.lua"))
 
 
+@cache
+def describe_script() -> Script:
+    """The script that keeps descriptions of entities."""
+    return _script(_read("describe.lua"))
+
+
 def _script(text: str) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.keys import descriptions_key
+from kafkabus.ledger.scripts import describe_script
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -48,8 +49,20 @@ async def check(redis: Redis, address: str) -> None:
         LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", address)
 
 
+class Described(NamedTuple):
+    """What the descriptions' topic says of an entity.
+
+    Attributes:
+        offset: Of the record, which decides what is later.
+        text: The description as JSON, None where the entity was deleted.
+    """
+
+    offset: int
+    text: str | None
+
+
 class DescriptionCache:
-    """Descriptions of a namespace's entities as JSON text, by their names in lower case.
+    """Descriptions of a namespace's entities, by their names in lower case; see ``lua/describe.lua``.
 
     Args:
         redis: Holds them.
@@ -68,8 +81,8 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        loaded, text = await self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
-        return loaded is not None, None if text is None else _text(text)
+        loaded, kept = await self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
+        return loaded is not None, _kept_text(kept)
 
     async def all(self) -> dict[str, str] | None:
         """All descriptions, None where the cache does not hold all there is.
@@ -80,32 +93,22 @@ class DescriptionCache:
         cached = await self._reach(lambda: self._redis.hgetall(self._key))
         if cached.pop(_LOADED.encode(), None) is None:
             return None
-        return {_text(name): _text(text) for name, text in cached.items()}
+        return {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
 
-    async def fill(self, texts: Mapping[str, str]) -> None:
-        """The cache holds all there is now.
+    async def keep(self, described: Mapping[str, Described], *, loaded: bool = False) -> None:
+        """Keep what the topic says, but for what the cache knows later records of.
 
-        Raises:
-            ServiceBusCommunicationError: Redis cannot be reached.
-        """
-        fields: dict[Any, Any] = {**texts, _LOADED: "1"}
-        await self._reach(lambda: self._redis.hset(self._key, mapping=fields))
-
-    async def put(self, name: str, text: str) -> None:
-        """Keep a description.
+        Args:
+            described: By name.
+            loaded: Whether that is all there is.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        await self._reach(lambda: self._redis.hset(self._key, name, text))
-
-    async def remove(self, name: str) -> None:
-        """Forget a description.
-
-        Raises:
-            ServiceBusCommunicationError: Redis cannot be reached.
-        """
-        await self._reach(lambda: self._redis.hdel(self._key, name))
+        arguments = [part for name, (offset, text) in described.items() for part in (name, offset, text or "")]
+        await self._reach(
+            lambda: self._redis.eval(describe_script().text, 1, self._key, int(loaded), *arguments),
+        )
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
         return await _reach(call, self._address)
@@ -124,3 +127,7 @@ async def _reach(call: Callable[[], Awaitable[T]], address: str) -> T:
 
 def _text(value: bytes | str | None) -> str:
     return value.decode() if isinstance(value, bytes) else value or ""
+
+
+def _kept_text(kept: bytes | str | None) -> str | None:
+    return _text(kept).partition(" ")[2] or None

@@ -1,0 +1,23 @@
+-- Keeps descriptions of entities, each where no later one is kept.
+--
+-- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; no text where it was deleted; "$loaded" once the hash
+--                      holds all there is
+-- ARGV  1 loaded: 1 where, with these, the hash holds all there is
+--       2… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
+--          in the descriptions' topic, which decides what is later
+-- Reply how many were kept
+-- Effect: who read the topic a while ago, or wrote to it and comes late, does not undo what others know since.
+
+local kept = 0
+for index = 2, #ARGV, 3 do
+  local name, offset, text = ARGV[index], ARGV[index + 1], ARGV[index + 2]
+  local present = redis.call('HGET', KEYS[1], name)
+  if not present or tonumber(string.match(present, '^%d+')) < tonumber(offset) then
+    redis.call('HSET', KEYS[1], name, offset .. ' ' .. text)
+    kept = kept + 1
+  end
+end
+if ARGV[1] == '1' then
+  redis.call('HSET', KEYS[1], '$loaded', '1')
+end
+return kept

@@ -1,0 +1,67 @@
+"""What a namespace's entities are, where several clients create, delete and look at once."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Iterator, Mapping
+
+import pytest
+import redis
+
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.ledger.connection import Described, DescriptionCache
+from kafkabus.ledger.keys import descriptions_key
+from kafkabus.management import ServiceBusAdministrationClient
+
+
+@pytest.fixture
+def cache(runtime: EmbeddedRuntime) -> Iterator[DescriptionCache]:
+    """An empty cache."""
+    with redis.Redis.from_url(runtime.redis_url, protocol=2) as store:
+        yield DescriptionCache(store, f"directory-{uuid.uuid4().hex[:8]}", "redis")
+
+
+def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: DescriptionCache) -> None:
+    """Of each name; a deletion is one of them."""
+    records = {
+        "kept": [Described(1, "one"), Described(4, None), Described(10, "three")],
+        "deleted": [Described(2, "one"), Described(9, None)],
+    }
+    steps = [{name: described} for name, several in records.items() for described in several]
+    random.Random(5).shuffle(steps)
+    for step in steps:
+        cache.keep(step)
+    assert cache.all() is None
+    cache.keep({"deleted": Described(2, "one"), "kept": Described(4, None)}, loaded=True)
+    assert cache.all() == {"kept": "three"}
+    assert cache.get("kept") == (True, "three")
+    assert cache.get("deleted") == (True, None)
+
+
+def test_a_deletion_stands_that_comes_while_another_client_reads_all_descriptions(
+    runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that client read before must not bring the queue back."""
+    name = f"directory-{uuid.uuid4().hex[:8]}"
+    keep = DescriptionCache.keep
+
+    with (
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+        redis.Redis.from_url(runtime.redis_url) as store,
+    ):
+        administration.create_queue(name)
+        store.delete(*store.keys(descriptions_key("*")))
+
+        def late(cache: DescriptionCache, described: Mapping[str, Described], *, loaded: bool = False) -> None:
+            if loaded:
+                monkeypatch.undo()
+                administration.delete_queue(name)
+            keep(cache, described, loaded=loaded)
+
+        monkeypatch.setattr(DescriptionCache, "keep", late)
+        assert name in [queue.name for queue in administration.list_queues()]
+        assert name not in [queue.name for queue in administration.list_queues()]
+        with pytest.raises(MessagingEntityNotFoundError):
+            administration.get_queue(name)
