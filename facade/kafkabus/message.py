@@ -90,9 +90,9 @@ class ServiceBusMessage:
         ValueError: An identifier is longer than 128 characters, or session id and partition key differ.
     """
 
-    __slots__ = ("_body", "_own_envelope")
+    __slots__ = ("_own_body", "_own_envelope")
 
-    _body: bytes | None
+    _own_body: bytes | None
     _own_envelope: Envelope | None
 
     def __init__(
@@ -113,11 +113,11 @@ class ServiceBusMessage:
         reply_to_session_id: str | None = None,
     ) -> None:
         if body is None or type(body) is bytes:
-            self._body = body
+            self._own_body = body
         elif isinstance(body, str):
-            self._body = body.encode()
+            self._own_body = body.encode()
         elif isinstance(body, (bytes, bytearray)):
-            self._body = bytes(body)
+            self._own_body = bytes(body)
         else:
             raise TypeError(f"message body is {type(body).__name__}: use str, bytes or None (json.dumps it yourself)")
         self._own_envelope = Envelope(
@@ -140,6 +140,10 @@ class ServiceBusMessage:
             self.time_to_live = time_to_live
         if scheduled_enqueue_time_utc is not None:
             self.scheduled_enqueue_time_utc = scheduled_enqueue_time_utc
+
+    @property
+    def _body(self) -> bytes | None:
+        return self._own_body
 
     @property
     def _envelope(self) -> Envelope:
@@ -320,8 +324,6 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     __slots__ = (
         "_delivery",
         "_lock_until",
-        "_offset",
-        "_partition",
         "_properties",
         "_record",
         "_settled",
@@ -331,18 +333,23 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     def __init__(self, record: Record, delivery: Delivery) -> None:
         self._record = record
         self._delivery = delivery
-        self._body = record.value()  # type: ignore[assignment]  # consumers without deserializers yield bytes
         self._own_envelope = None
         self._properties: ApplicationProperties | None = None
         self._settled = False
         self._lock_until = delivery.expiry
-        self._partition: int = record.partition()  # type: ignore[assignment]  # a consumed record has a place
-        self._offset: int = record.offset()  # type: ignore[assignment]
         self.auto_renew_error: Exception | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         state = (self._own_envelope, self._properties, self._settled, self._lock_until)
         return _restore, (StoredRecord.of(self._record), self._delivery, state)
+
+    @property
+    def _body(self) -> bytes | None:
+        return as_bytes(self._record.value())
+
+    @property
+    def _offset(self) -> int:
+        return self._record.offset()  # type: ignore[return-value]  # a consumed record has an offset
 
     def _decode_envelope(self) -> Envelope:
         topic, partition, offset = place_of(self._record)
@@ -397,7 +404,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     @property
     def sequence_number(self) -> int:
         """Its number in its entity: the partition in the upper 16 bits, increasing within it."""
-        return sequence_number(self._partition, self._offset)
+        return sequence_number(self._delivery.partition, self._offset)
 
     @property
     def enqueued_sequence_number(self) -> int | None:
@@ -426,7 +433,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         """The token of this delivery; None where nothing is locked, and after settlement."""
         if self._settled or not self._delivery.lease:
             return None
-        return LockToken(int(self._delivery.lease, 16), self._partition, self._offset).to_uuid()
+        return LockToken(int(self._delivery.lease, 16), self._delivery.partition, self._offset).to_uuid()
 
     @property
     def locked_until_utc(self) -> datetime | None:

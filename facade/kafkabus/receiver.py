@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 
 from typing_extensions import Self
@@ -20,9 +21,10 @@ from kafkabus.exceptions import (
     MessagingEntityDisabledError,
     ServiceBusError,
 )
-from kafkabus.ledger.operations import Settlement, merge_offsets
+from kafkabus.ledger.operations import Range, Settlement, merge_offsets
 from kafkabus.log.reader import Grant
 from kafkabus.message import ServiceBusReceivedMessage
+from kafkabus.record import Delivery, Record
 from kafkabus.services import DESCRIPTION_AGE, Services
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
@@ -183,38 +185,35 @@ class ServiceBusReceiver:
         error_description: str | None = None,
     ) -> None:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
-        self._check_settleable(messages)
+        if self._path.is_dead_letter:
+            # A dead-letter queue has none of its own: what is dead-lettered there stays there.
+            self._settle("abandon", messages)
+            return
+        held = self._held(messages)
         entity = self._services.entity(self._path)
         lost: list[ServiceBusReceivedMessage] = []
-        for partition, by_lease in _by_place(messages).items():
-            records = {lease: [message._record for message in held] for lease, held in by_lease.items()}
-            if entity.path.is_dead_letter:
-                # A dead-letter queue has none of its own: what is dead-lettered there stays there.
-                self._settle("abandon", [message for held in by_lease.values() for message in held])
-                continue
+        for partition in sorted({one.delivery.partition for one in held}):
+            there = [one for one in held if one.delivery.partition == partition]
+            records: dict[str, list[Record]] = defaultdict(list)
+            for one in there:
+                records[one.delivery.lease] += [message._record for message in one.messages]
             refused = self._services.transfers.dead_letter(
                 entity, partition, records, reason=reason, description=error_description
             )
-            lost += _settled(by_lease, refused)
+            for one in there:
+                lost += one.settled(refused.get(one.delivery.lease, []))
         _raise_lost("dead-lettered", lost)
 
     def _settle(self, verb: str, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        self._check_settleable(messages)
+        held = self._held(messages)
         entity = self._services.entity(self._path)
-        places = _by_place(messages)
-        settlements = {
-            partition: {
-                lease: Settlement(
-                    entity.ledgers[partition], verb, lease, merge_offsets(message._offset for message in held)
-                )
-                for lease, held in by_lease.items()
-            }
-            for partition, by_lease in places.items()
-        }
-        self._services.courier.ask(*(one for by_lease in settlements.values() for one in by_lease.values()))
+        settlements = [
+            Settlement(entity.ledgers[one.delivery.partition], verb, one.delivery.lease, one.ranges) for one in held
+        ]
+        self._services.courier.ask(*settlements)
         lost: list[ServiceBusReceivedMessage] = []
-        for partition, by_lease in places.items():
-            lost += _settled(by_lease, {lease: one.lost for lease, one in settlements[partition].items()})
+        for one, settlement in zip(held, settlements, strict=True):
+            lost += one.settled(settlement.lost)
         _raise_lost(f"{verb}d" if verb.endswith("e") else f"{verb}ed", lost)
 
     def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
@@ -255,51 +254,59 @@ class ServiceBusReceiver:
                 continue
             if take and delivery.lease:
                 ranges = merge_offsets(record.offset() or 0 for record in grant.records)
-                again.append(Settlement(entity.ledgers[grant.partition], "complete", delivery.lease, ranges))
+                again.append(Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges))
+                delivery = replace(delivery, lease="", expiry=0)
             messages += [ServiceBusReceivedMessage(record, delivery) for record in grant.records]
         if again:
             self._services.courier.ask(*again)
             # Whose lock expired while its record was read is somebody else's by now.
             lost = {(one.ledger.partition, offset) for one in again for a, b in one.lost for offset in range(a, b + 1)}
-            messages = [message for message in messages if (message._partition, message._offset) not in lost]
-        if take:
-            for message in messages:
-                message._settled = True
+            messages = [message for message in messages if (message._delivery.partition, message._offset) not in lost]
         return messages
 
     def _give_up(self, entity: Entity, grant: Grant) -> None:
         """Dead-letter what was delivered too often; where that fails, it is tried again once its lock has expired."""
-        count = grant.delivery.count
+        partition, count = grant.delivery.partition, grant.delivery.count
         try:
             self._services.transfers.dead_letter(
                 entity,
-                grant.partition,
+                partition,
                 {grant.delivery.lease: grant.records},
                 reason="MaxDeliveryCountExceeded",
                 description=f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}",
             )
         except ServiceBusError as error:
-            LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, grant.partition, error)
+            LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, partition, error)
 
-    def _check_settleable(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+    def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[_Held]:
+        """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
-        if len(messages) > 1 and len({id(message) for message in messages}) < len(messages):
+        if len(set(map(id, messages))) < len(messages):
             raise MessageAlreadySettled("a message is named twice: name each once")
-        key = self._path.key
+        held: dict[int, _Held] = {}
         for message in messages:
             if not isinstance(message, ServiceBusReceivedMessage):
                 raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")
-            if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not message._delivery.lease:
-                raise ValueError(
-                    "the message is not locked, so it cannot be settled: it was received with RECEIVE_AND_DELETE or peeked"
-                )
+            delivery = message._delivery
+            one = held.get(id(delivery))
+            if one is None:
+                self._check_delivery(delivery)
+                one = held[id(delivery)] = _Held(delivery)
             if message._settled:
                 raise MessageAlreadySettled
-            if message._delivery.entity != key:
-                raise ValueError(
-                    f"the message was received from {message._delivery.entity!r}: settle it with a receiver of that "
-                    f"queue, not of {self.entity_path!r}"
-                )
+            one.messages.append(message)
+        return list(held.values())
+
+    def _check_delivery(self, delivery: Delivery) -> None:
+        if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:
+            raise ValueError(
+                "the message is not locked, so it cannot be settled: it was received with RECEIVE_AND_DELETE or peeked"
+            )
+        if delivery.entity != self._path.key:
+            raise ValueError(
+                f"the message was received from {delivery.entity!r}: settle it with a receiver of that "
+                f"queue, not of {self.entity_path!r}"
+            )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -308,30 +315,32 @@ class ServiceBusReceiver:
             )
 
 
-_Places = dict[int, dict[str, list[ServiceBusReceivedMessage]]]
+class _Held:
+    """Messages of one delivery, to be settled."""
 
+    __slots__ = ("delivery", "messages")
 
-def _by_place(messages: Sequence[ServiceBusReceivedMessage]) -> _Places:
-    """Messages by partition and lease."""
-    places: _Places = defaultdict(lambda: defaultdict(list))
-    for message in messages:
-        places[message._partition][message._delivery.lease].append(message)
-    return places
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.messages: list[ServiceBusReceivedMessage] = []
 
+    @property
+    def ranges(self) -> list[Range]:
+        """Their offsets."""
+        return merge_offsets([message._offset for message in self.messages])
 
-def _settled(
-    by_lease: dict[str, list[ServiceBusReceivedMessage]], lost: dict[str, list[tuple[int, int]]]
-) -> list[ServiceBusReceivedMessage]:
-    """Mark messages as settled but for those whose lease did not hold them; returns these."""
-    missing: list[ServiceBusReceivedMessage] = []
-    for lease, held in by_lease.items():
-        gone = lost.get(lease)
-        for message in held:
-            if gone and any(first <= message._offset <= last for first, last in gone):
-                missing.append(message)
-            else:
+    def settled(self, lost: Sequence[Range]) -> list[ServiceBusReceivedMessage]:
+        """Mark them as settled but for those that the lease did not hold; returns these."""
+        missing = (
+            [message for message in self.messages if any(first <= message._offset <= last for first, last in lost)]
+            if lost
+            else []
+        )
+        gone = set(map(id, missing))
+        for message in self.messages:
+            if not gone or id(message) not in gone:
                 message._settled = True
-    return missing
+        return missing
 
 
 def _raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:

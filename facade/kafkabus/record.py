@@ -111,6 +111,7 @@ class Delivery:
 
     Attributes:
         entity: Key of the entity's path; a message is settled only by a receiver of the same entity.
+        partition: Of their log.
         lease: Lease id, 16 hexadecimal digits; empty where the messages are settled already (receive and delete) or were
             only looked at.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
@@ -119,6 +120,7 @@ class Delivery:
     """
 
     entity: str
+    partition: int
     lease: str
     expiry: int
     count: int

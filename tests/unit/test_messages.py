@@ -20,7 +20,7 @@ def received(**headers: str) -> ServiceBusReceivedMessage:
     """A message as a receiver makes it."""
     stored = [(f"sb-{name.replace('_', '-')}", value.encode()) for name, value in headers.items()]
     record = StoredRecord(("t", 3, 7), (b"key", b"body", [*stored]), (2, 1_000))
-    return ServiceBusReceivedMessage(record, Delivery("q", "00000000000000ab", 61_000, 2, FOREVER))
+    return ServiceBusReceivedMessage(record, Delivery("q", 3, "00000000000000ab", 61_000, 2, FOREVER))
 
 
 def test_a_message_has_an_id_of_its_own() -> None:

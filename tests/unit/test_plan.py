@@ -27,8 +27,8 @@ def plan_with(records: dict[int, list[int]], partitions: int = 4) -> Plan:
     for view in plan.views:
         view.returned = False
         view.home = view.assigned = True
-        for offset in records.get(view.partition, []):
-            assert view.add(record(offset, view.partition), offset)
+        if offsets := records.get(view.partition):
+            assert view.add([record(offset, view.partition) for offset in offsets]) == len(offsets)
     return plan
 
 
@@ -87,9 +87,10 @@ def test_holes_are_named_and_the_end_is_passed() -> None:
 def test_a_record_seen_before_is_left_out() -> None:
     """As after reading on from an earlier place."""
     view = plan_with({0: [5]}).views[0]
-    assert not view.add(record(4), 4)
-    assert not view.add(record(5), 5)
-    assert view.buffered == 1
+    assert view.add([record(4), record(5)]) == 0
+    assert (view.buffered, view.seen_to) == (1, 6)
+    assert view.add([record(4), record(5), record(6), record(8)]) == 2
+    assert view.seen(9) == Seen(0, 9, [(5, 6), (8, 8)])
 
 
 def test_others_grants_are_dropped_from_the_buffer() -> None:

@@ -397,15 +397,17 @@ def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:
 
 def merge_offsets(offsets: Iterable[int]) -> list[Range]:
     """Offsets as ascending, disjoint ranges."""
+    ascending = sorted(set(offsets))
+    if not ascending:
+        return []
+    first = previous = ascending[0]
+    if ascending[-1] - first + 1 == len(ascending):
+        return [(first, ascending[-1])]
     ranges: list[Range] = []
-    first = last = -1
-    for offset in sorted(offsets):
-        if last >= 0 and offset <= last + 1:
-            last = offset
-            continue
-        if last >= 0:
-            ranges.append((first, last))
-        first = last = offset
-    if last >= 0:
-        ranges.append((first, last))
+    for offset in ascending[1:]:
+        if offset != previous + 1:
+            ranges.append((first, previous))
+            first = offset
+        previous = offset
+    ranges.append((first, previous))
     return ranges

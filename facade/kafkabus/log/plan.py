@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from kafkabus.ledger.operations import Granted, Range, Seen
+from kafkabus.ledger.operations import Granted, Range, Seen, merge_offsets
 from kafkabus.record import Record
 
 Offsets = dict[int, int]
@@ -63,14 +63,17 @@ class PartitionView:
         self._records = []
         self.at_end = False
 
-    def add(self, record: Record, offset: int) -> bool:
-        """A record came; False where it was seen before."""
-        if offset < self.seen_to:
-            return False
-        self._records.append(record)
-        self.seen_to = offset + 1
+    def add(self, records: Sequence[Record]) -> int:
+        """Records came, in the log's order; returns how many, without those that were seen before."""
+        last = _offset(records[-1])
+        if last < self.seen_to:
+            return 0
+        if _offset(records[0]) < self.seen_to:
+            records = [record for record in records if _offset(record) >= self.seen_to]
+        self._records += records
+        self.seen_to = last + 1
         self.at_end = False
-        return True
+        return len(records)
 
     def end(self, offset: int) -> None:
         """The log ends here for now; what lies between the last record and here are holes."""
@@ -223,16 +226,7 @@ def runs_of(records: Sequence[Record]) -> list[Range]:
     first, last = _offset(records[0]), _offset(records[-1])
     if last - first + 1 == len(records):
         return [(first, last)]
-    runs: list[Range] = []
-    begin = previous = first
-    for record in records[1:]:
-        offset = _offset(record)
-        if offset != previous + 1:
-            runs.append((begin, previous))
-            begin = offset
-        previous = offset
-    runs.append((begin, previous))
-    return runs
+    return merge_offsets(map(_offset, records))
 
 
 def home_partitions(client_id: str, clients: Iterable[str], partitions: int) -> set[int]:

@@ -12,6 +12,8 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -43,6 +45,8 @@ GATHER = 0.005
 """How long, in seconds, a batch waits for records that are known to be there."""
 
 
+_PARTITION_OF = methodcaller("partition")
+
 _PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -61,12 +65,10 @@ class Grant:
 
     Attributes:
         delivery: What they have in common.
-        partition: Of their log.
         records: Them, in offset order.
     """
 
     delivery: Delivery
-    partition: int
     records: list[Record]
 
 
@@ -89,8 +91,6 @@ class Reader:
         self._closed = False
         self._astray = False
         self._taken: list[Grant] = []
-        self.records_read = 0
-        self.bytes_read = 0
 
     async def receive(
         self, want: int, timeout: float, closed: Callable[[], bool], *, take: bool = False
@@ -144,7 +144,7 @@ class Reader:
         """
         for grant in grants:
             if grant.delivery.lease:
-                ledger = self._entity.ledgers[grant.partition]
+                ledger = self._entity.ledgers[grant.delivery.partition]
                 self._services.courier.later(Settlement(ledger, "release", grant.delivery.lease, None))
             else:
                 self._taken.append(grant)
@@ -272,19 +272,19 @@ class Reader:
         delivery = self._delivery(claim, 0)
         if granted.fresh:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
-            grants.append(Grant(fresh, plan.view.partition, plan.view.take(granted.fresh)))
+            grants.append(Grant(fresh, plan.view.take(granted.fresh)))
         if granted.again:
-            grants.append(Grant(delivery, plan.view.partition, []))
+            grants.append(Grant(delivery, []))
 
     async def _add_again(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
         for first, last, count in claim.granted.again:
             records = await self._read_again(plan.view.partition, first, last, claim)
             if records:
-                grants.append(Grant(self._delivery(claim, count), plan.view.partition, records))
+                grants.append(Grant(self._delivery(claim, count), records))
 
     def _delivery(self, claim: Claim, count: int) -> Delivery:
         lives = self._entity.description.default_message_time_to_live
-        return Delivery(self._entity.path.key, claim.lease, claim.granted.expiry, count, lives)
+        return Delivery(self._entity.path.key, claim.ledger.partition, claim.lease, claim.granted.expiry, count, lives)
 
     async def _follow(self, plan: PlannedClaim, claim: Claim) -> None:
         """Go where the ledger's cursor is, and note what else it said."""
@@ -380,20 +380,19 @@ class Reader:
 
     def _add(self, messages: Sequence[Message]) -> int:
         """Put records into the plan; returns how many were messages."""
-        views, added, size = self._plan.views, 0, 0
-        events: list[Message] = []
-        for message in messages:
-            view = views[message.partition()]  # type: ignore[index]  # consumed messages have a place
-            if message.error() is not None:
-                events.append(message)
-            elif view.assigned and view.add(message, message.offset()):  # type: ignore[arg-type]
-                added += 1
-                size += len(message)
-        self.records_read += added
-        self.bytes_read += size
+        views, added = self._plan.views, 0
+        events: list[tuple[PartitionView, Message]] = []
+        for partition, group in groupby(messages, _PARTITION_OF):
+            view, records = views[partition], list(group)
+            found = [record for record in records if record.error() is not None]
+            if found:
+                events += [(view, event) for event in found]
+                records = [record for record in records if record.error() is None]
+            if records and view.assigned:
+                added += view.add(records)
         # An error is raised only now: what came with it must not be taken for a hole.
-        for event in events:
-            self._take_event(views[event.partition()], event)  # type: ignore[index]
+        for view, event in events:
+            self._take_event(view, event)
         return added
 
     def _take_event(self, view: PartitionView, event: Message) -> None:
