@@ -191,7 +191,7 @@ class ServiceBusReceiver:
             return
         held = self._held(messages)
         entity = self._services.entity(self._path)
-        lost: list[ServiceBusReceivedMessage] = []
+        held, lost = _still_there(held, entity)
         for partition in sorted({one.delivery.partition for one in held}):
             there = [one for one in held if one.delivery.partition == partition]
             records: dict[str, list[Record]] = defaultdict(list)
@@ -207,11 +207,11 @@ class ServiceBusReceiver:
     def _settle(self, verb: str, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         held = self._held(messages)
         entity = self._services.entity(self._path)
+        held, lost = _still_there(held, entity)
         settlements = [
             Settlement(entity.ledgers[one.delivery.partition], verb, one.delivery.lease, one.ranges) for one in held
         ]
         self._services.courier.ask(*settlements)
-        lost: list[ServiceBusReceivedMessage] = []
         for one, settlement in zip(held, settlements, strict=True):
             lost += one.settled(settlement.lost)
         _raise_lost(f"{verb}d" if verb.endswith("e") else f"{verb}ed", lost)
@@ -341,6 +341,12 @@ class _Held:
             if not gone or id(message) not in gone:
                 message._settled = True
         return missing
+
+
+def _still_there(held: list[_Held], entity: Entity) -> tuple[list[_Held], list[ServiceBusReceivedMessage]]:
+    """What is in partitions that the entity has; and messages of one that had more, and was deleted since."""
+    there = [one for one in held if one.delivery.partition < entity.partitions]
+    return there, [message for one in held if one not in there for message in one.messages]
 
 
 def _raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.exceptions import (
     InvalidOperationError,
+    MessageLockLostError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
 )
@@ -82,6 +83,29 @@ def test_a_deleted_queue_is_gone_and_its_name_free(
     counts = administration.get_queue_runtime_properties("again")
     assert (counts.total_message_count, counts.active_message_count, counts.dead_letter_message_count) == (0, 0, 0)
     administration.delete_queue("again")
+
+
+def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, other_client: ServiceBusClient
+) -> None:
+    """Also where the next one has fewer partitions."""
+    name = "locked-and-deleted"
+    administration.create_queue(name, enable_partitioning=True)
+    with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
+        for number in range(4):
+            sender.send_messages(ServiceBusMessage(str(number)))
+        old = receiver.receive_messages(4, max_wait_time=10)
+    administration.delete_queue(name)
+    administration.create_queue(name, enable_partitioning=False)
+    with other_client.get_queue_sender(name) as sender, other_client.get_queue_receiver(name) as receiver:
+        sender.send_messages(ServiceBusMessage("new"))
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_messages(old)
+        with pytest.raises(MessageLockLostError):
+            receiver.dead_letter_messages(old)
+        (new,) = receiver.receive_messages(2, max_wait_time=10)
+        assert (str(new), new.delivery_count) == ("new", 0)
+    administration.delete_queue(name)
 
 
 def test_counts_follow_the_messages(

@@ -11,6 +11,7 @@ from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     InvalidOperationError,
+    MessageLockLostError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
 )
@@ -82,6 +83,29 @@ async def test_a_deleted_queue_is_gone_and_its_name_free(
     counts = await administration.get_queue_runtime_properties("again")
     assert (counts.total_message_count, counts.active_message_count, counts.dead_letter_message_count) == (0, 0, 0)
     await administration.delete_queue("again")
+
+
+async def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, other_client: ServiceBusClient
+) -> None:
+    """Also where the next one has fewer partitions."""
+    name = "locked-and-deleted"
+    await administration.create_queue(name, enable_partitioning=True)
+    async with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
+        for number in range(4):
+            await sender.send_messages(ServiceBusMessage(str(number)))
+        old = await receiver.receive_messages(4, max_wait_time=10)
+    await administration.delete_queue(name)
+    await administration.create_queue(name, enable_partitioning=False)
+    async with other_client.get_queue_sender(name) as sender, other_client.get_queue_receiver(name) as receiver:
+        await sender.send_messages(ServiceBusMessage("new"))
+        with pytest.raises(MessageLockLostError):
+            await receiver.complete_messages(old)
+        with pytest.raises(MessageLockLostError):
+            await receiver.dead_letter_messages(old)
+        (new,) = await receiver.receive_messages(2, max_wait_time=10)
+        assert (str(new), new.delivery_count) == ("new", 0)
+    await administration.delete_queue(name)
 
 
 async def test_counts_follow_the_messages(
