@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytest_plugins = ("tests.no_skips",)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell's background job has it: what tests start would inherit that, and could not be interrupted.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
         ServiceBusReceivedMessage,
     )
     from kafkabus.receiver import ServiceBusReceiver
+    from kafkabus.renewer import AutoLockRenewer
     from kafkabus.sender import ServiceBusSender
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AutoLockRenewer",
     "ServiceBusClient",
     "ServiceBusConnectionStringProperties",
     "ServiceBusMessage",
@@ -36,7 +38,7 @@ __all__ = [
     "parse_connection_string",
 ]
 
-_MODULES = ("enums", "connection_string", "message", "sender", "receiver", "client")
+_MODULES = ("enums", "connection_string", "message", "sender", "receiver", "renewer", "client")
 """Where the names are, each where it is defined, the cheapest to import first."""
 
 

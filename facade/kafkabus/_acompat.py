@@ -5,10 +5,11 @@ The asyncio side is ``kafkabus/aio/_acompat.py``: the same names, written by han
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -29,9 +30,23 @@ class Bell:
         """Wake who waits, or who waits next."""
         self._rings.put(None)
 
-    def wait(self) -> None:
-        """Wait until it rings; it may return once for each ring."""
-        self._rings.get()
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it rings, or for so many seconds; it may return once for each ring."""
+        with contextlib.suppress(Empty):
+            self._rings.get(timeout=timeout)
+
+
+class Worker:
+    """Something that goes on in the background until it ends by itself, or the process does."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._thread = threading.Thread(target=work, name="kafkabus-worker", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for its end."""
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
 
 def try_acquire(lock: threading.Lock) -> bool:

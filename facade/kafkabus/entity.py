@@ -77,6 +77,17 @@ class Entity:
         return max(1, self.description.lock_duration // timedelta(milliseconds=1))
 
     @property
+    def life_ms(self) -> int | None:
+        """How long a message that brings no time to live may be received, in milliseconds; None: for ever."""
+        lives = self.description.default_message_time_to_live
+        return None if lives >= FOREVER else lives // timedelta(milliseconds=1)
+
+    @property
+    def keeps_expired(self) -> bool:
+        """Whether messages whose time to live is over are dead-lettered."""
+        return self.description.dead_lettering_on_message_expiration and not self.path.is_dead_letter
+
+    @property
     def max_deliveries(self) -> int:
         """After how many deliveries a message is dead-lettered; a dead-letter queue has no end of them."""
         return _NEVER if self.path.is_dead_letter else self.description.max_delivery_count

@@ -393,8 +393,8 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def state(self) -> ServiceBusMessageState:
-        """Where the message stood when it was received."""
-        return ServiceBusMessageState.ACTIVE
+        """Where the message stood when it was received or peeked."""
+        return ServiceBusMessageState.DEFERRED if self._delivery.deferred else ServiceBusMessageState.ACTIVE
 
     @property
     def delivery_count(self) -> int:

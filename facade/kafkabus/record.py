@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from kafkabus_mapping.headers import TIME_TO_LIVE
+
 
 class Record(Protocol):
     """What the facade needs of a consumed record; ``confluent_kafka.Message`` fits."""
@@ -105,6 +107,27 @@ def as_bytes(content: str | bytes | None) -> bytes | None:
     return content.encode() if isinstance(content, str) else content
 
 
+def own_time_to_live(record: Record) -> int | None:
+    """The time to live that a record brings along, in milliseconds; None where it brings none that can be read."""
+    for name, value in record.headers() or ():
+        if name == TIME_TO_LIVE and value is not None and value.isdigit():
+            return int(value)
+    return None
+
+
+def is_over(record: Record, life_ms: int | None, now_ms: int) -> bool:
+    """Whether a record's time to live, its own or its entity's if that is shorter, is over.
+
+    Args:
+        record: The record.
+        life_ms: The entity's time to live, in milliseconds; None: for ever.
+        now_ms: The time, ms since 1970.
+    """
+    own = own_time_to_live(record)
+    lives = own if life_ms is None or (own is not None and own < life_ms) else life_ms
+    return lives is not None and record.timestamp()[1] + lives <= now_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """What the messages of one granted range have in common.
@@ -117,6 +140,7 @@ class Delivery:
         expiry: When the lock expires, ms since 1970 on Redis's clock.
         count: How often the messages were delivered before.
         time_to_live: The entity's default.
+        deferred: Whether the messages were set aside, and go back there.
     """
 
     entity: str
@@ -125,3 +149,4 @@ class Delivery:
     expiry: int
     count: int
     time_to_live: timedelta
+    deferred: bool = False

@@ -97,6 +97,13 @@ class Services:
                 self._by_ledger[ledger] = entity
             return entity
 
+    def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
+        """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
+        known = self._entities.get(path.key)
+        if known is None or partition >= known[1].partitions:
+            return 0.0
+        return known[1].ledgers[partition].seconds_until(moment_ms)
+
     def reader(self, entity: Entity) -> Reader:
         """The reader that all receivers of an entity share."""
         known = self._readers.get(entity.path.key)

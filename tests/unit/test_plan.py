@@ -17,7 +17,7 @@ def record(offset: int, partition: int = 0) -> StoredRecord:
 def granted(cursor: int, fresh: list[tuple[int, int]] | None = None, *, ahead: bool = False) -> Granted:
     """A ledger's answer."""
     return Granted(
-        again=[], fresh=fresh or [], cursor=cursor, ahead=ahead, expiry=0, returned=0, due_in=None, moves=False
+        again=[], fresh=fresh or [], cursor=cursor, ahead=ahead, now=0, expiry=0, returned=0, due_in=None, moves=False
     )
 
 

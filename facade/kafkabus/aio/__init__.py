@@ -5,6 +5,7 @@ These modules are the source; the blocking client's modules of the same names ar
 
 from kafkabus.aio.client import ServiceBusClient
 from kafkabus.aio.receiver import ServiceBusReceiver
+from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.sender import ServiceBusSender
 
-__all__ = ["ServiceBusClient", "ServiceBusReceiver", "ServiceBusSender"]
+__all__ = ["AutoLockRenewer", "ServiceBusClient", "ServiceBusReceiver", "ServiceBusSender"]

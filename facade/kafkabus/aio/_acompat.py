@@ -28,10 +28,25 @@ class Bell:
         """Wake who waits, or who waits next."""
         self._rung.set()
 
-    async def wait(self) -> None:
-        """Wait until it rings; it may have rung more often."""
-        await self._rung.wait()
+    async def wait(self, timeout: float | None = None) -> None:
+        """Wait until it rings, or for so many seconds; it may have rung more often."""
+        if timeout is None:
+            await self._rung.wait()
+        else:
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._rung.wait(), timeout)
         self._rung.clear()
+
+
+class Worker:
+    """Something that goes on in the background until it ends by itself."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._task = asyncio.get_running_loop().create_task(work())
+
+    async def join(self) -> None:
+        """Wait for its end."""
+        await asyncio.wait([self._task])
 
 
 async def try_acquire(lock: asyncio.Lock) -> bool:

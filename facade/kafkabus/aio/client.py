@@ -11,11 +11,15 @@ from typing import TypeVar
 from typing_extensions import Self
 
 from kafkabus.aio.receiver import ServiceBusReceiver
+from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.sender import ServiceBusSender
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import Settings, parse_settings, settings_for
 from kafkabus.enums import ServiceBusReceiveMode, ServiceBusSubQueue
 from kafkabus_mapping.names import EntityPath, check_entity
+
+MAX_PREFETCH = 50_000
+"""Most messages that a receiver may prefetch."""
 
 E = TypeVar("E", ServiceBusReceiveMode, ServiceBusSubQueue)
 
@@ -116,6 +120,8 @@ class ServiceBusClient:
         sub_queue: ServiceBusSubQueue | str | None = None,
         receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
         max_wait_time: float | None = None,
+        auto_lock_renewer: AutoLockRenewer | None = None,
+        prefetch_count: int = 0,
         client_identifier: str | None = None,
     ) -> ServiceBusReceiver:
         """A receiver from a queue; nothing is received or asked before it is used.
@@ -127,6 +133,10 @@ class ServiceBusClient:
                 receiving.
             max_wait_time: How long a receive waits for a first message, in seconds, and after how long a silence an
                 iteration ends; default 60 for a receive, and for ever for an iteration.
+            auto_lock_renewer: Renews the lock of each received message until it is settled.
+            prefetch_count: How many messages a receive locks beyond what it returns, for the receives after it: 0 to 50,000,
+                default 0. They are never handed out expired: those whose lock is half over are given back, no delivery counted.
+                With ``RECEIVE_AND_DELETE`` nothing is settled before it is asked for.
             client_identifier: For logs.
 
         Raises:
@@ -135,6 +145,11 @@ class ServiceBusClient:
         self._check_entity_path(queue_name)
         if max_wait_time is not None and max_wait_time <= 0:
             raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None")
+        if not 0 <= prefetch_count <= MAX_PREFETCH:
+            raise ValueError(f"prefetch_count {prefetch_count}: choose 0 to {MAX_PREFETCH}")
+        mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
+        if auto_lock_renewer is not None and mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE:
+            raise ValueError("auto_lock_renewer with RECEIVE_AND_DELETE: such messages are not locked, so leave it out")
         path = EntityPath(check_entity(queue_name))
         wanted = None if sub_queue is None else _choice("sub_queue", ServiceBusSubQueue, sub_queue)
         if wanted is ServiceBusSubQueue.DEAD_LETTER:
@@ -146,8 +161,10 @@ class ServiceBusClient:
         receiver = ServiceBusReceiver(
             self._connections(),
             path,
-            receive_mode=_choice("receive_mode", ServiceBusReceiveMode, receive_mode),
+            receive_mode=mode,
             max_wait_time=max_wait_time,
+            prefetch_count=prefetch_count,
+            auto_lock_renewer=auto_lock_renewer,
             client_identifier=client_identifier,
         )
         self._handles.append(receiver)

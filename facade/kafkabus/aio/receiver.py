@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
-from kafkabus.aio.log.reader import Grant
+from kafkabus.aio.browser import Browser
+from kafkabus.aio.log.reader import Grant, Reader
 from kafkabus.aio.services import DESCRIPTION_AGE, Services
 from kafkabus.entity import Entity
 from kafkabus.enums import ServiceBusReceiveMode
 from kafkabus.exceptions import (
     MessageAlreadySettled,
-    MessageLockLostError,
+    MessageNotFoundError,
     MessagingEntityDisabledError,
     ServiceBusError,
+    ServiceBusQuotaExceededError,
 )
-from kafkabus.ledger.operations import Range, Settlement, merge_offsets
+from kafkabus.held import Held, by_delivery, check_unsettled, raise_lost, still_there
+from kafkabus.ledger.operations import Deferral, Purge, Recall, Renewal, Settlement, merge_offsets
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.record import Delivery, Record
+from kafkabus.record import Delivery, Record, is_over
+from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.numbers import sequence_number as number_of
+from kafkabus_mapping.numbers import split_sequence_number
+
+if TYPE_CHECKING:
+    from kafkabus.aio.renewer import AutoLockRenewer
 
 LOGGER = logging.getLogger("kafkabus")
 
 DEFAULT_WAIT = 60.0
 """How long a receive waits for a first message where nobody says otherwise, in seconds."""
+DEFERRED_LIMIT = 100_000
+"""How many messages of one partition may be deferred at a time."""
 FOREVER = 3600.0
 """How long one wait of an iteration that never ends lasts, in seconds; then it waits again."""
 
@@ -52,6 +66,8 @@ class ServiceBusReceiver:
         *,
         receive_mode: ServiceBusReceiveMode,
         max_wait_time: float | None,
+        prefetch_count: int = 0,
+        auto_lock_renewer: AutoLockRenewer | None = None,
         client_identifier: str | None = None,
     ) -> None:
         self.entity_path = str(path)
@@ -61,6 +77,11 @@ class ServiceBusReceiver:
         self._path = path
         self._mode = receive_mode
         self._max_wait_time = max_wait_time
+        self._prefetch_count = prefetch_count
+        self._renewer = auto_lock_renewer
+        self._browser = Browser(services)
+        self._stock: deque[ServiceBusReceivedMessage] = deque()
+        self._half_lock = 0.0
         self._closed = False
 
     def __str__(self) -> str:
@@ -77,8 +98,18 @@ class ServiceBusReceiver:
         await self.close()
 
     async def close(self) -> None:
-        """Close the receiver; messages that it handed out stay locked until their locks expire. Twice does nothing."""
+        """Close the receiver. Twice does nothing.
+
+        Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, no delivery
+        counted.
+        """
         self._closed = True
+        stock, self._stock = self._stock, deque()
+        await self._put_back(list(stock))
+
+    # blocking: def next(self) -> ServiceBusReceivedMessage:
+    # blocking:     """The next message, as ``next(receiver)`` returns it."""
+    # blocking:     return self.__next__()
 
     @property
     def session(self) -> None:
@@ -93,7 +124,7 @@ class ServiceBusReceiver:
         A batch fills while messages are at hand, and does not wait for more than that.
 
         Args:
-            max_message_count: How many at the most. None: as many as were prefetched, which is none.
+            max_message_count: How many at the most. None: as many as the receiver prefetches, which is none by default.
             max_wait_time: Longest wait for the first, in seconds; default the receiver's, else 60.
 
         Returns:
@@ -109,7 +140,9 @@ class ServiceBusReceiver:
         if max_wait_time is not None and max_wait_time <= 0:
             raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None for the default")
         if max_message_count is None:
-            return []
+            max_message_count = self._prefetch_count
+            if max_message_count == 0:
+                return []
         if max_message_count <= 0:
             raise ValueError(f"max_message_count {max_message_count}: ask for 1 message or more")
         wait = max_wait_time or self._max_wait_time or DEFAULT_WAIT
@@ -137,7 +170,7 @@ class ServiceBusReceiver:
             MessageLockLostError: Its lock expired; it will be delivered again.
             ServiceBusCommunicationError: Redis cannot be reached; whether it was completed is unknown.
         """
-        await self._settle("complete", [message])
+        await self.complete_messages([message])
 
     async def complete_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Complete several messages in one round trip.
@@ -147,19 +180,59 @@ class ServiceBusReceiver:
             TypeError: See ``complete_message``, likewise ValueError, MessageAlreadySettled: nothing was done.
             ServiceBusCommunicationError: Redis cannot be reached; whether they were completed is unknown.
         """
-        await self._settle("complete", messages)
+        held = self._held(messages)
+        entity = await self._services.entity(self._path)
+        raise_lost("completed", await self._settle(entity, "complete", held))
 
     async def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
         """Give the message back: it is available at once, one delivery counted.
 
+        A message that was delivered ``max_delivery_count`` times with this is dead-lettered instead.
+
         Raises:
             MessageLockLostError: Its lock expired; it is available anyway. For the others see ``complete_message``.
         """
-        await self._settle("abandon", [message])
+        await self.abandon_messages([message])
 
     async def abandon_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Abandon several messages in one round trip; see ``complete_messages``."""
-        await self._settle("abandon", messages)
+        """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
+        held = self._held(messages)
+        entity = await self._services.entity(self._path)
+        last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
+        lost = await self._settle(entity, "abandon", [one for one in held if one not in last])
+        for one in last:
+            lost += await self._dead_letter(entity, [one], *_delivered_too_often(entity, one.delivery.count + 1))
+        raise_lost("abandoned", lost)
+
+    async def defer_message(self, message: ServiceBusReceivedMessage) -> None:
+        """Set the message aside: it can be had by its sequence number only, see ``receive_deferred_messages``.
+
+        Raises:
+            ServiceBusQuotaExceededError: Too many messages of its partition are deferred already; it stays locked.
+            MessageLockLostError: Its lock expired; it is available again. For the others see ``complete_message``.
+        """
+        await self.defer_messages([message])
+
+    async def defer_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
+        held = self._held(messages)
+        entity = await self._services.entity(self._path)
+        held, lost = still_there(held, entity)
+        deferrals = [
+            Deferral(entity.ledgers[one.delivery.partition], one.delivery.lease, one.ranges, DEFERRED_LIMIT)
+            for one in held
+        ]
+        await self._services.courier.ask(*deferrals)
+        full = [deferral.ledger.partition for deferral in deferrals if deferral.full]
+        for one, deferral in zip(held, deferrals, strict=True):
+            if not deferral.full:
+                lost += one.settled(deferral.lost)
+        if full:
+            raise ServiceBusQuotaExceededError(
+                f"{entity.path}, partition {full[0]}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
+                "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
+            )
+        raise_lost("deferred", lost)
 
     async def dead_letter_message(
         self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
@@ -184,38 +257,272 @@ class ServiceBusReceiver:
         error_description: str | None = None,
     ) -> None:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
+        held = self._held(messages)
+        entity = await self._services.entity(self._path)
         if self._path.is_dead_letter:
             # A dead-letter queue has none of its own: what is dead-lettered there stays there.
-            await self._settle("abandon", messages)
-            return
-        held = self._held(messages)
-        entity = await self._services.entity(self._path)
-        held, lost = _still_there(held, entity)
-        for partition in sorted({one.delivery.partition for one in held}):
-            there = [one for one in held if one.delivery.partition == partition]
-            records: dict[str, list[Record]] = defaultdict(list)
-            for one in there:
-                records[one.delivery.lease] += [message._record for message in one.messages]
-            refused = await self._services.transfers.dead_letter(
-                entity, partition, records, reason=reason, description=error_description
-            )
-            for one in there:
-                lost += one.settled(refused.get(one.delivery.lease, []))
-        _raise_lost("dead-lettered", lost)
+            lost = await self._settle(entity, "abandon", held)
+        else:
+            lost = await self._dead_letter(entity, held, reason, error_description)
+        raise_lost("dead-lettered", lost)
 
-    async def _settle(self, verb: str, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        held = self._held(messages)
+    async def renew_message_lock(self, message: ServiceBusReceivedMessage, *, timeout: float | None = None) -> datetime:
+        """Lock the message anew, for the queue's whole lock duration from now on; its token stays.
+
+        Args:
+            message: The message.
+            timeout: Kept for compatibility: a ledger answers or cannot be reached.
+
+        Returns:
+            When the lock expires now, in UTC, on the ledger's clock; also in ``message.locked_until_utc``.
+
+        Raises:
+            MessageLockLostError: The lock expired before. For the others see ``complete_message``.
+        """
+        _check_timeout(timeout)
+        raise_lost("renewed", await self._renew(self._held([message])))
+        until = message.locked_until_utc
+        if until is None:
+            raise MessageAlreadySettled  # By another thread, while this one waited.
+        return until
+
+    async def receive_deferred_messages(
+        self, sequence_numbers: int | Sequence[int], *, timeout: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive messages that were deferred, all of them or none.
+
+        They are locked like others. Abandoned, or when their locks expire, they are deferred still.
+
+        Args:
+            sequence_numbers: Their sequence numbers, one or several.
+            timeout: Kept for compatibility.
+
+        Returns:
+            The messages in the order of the numbers.
+
+        Raises:
+            MessageNotFoundError: A number names no deferred message, or one that is locked; none was received.
+            ValueError: The receiver was closed, or the timeout is not positive.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        _check_timeout(timeout)
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        if not numbers:
+            return []
         entity = await self._services.entity(self._path)
-        held, lost = _still_there(held, entity)
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for number in numbers:
+            partition, offset = _place_of(number, entity)
+            wanted[partition].append(offset)
+        messages = await self._recall(entity, wanted)
+        self._renew_automatically(messages)
+        received = {message.sequence_number: message for message in messages}
+        missing = [number for number in numbers if number not in received]
+        if missing:
+            await self._put_back(messages)
+            raise _not_deferred(entity, missing)
+        return [received[number] for number in dict.fromkeys(numbers)]
+
+    async def peek_messages(
+        self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Look at messages that are not settled, without locking them: waiting, locked and deferred ones.
+
+        A receiver goes on where it stopped looking, in each partition; so looking until nothing comes shows all. It also goes
+        on behind what it received. One call returns no more than 256 KiB.
+
+        Args:
+            max_message_count: How many at the most.
+            sequence_number: Look from this number on, in the order of the numbers; 0: go on.
+            timeout: Kept for compatibility.
+
+        Returns:
+            The messages, which cannot be settled.
+
+        Raises:
+            ValueError: The count is negative, the timeout is not positive, or the receiver was closed.
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        _check_timeout(timeout)
+        if max_message_count < 0:
+            raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")
+        entity = await self._services.entity(self._path)
+        if not sequence_number:
+            return await self._browser.look_on(entity, max_message_count)
+        partition, offset = split_sequence_number(sequence_number)
+        return await self._browser.look_from(entity, partition, offset, max_message_count)
+
+    async def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
+        """Settle all messages that wait, unseen; locked and deferred ones stay.
+
+        Nothing is read for it, however many there are. As ``PurgeMessagesAsync`` of Azure's .NET SDK.
+
+        Args:
+            before_enqueue_time_utc: Only what was enqueued before; by default all that is there now. Naive times are UTC.
+
+        Returns:
+            How many offsets were passed: the messages, and where Kafka transactions wrote, their markers.
+
+        Raises:
+            ValueError: The receiver was closed.
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        entity = await self._services.entity(self._path)
+        topics, partitions = self._services.topics, range(entity.partitions)
+        if before_enqueue_time_utc is None:
+            upto = await self._services.pool.run(topics.ends, entity.topic, partitions)
+        else:
+            upto = await self._services.pool.run(
+                topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
+            )
+        purged = 0
+        purges = [Purge(entity.ledgers[partition], offset) for partition, offset in upto.items()]
+        while purges:
+            await self._services.courier.ask(*purges)
+            purged += sum(purge.purged for purge in purges)
+            purges = [Purge(purge.ledger, purge.upto) for purge in purges if purge.more]
+        return purged
+
+    async def _settle(self, entity: Entity, verb: str, held: list[Held]) -> list[ServiceBusReceivedMessage]:
+        """Complete or abandon messages; returns those whose locks were lost."""
+        held, lost = still_there(held, entity)
         settlements = [
             Settlement(entity.ledgers[one.delivery.partition], verb, one.delivery.lease, one.ranges) for one in held
         ]
         await self._services.courier.ask(*settlements)
         for one, settlement in zip(held, settlements, strict=True):
             lost += one.settled(settlement.lost)
-        _raise_lost(f"{verb}d" if verb.endswith("e") else f"{verb}ed", lost)
+        return lost
+
+    async def _dead_letter(
+        self, entity: Entity, held: list[Held], reason: str | None, description: str | None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Dead-letter messages; returns those whose locks were lost."""
+        held, lost = still_there(held, entity)
+        for partition in sorted({one.delivery.partition for one in held}):
+            there = [one for one in held if one.delivery.partition == partition]
+            records: dict[str, list[Record]] = defaultdict(list)
+            for one in there:
+                records[one.delivery.lease] += [message._record for message in one.messages]
+            refused = await self._services.transfers.dead_letter(
+                entity, partition, records, reason=reason, description=description
+            )
+            for one in there:
+                lost += one.settled(refused.get(one.delivery.lease, []))
+        return lost
+
+    async def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]:
+        """Lock messages anew, in one round trip; returns those whose locks were lost."""
+        entity = await self._services.entity(self._path)
+        held, lost = still_there(held, entity)
+        renewals = [
+            Renewal(entity.ledgers[one.delivery.partition], one.delivery.lease, one.ranges, entity.lock_ms)
+            for one in held
+        ]
+        await self._services.courier.ask(*renewals)
+        for one, renewal in zip(held, renewals, strict=True):
+            lost += one.renewed(renewal.lost, renewal.expiry)
+        return lost
+
+    def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
+        """How long a message's lock lasts, as far as this client knows the ledger's clock."""
+        return self._services.seconds_left(self._path, message._delivery.partition, message._lock_until)
+
+    async def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
+        """Lock deferred messages and read them; those that expired go where such messages go."""
+        recalls = [
+            Recall(entity.ledgers[partition], os.urandom(8).hex(), merge_offsets(offsets), entity.lock_ms)
+            for partition, offsets in wanted.items()
+        ]
+        await self._services.courier.ask(*recalls)
+        releases = [Settlement(recall.ledger, "release", recall.lease, None) for recall in recalls if recall.again]
+        if len(releases) < len(recalls):
+            if releases:
+                await self._services.courier.ask(*releases)
+            raise _not_deferred(
+                entity,
+                [
+                    number_of(recall.ledger.partition, offset)
+                    for recall in recalls
+                    for first, last in recall.missing
+                    for offset in range(first, last + 1)
+                ],
+            )
+        reader = await self._services.reader(entity)
+        try:
+            grants = [grant for recall in recalls for grant in await self._read_recalled(entity, reader, recall)]
+            return await self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+        except BaseException:
+            for release in releases:
+                self._services.courier.later(release)
+            raise
+
+    async def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
+        lives, partition = entity.description.default_message_time_to_live, recall.ledger.partition
+        return [
+            Grant(
+                Delivery(entity.path.key, partition, recall.lease, recall.expiry, count, lives, deferred=True),
+                await reader.read_again(recall.ledger, recall.lease, first, last),
+                recall.now,
+            )
+            for first, last, count in recall.again
+        ]
 
     async def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
+        """Up to ``count`` messages, prefetched ones first; what is claimed beyond them is prefetched."""
+        messages = await self._take_stock(count)
+        missing = count - len(messages)
+        if missing:
+            prefetch = self._prefetch_count if self._mode is ServiceBusReceiveMode.PEEK_LOCK else 0
+            try:
+                claimed = await self._claim(missing + prefetch, 0.0 if messages else wait)
+            except BaseException:
+                self._stock.extendleft(reversed(messages))
+                raise
+            messages += claimed[:missing]
+            self._stock.extend(claimed[missing:])
+            if self._closed:
+                # Closed meanwhile: nobody asks for these any more.
+                await self._put_back(list(self._stock))
+                self._stock.clear()
+        self._renew_automatically(messages)
+        return messages
+
+    async def _take_stock(self, count: int) -> list[ServiceBusReceivedMessage]:
+        """Up to ``count`` prefetched messages; those whose locks are half over are given back instead, uncounted."""
+        taken: list[ServiceBusReceivedMessage] = []
+        old: list[ServiceBusReceivedMessage] = []
+        while self._stock and len(taken) < count:
+            try:
+                message = self._stock.popleft()
+            except IndexError:
+                break  # Another thread was faster.
+            fresh = self._seconds_left(message) > self._half_lock
+            (taken if fresh else old).append(message)
+        await self._put_back(old)
+        return taken
+
+    async def _put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Nobody has seen these messages, and somebody else may; no delivery is counted."""
+        if not messages:
+            return
+        try:
+            entity = await self._services.entity(self._path)
+            await self._settle(entity, "release", by_delivery(messages))
+        except ServiceBusError as error:
+            LOGGER.warning("put_back entity=%s count=%d error=%s", self.entity_path, len(messages), error)
+
+    def _renew_automatically(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        if self._renewer is not None and self._mode is ServiceBusReceiveMode.PEEK_LOCK:
+            for message in messages:
+                self._renewer.register(self, message)
+
+    async def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         deadline = time.monotonic() + wait
         while not self._closed:
             entity = await self._services.entity(self._path)
@@ -226,8 +533,11 @@ class ServiceBusReceiver:
             reader = await self._services.reader(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
             left = deadline - time.monotonic()
-            # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
-            grants = await reader.receive(count, min(max(0.0, left), DESCRIPTION_AGE), self._is_closed, take=take)
+            # In slices, so that an entity that was deleted or disabled meanwhile is noticed. What is dead-lettered where it has
+            # expired is not settled before that is known.
+            grants = await reader.receive(
+                count, min(max(0.0, left), DESCRIPTION_AGE), self._is_closed, take=take and not entity.keeps_expired
+            )
             try:
                 messages = await self._deliver(entity, grants, take)
             except BaseException:
@@ -241,21 +551,28 @@ class ServiceBusReceiver:
         return self._closed
 
     async def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
-        """Messages of what was granted, without those that were delivered too often: they are dead-lettered instead."""
+        """Messages of what was granted, without those whose time is over and those that were delivered too often."""
+        self._half_lock = entity.lock_ms / 2000
         messages: list[ServiceBusReceivedMessage] = []
         again: list[Settlement] = []
         for grant in grants:
-            delivery = grant.delivery
-            if not grant.records:
+            delivery, records = grant.delivery, grant.records
+            if not entity.path.is_dead_letter:
+                records = [record for record in records if not is_over(record, entity.life_ms, grant.now)]
+                if len(records) < len(grant.records):
+                    left = set(map(id, records))
+                    await self._expire(entity, delivery, [one for one in grant.records if id(one) not in left])
+            if not records:
                 continue
             if delivery.count >= entity.max_deliveries:
-                await self._give_up(entity, grant)
+                await self._give_up(entity, delivery, records, *_delivered_too_often(entity, delivery.count))
                 continue
             if take and delivery.lease:
-                ranges = merge_offsets(record.offset() or 0 for record in grant.records)
+                ranges = merge_offsets(record.offset() or 0 for record in records)
                 again.append(Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges))
                 delivery = replace(delivery, lease="", expiry=0)
-            messages += [ServiceBusReceivedMessage(record, delivery) for record in grant.records]
+            messages += [ServiceBusReceivedMessage(record, delivery) for record in records]
+            self._browser.received(entity, delivery.partition, records[-1].offset() or 0)
         if again:
             await self._services.courier.ask(*again)
             # Whose lock expired while its record was read is somebody else's by now.
@@ -263,38 +580,37 @@ class ServiceBusReceiver:
             messages = [message for message in messages if (message._delivery.partition, message._offset) not in lost]
         return messages
 
-    async def _give_up(self, entity: Entity, grant: Grant) -> None:
-        """Dead-letter what was delivered too often; where that fails, it is tried again once its lock has expired."""
-        partition, count = grant.delivery.partition, grant.delivery.count
+    async def _expire(self, entity: Entity, delivery: Delivery, records: list[Record]) -> None:
+        """The time to live of messages was over when they were granted: nobody gets them."""
+        if entity.keeps_expired:
+            await self._give_up(
+                entity, delivery, records, "TTLExpiredException", "its time to live was over before it was received"
+            )
+        elif delivery.lease:
+            ranges = merge_offsets(record.offset() or 0 for record in records)
+            await self._services.courier.ask(
+                Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges)
+            )
+
+    async def _give_up(
+        self, entity: Entity, delivery: Delivery, records: list[Record], reason: str, description: str
+    ) -> None:
+        """Dead-letter messages unseen; where that fails, it is tried again once their locks have expired."""
         try:
             await self._services.transfers.dead_letter(
-                entity,
-                partition,
-                {grant.delivery.lease: grant.records},
-                reason="MaxDeliveryCountExceeded",
-                description=f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}",
+                entity, delivery.partition, {delivery.lease: records}, reason=reason, description=description
             )
         except ServiceBusError as error:
-            LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, partition, error)
+            LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
 
-    def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[_Held]:
+    def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
         """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
-        if len(set(map(id, messages))) < len(messages):
-            raise MessageAlreadySettled("a message is named twice: name each once")
-        held: dict[int, _Held] = {}
-        for message in messages:
-            if not isinstance(message, ServiceBusReceivedMessage):
-                raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")
-            delivery = message._delivery
-            one = held.get(id(delivery))
-            if one is None:
-                self._check_delivery(delivery)
-                one = held[id(delivery)] = _Held(delivery)
-            if message._settled:
-                raise MessageAlreadySettled
-            one.messages.append(message)
-        return list(held.values())
+        held = by_delivery(messages)
+        for one in held:
+            self._check_delivery(one.delivery)
+        check_unsettled(held)
+        return held
 
     def _check_delivery(self, delivery: Delivery) -> None:
         if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:
@@ -314,45 +630,29 @@ class ServiceBusReceiver:
             )
 
 
-class _Held:
-    """Messages of one delivery, to be settled."""
-
-    __slots__ = ("delivery", "messages")
-
-    def __init__(self, delivery: Delivery) -> None:
-        self.delivery = delivery
-        self.messages: list[ServiceBusReceivedMessage] = []
-
-    @property
-    def ranges(self) -> list[Range]:
-        """Their offsets."""
-        return merge_offsets([message._offset for message in self.messages])
-
-    def settled(self, lost: Sequence[Range]) -> list[ServiceBusReceivedMessage]:
-        """Mark them as settled but for those that the lease did not hold; returns these."""
-        missing = (
-            [message for message in self.messages if any(first <= message._offset <= last for first, last in lost)]
-            if lost
-            else []
-        )
-        gone = set(map(id, missing))
-        for message in self.messages:
-            if not gone or id(message) not in gone:
-                message._settled = True
-        return missing
+def _delivered_too_often(entity: Entity, count: int) -> tuple[str, str]:
+    """Reason and description of dead-lettering."""
+    return "MaxDeliveryCountExceeded", f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}"
 
 
-def _still_there(held: list[_Held], entity: Entity) -> tuple[list[_Held], list[ServiceBusReceivedMessage]]:
-    """What is in partitions that the entity has; and messages of one that had more, and was deleted since."""
-    there = [one for one in held if one.delivery.partition < entity.partitions]
-    return there, [message for one in held if one not in there for message in one.messages]
+def _place_of(number: int, entity: Entity) -> tuple[int, int]:
+    """Partition and offset of a sequence number."""
+    try:
+        partition, offset = split_sequence_number(number)
+    except ValueError as error:
+        raise MessageNotFoundError(str(error), error=error) from error
+    if partition >= entity.partitions:
+        raise _not_deferred(entity, [number])
+    return partition, offset
 
 
-def _raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
-    if lost:
-        numbers = [message.sequence_number for message in lost]
-        raise MessageLockLostError(
-            f"{len(numbers)} message(s) were not {done}, because their locks expired or they were settled elsewhere: "
-            f"sequence numbers {numbers[:10]}; they are delivered again where they were not settled, so handle them anew",
-            error=lost[0].auto_renew_error,
-        )
+def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:
+    return MessageNotFoundError(
+        f"{entity.path}: no deferred messages with sequence numbers {list(numbers[:10])}: they were never deferred, are locked "
+        "by another receiver, or are settled; nothing was received"
+    )
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and timeout <= 0:
+        raise ValueError(f"timeout {timeout}: give seconds, more than 0, or None")

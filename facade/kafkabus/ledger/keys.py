@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kafkabus_mapping.names import EntityPath, ledger_tag
 
-_LEDGER_KEYS = ("meta", "leases", "expiries", "returned", "moving", "moves", "voids")
+_LEDGER_KEYS = ("meta", "leases", "expiries", "returned", "moving", "moves", "voids", "deferred")
 
 
 @dataclass(frozen=True, slots=True)

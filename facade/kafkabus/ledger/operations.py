@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ class Ledger:
     under its number, before anything else.
     """
 
-    __slots__ = ("channel", "in_doubt", "keys", "number", "partition", "pending", "script_keys")
+    __slots__ = ("_ahead_ms", "channel", "in_doubt", "keys", "number", "partition", "pending", "script_keys")
 
     def __init__(self, keys: LedgerKeys, *, partition: int, channel: str, client_id: str) -> None:
         self.keys = keys
@@ -33,6 +34,15 @@ class Ledger:
         self.number = 0
         self.pending: deque[Operation] = deque()
         self.in_doubt: Request | None = None
+        self._ahead_ms = 0.0
+
+    def set_clock(self, now_ms: int, asked_at: float) -> None:
+        """Its clock showed ``now_ms`` when it answered what was asked at ``asked_at``, on the monotonic clock."""
+        self._ahead_ms = now_ms - asked_at * 1000
+
+    def seconds_until(self, moment_ms: int) -> float:
+        """How long it is until its clock shows ``moment_ms``; never more than that, for what it knows of its clock."""
+        return (moment_ms - self._ahead_ms) / 1000 - time.monotonic()
 
     def next_request(self) -> Request | None:
         """The request to send now: the one in doubt, else what is pending (settlements before claims), else none."""
@@ -121,6 +131,54 @@ class Settlement(Operation):
         lost = read_ranges(reply["lost"])
         # The reply may be to others too, who settle other messages of the lease.
         self.lost = lost if self.ranges is None else _common(lost, self.ranges)
+        super().resolve(reply)
+
+
+class Renewal(Settlement):
+    """Locks messages of a lease anew.
+
+    Attributes:
+        expiry: When their locks expire now, ms since 1970 on Redis's clock, known when done.
+    """
+
+    __slots__ = ("expiry", "lock_ms")
+
+    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int) -> None:
+        super().__init__(ledger, "renew", lease, ranges)
+        self.lock_ms = lock_ms
+        self.expiry = 0
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "lock_ms": self.lock_ms}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.expiry = int(reply["expiry"])
+        super().resolve(reply)
+
+
+class Deferral(Settlement):
+    """Sets messages of a lease aside.
+
+    Attributes:
+        full: Whether nothing was done, because more than ``limit`` would have been set aside; known when done.
+    """
+
+    __slots__ = ("full", "limit")
+
+    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], limit: int) -> None:
+        super().__init__(ledger, "defer", lease, ranges)
+        self.limit = limit
+        self.full = False
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "limit": self.limit}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.full = "full" in reply
         super().resolve(reply)
 
 
@@ -253,7 +311,8 @@ class Granted:
         fresh: Ranges never granted before, out of what the claimer had read.
         cursor: The ledger's, afterwards.
         ahead: Whether the claimer had read beyond the cursor: it must go back to it.
-        expiry: When the lock expires, ms since 1970 on Redis's clock.
+        now: When it was granted, ms since 1970 on Redis's clock.
+        expiry: When the lock expires, likewise.
         returned: How many ranges still wait to be granted again.
         due_in: Seconds until the next lease of the ledger expires, None where none is held.
         moves: Whether a transfer wants attention.
@@ -263,6 +322,7 @@ class Granted:
     fresh: list[Range]
     cursor: int
     ahead: bool
+    now: int
     expiry: int
     returned: int
     due_in: float | None
@@ -326,11 +386,126 @@ class Claim(Operation):
             fresh=read_ranges(reply["fresh"]),
             cursor=int(reply["cursor"]),
             ahead=bool(reply.get("ahead")),
+            now=reply["now"],
             expiry=int(reply["expiry"]),
             returned=int(reply["returned"]),
             due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
             moves=bool(reply["moves"]),
         )
+        super().resolve(reply)
+
+
+class Recall(Operation):
+    """Locks deferred messages, all of them or none.
+
+    Attributes:
+        missing: Ranges that are not deferred, for which nothing was done; known when done.
+        again: First and last offset and delivery count of what was locked.
+        now: When that was, ms since 1970 on Redis's clock.
+        expiry: When the locks expire, ms since 1970 on Redis's clock.
+    """
+
+    __slots__ = ("again", "expiry", "lease", "lock_ms", "missing", "now", "ranges")
+
+    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.ranges = ranges
+        self.lock_ms = lock_ms
+        self.missing: list[Range] = []
+        self.again: list[tuple[int, int, int]] = []
+        self.now = 0
+        self.expiry = 0
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "recall", "lease": self.lease, "ranges": self.ranges, "lock_ms": self.lock_ms}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.missing = read_ranges(reply["missing"])
+        if not self.missing:
+            self.again = [(int(first), int(last), int(count)) for first, last, count in reply["again"]]
+            self.now = reply["now"]
+            self.expiry = int(reply["expiry"])
+        super().resolve(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A range of messages that are not settled.
+
+    Attributes:
+        first: Its first offset.
+        last: Its last one.
+        deferred: Whether they are set aside.
+        count: Their deliveries so far.
+    """
+
+    first: int
+    last: int
+    deferred: bool
+    count: int
+
+
+class Peek(Operation):
+    """Looks at up to ``limit`` messages below the cursor.
+
+    Attributes:
+        cursor: The ledger's; from there on all messages but ``voids`` wait. Known when done.
+        found: What is not settled below it, ascending.
+        voids: Offsets of records beyond it that are no messages.
+    """
+
+    __slots__ = ("cursor", "found", "limit", "start", "voids")
+
+    def __init__(self, ledger: Ledger, start: int, limit: int) -> None:
+        super().__init__(ledger)
+        self.start = start
+        self.limit = limit
+        self.cursor = 0
+        self.found: list[Found] = []
+        self.voids: set[int] = set()
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "peek", "from": self.start, "limit": self.limit}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.cursor = int(reply["cursor"])
+        self.found = [
+            Found(int(first), int(last), kind == "d", int(count)) for first, last, kind, count in reply["found"]
+        ]
+        self.voids = set(map(int, reply["voids"]))
+        super().resolve(reply)
+
+
+class Purge(Operation):
+    """Settles what waits below ``upto``, unseen.
+
+    Attributes:
+        purged: How many offsets were, known when done.
+        more: Whether more than ``limit`` ranges that were granted before waited, so that it is to be done again.
+    """
+
+    __slots__ = ("limit", "more", "purged", "upto")
+
+    def __init__(self, ledger: Ledger, upto: int, limit: int = 1000) -> None:
+        super().__init__(ledger)
+        self.upto = upto
+        self.limit = limit
+        self.purged = 0
+        self.more = False
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "purge", "upto": self.upto, "limit": self.limit}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.purged = int(reply["purged"])
+        self.more = bool(reply["more"])
         super().resolve(reply)
 
 

@@ -23,7 +23,7 @@ from kafkabus._acompat import Lock, acquire, uninterrupted
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.doorbell import Doorbell
-from kafkabus.ledger.operations import Claim, Granted, Settlement, merge_offsets
+from kafkabus.ledger.operations import Claim, Granted, Ledger, Settlement, merge_offsets
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions
@@ -67,10 +67,12 @@ class Grant:
     Attributes:
         delivery: What they have in common.
         records: Them, in offset order.
+        now: When they were granted, ms since 1970 on Redis's clock.
     """
 
     delivery: Delivery
     records: list[Record]
+    now: int
 
 
 class Reader:
@@ -261,7 +263,7 @@ class Reader:
             for plan, claim in settled:
                 self._add_fresh(plan, claim, grants)
         for plan, claim in settled:
-            self._add_again(plan, claim, grants)
+            self._add_again(claim, grants)
             self._follow(plan, claim)
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
@@ -270,15 +272,15 @@ class Reader:
         delivery = self._delivery(claim, 0)
         if granted.fresh:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
-            grants.append(Grant(fresh, plan.view.take(granted.fresh)))
+            grants.append(Grant(fresh, plan.view.take(granted.fresh), granted.now))
         if granted.again:
-            grants.append(Grant(delivery, []))
+            grants.append(Grant(delivery, [], granted.now))
 
-    def _add_again(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
+    def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
         for first, last, count in claim.granted.again:
-            records = self._read_again(plan.view.partition, first, last, claim)
+            records = self.read_again(claim.ledger, claim.lease, first, last)
             if records:
-                grants.append(Grant(self._delivery(claim, count), records))
+                grants.append(Grant(self._delivery(claim, count), records, claim.granted.now))
 
     def _delivery(self, claim: Claim, count: int) -> Delivery:
         lives = self._entity.description.default_message_time_to_live
@@ -295,8 +297,13 @@ class Reader:
                 self._services.pool.run(self._seek, view.partition, elsewhere)
         self._note(view, granted)
 
-    def _read_again(self, partition: int, first: int, last: int, claim: Claim) -> list[Record]:
-        """The records of a range that was granted before, by offset; what the log lost is settled, loudly."""
+    def read_again(self, ledger: Ledger, lease: str, first: int, last: int) -> list[Record]:
+        """The records of a range that a lease holds, by offset; what the log lost is settled, loudly.
+
+        Raises:
+            ServiceBusError: They cannot be read.
+        """
+        partition = ledger.partition
         records = self._services.points.read(self._entity.topic, partition, first, last)
         found = {record.offset() for record in records}
         gone = [offset for offset in range(first, last + 1) if offset not in found]
@@ -310,7 +317,7 @@ class Reader:
             LOGGER.error(
                 "lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, partition, merge_offsets(gone)
             )
-            settle = Settlement(claim.ledger, "complete", claim.lease, merge_offsets(gone))
+            settle = Settlement(ledger, "complete", lease, merge_offsets(gone))
             self._services.courier.ask(settle)
         return records
 

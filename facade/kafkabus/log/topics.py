@@ -160,6 +160,17 @@ class Topics:
         """
         return self._offsets(name, partitions, OffsetSpec.latest())
 
+    def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is not older than a moment, ms since 1970; the end where none is.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        partitions = list(partitions)
+        ends = self.ends(name, partitions)
+        found = self._offsets(name, partitions, OffsetSpec.for_timestamp(moment_ms))
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
     def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in partitions}
 

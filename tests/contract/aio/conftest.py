@@ -48,6 +48,8 @@ async def make_queue(administration: ServiceBusAdministrationClient) -> AsyncIte
         partitioned: bool = True,
         lock_duration: timedelta | None = None,
         max_delivery_count: int | None = None,
+        default_message_time_to_live: timedelta | None = None,
+        dead_lettering_on_message_expiration: bool | None = None,
     ) -> str:
         name = f"q-{uuid.uuid4().hex[:12]}"
         await administration.create_queue(
@@ -55,6 +57,8 @@ async def make_queue(administration: ServiceBusAdministrationClient) -> AsyncIte
             enable_partitioning=partitioned,
             lock_duration=lock_duration,
             max_delivery_count=max_delivery_count,
+            default_message_time_to_live=default_message_time_to_live,
+            dead_lettering_on_message_expiration=dead_lettering_on_message_expiration,
         )
         made.append(name)
         return name

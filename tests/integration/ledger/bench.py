@@ -14,11 +14,16 @@ from kafkabus.ledger.operations import (
     Adopt,
     Begin,
     Claim,
+    Deferral,
     Granted,
     Ledger,
     Moved,
     Operation,
+    Peek,
+    Purge,
     Range,
+    Recall,
+    Renewal,
     Seen,
     Settlement,
     Void,
@@ -28,6 +33,11 @@ from kafkabus_mapping.names import EntityPath
 
 LOCK_MS = 60_000
 ORPHAN_MS = 30_000
+DEFERRED_LIMIT = 12
+
+
+class Full(Exception):
+    """More messages would have been deferred than the ledger takes."""
 
 
 @dataclass
@@ -89,12 +99,39 @@ class Bench:
         return Held(lease, claim.granted)
 
     def settle(self, verb: str, held: Held, *ranges: Range) -> list[Range]:
-        """Complete, abandon or release ranges (all that is held by default); returns what was lost."""
+        """Complete, abandon, release, renew or defer ranges (all that is held by default); returns what was lost."""
         offsets = sorted(set(held.offsets))
         chosen = list(ranges) or _ranges(offsets)
-        settlement = Settlement(self.ledger, verb, held.lease, chosen)
+        settlement: Settlement
+        if verb == "renew":
+            settlement = Renewal(self.ledger, held.lease, chosen, LOCK_MS)
+        elif verb == "defer":
+            settlement = Deferral(self.ledger, held.lease, chosen, DEFERRED_LIMIT)
+        else:
+            settlement = Settlement(self.ledger, verb, held.lease, chosen)
         self.courier.ask(settlement)
+        if isinstance(settlement, Deferral) and settlement.full:
+            raise Full
         return settlement.lost
+
+    def recall(self, *ranges: Range) -> tuple[Held, list[Range]]:
+        """Lock deferred messages; returns what is held then, and what was not deferred."""
+        recall = Recall(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS)
+        self.courier.ask(recall)
+        granted = Granted(recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False)
+        return Held(recall.lease, granted), recall.missing
+
+    def peek(self, start: int, limit: int) -> Peek:
+        """Look at what is not settled."""
+        peek = Peek(self.ledger, start, limit)
+        self.courier.ask(peek)
+        return peek
+
+    def purge(self, upto: int, limit: int = 1000) -> Purge:
+        """Throw away what waits."""
+        purge = Purge(self.ledger, upto, limit)
+        self.courier.ask(purge)
+        return purge
 
     def begin(self, held: Held, *ranges: Range, intent: str = "intent") -> list[Range]:
         """Begin a transfer of ranges; returns what was lost."""

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from kafkabus.embedded import EmbeddedRuntime
-from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench, Held
+from kafkabus.ledger.operations import Range
+from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full, Held
 
-AVAILABLE, LOCKED, MOVING, GONE = "available", "locked", "moving", "gone"
+AVAILABLE, LOCKED, DEFERRED, MOVING, GONE = "available", "locked", "deferred", "moving", "gone"
 LOG_END = 40
 
 
@@ -32,7 +33,9 @@ class Model(RuleBasedStateMachine):
         self.state: dict[int, str] = {}
         self.count: dict[int, int] = {}
         self.holder: dict[int, str] = {}
-        self.leases: list[tuple[Held, int]] = []
+        self.until: dict[int, int] = {}
+        self.origin: dict[int, str] = {}
+        self.leases: list[Held] = []
         self.due: dict[int, int] = {}
         self.now = 0
 
@@ -56,35 +59,92 @@ class Model(RuleBasedStateMachine):
         fresh = list(range(self.cursor, upto))[: max(0, room)]
         assert [offset for first, last in held.granted.fresh for offset in range(first, last + 1)] == fresh
         self.cursor = max(self.cursor, fresh[-1] + 1 if fresh else 0)
-        for offset in waiting:
-            self.state[offset], self.holder[offset] = LOCKED, held.lease
+        self.lock(held, waiting, AVAILABLE)
+        self.lock(held, fresh, AVAILABLE)
         for offset in fresh:
-            self.state[offset], self.holder[offset], self.count[offset] = (GONE if take else LOCKED), held.lease, 0
-        if held.offsets:
-            self.leases.append((held, self.now + LOCK_MS))
+            self.state[offset], self.count[offset] = (GONE if take else LOCKED), 0
 
     @precondition(lambda self: self.leases)
-    @rule(data=st.data(), who=st.integers(0, 2), verb=st.sampled_from(["complete", "abandon", "release", "begin"]))
-    def settle(self, data: st.DataObject, who: int, verb: str) -> None:
+    @rule(
+        data=st.data(),
+        who=st.integers(0, 2),
+        verb=st.sampled_from(["complete", "abandon", "release", "renew", "defer", "begin"]),
+        first=st.integers(0, LOG_END - 1),
+        more=st.integers(0, 6),
+    )
+    def settle(self, data: st.DataObject, who: int, verb: str, first: int, more: int) -> None:
         """Settle any range with any token ever given out, stale ones too."""
-        held, expiry = data.draw(st.sampled_from(self.leases))
-        first = data.draw(st.integers(0, LOG_END - 1))
-        last = data.draw(st.integers(first, min(LOG_END - 1, first + 6)))
+        held = data.draw(st.sampled_from(self.leases))
+        last = min(LOG_END - 1, first + more)
         mine = [
             offset
             for offset in range(first, last + 1)
-            if expiry > self.now and self.state.get(offset) == LOCKED and self.holder[offset] == held.lease
+            if self.state.get(offset) == LOCKED and self.holder[offset] == held.lease and self.until[offset] > self.now
         ]
         client = self.clients[who]
-        lost = client.begin(held, (first, last)) if verb == "begin" else client.settle(verb, held, (first, last))
-        assert [offset for a, b in lost for offset in range(a, b + 1)] == [
-            offset for offset in range(first, last + 1) if offset not in mine
-        ]
+        try:
+            lost = client.begin(held, (first, last)) if verb == "begin" else client.settle(verb, held, (first, last))
+        except Full:
+            assert list(self.state.values()).count(DEFERRED) + last - first + 1 > DEFERRED_LIMIT
+            return
+        assert _offsets(lost) == [offset for offset in range(first, last + 1) if offset not in mine]
         for offset in mine:
-            self.state[offset] = {"complete": GONE, "begin": MOVING}.get(verb, AVAILABLE)
+            if verb == "renew":
+                self.until[offset] = self.now + LOCK_MS
+                continue
+            self.state[offset] = {"complete": GONE, "begin": MOVING, "defer": DEFERRED}.get(verb, self.origin[offset])
             self.count[offset] += verb == "abandon"
             if verb == "begin":
                 self.due[offset] = self.now + ORPHAN_MS
+
+    @rule(
+        who=st.integers(0, 2),
+        chosen=st.sets(st.integers(0, LOG_END - 1), min_size=1, max_size=4),
+        likely=st.booleans(),
+        data=st.data(),
+    )
+    def recall(self, who: int, chosen: set[int], likely: bool, data: st.DataObject) -> None:
+        """Lock deferred messages by offset: all of them or none."""
+        self.expire()
+        deferred = sorted(offset for offset, state in self.state.items() if state == DEFERRED)
+        if deferred and likely:
+            chosen = set(data.draw(st.lists(st.sampled_from(deferred), min_size=1, max_size=4)))
+        held, missing = self.clients[who].recall(*[(offset, offset) for offset in sorted(chosen)])
+        assert _offsets(missing) == sorted(chosen - set(deferred))
+        if not missing:
+            assert held.counts == {offset: self.count[offset] for offset in chosen}
+            self.lock(held, sorted(chosen), DEFERRED)
+
+    @rule(who=st.integers(0, 2), start=st.integers(0, LOG_END), limit=st.integers(1, 10))
+    def peek(self, who: int, start: int, limit: int) -> None:
+        """Everything that is not settled is seen, and nothing changes."""
+        found = self.clients[who].peek(start, limit).found
+        seen = {offset: (one.deferred, one.count) for one in found for offset in range(one.first, one.last + 1)}
+        there = [
+            offset
+            for offset, state in sorted(self.state.items())
+            if offset >= start and state in {AVAILABLE, LOCKED, DEFERRED}
+        ][:limit]
+        assert seen == {
+            offset: (
+                DEFERRED in {self.state[offset], self.origin[offset] if self.state[offset] == LOCKED else None},
+                self.count[offset],
+            )
+            for offset in there
+        }
+
+    @rule(who=st.integers(0, 2), upto=st.integers(0, LOG_END), limit=st.integers(1, 3))
+    def purge(self, who: int, upto: int, limit: int) -> None:
+        """What waits is thrown away, in as many goes as it takes; what is locked or deferred stays."""
+        waiting = [offset for offset, state in self.state.items() if state == AVAILABLE and offset < upto]
+        beyond = range(self.cursor, upto)
+        purged = 0
+        while (purge := self.clients[who].purge(upto, limit)).more:
+            purged += purge.purged
+        assert purged + purge.purged == len(waiting) + len(beyond)
+        for offset in [*waiting, *beyond]:
+            self.state[offset] = GONE
+        self.cursor = max(self.cursor, upto)
 
     @rule(who=st.integers(0, 2), offset=st.integers(0, LOG_END - 1))
     def end(self, who: int, offset: int) -> None:
@@ -115,14 +175,24 @@ class Model(RuleBasedStateMachine):
         assert self.clients[0].cursor == self.cursor
         assert self.clients[0].held == sum(state != GONE for state in self.state.values())
 
+    def lock(self, held: Held, offsets: list[int], origin: str) -> None:
+        """Offsets belong to a lease from now on."""
+        for offset in offsets:
+            self.state[offset], self.origin[offset] = LOCKED, origin
+            self.holder[offset], self.until[offset] = held.lease, self.now + LOCK_MS
+        if held.offsets:
+            self.leases.append(held)
+
     def expire(self) -> None:
         """What a claim does first."""
-        for held, expiry in self.leases:
-            if expiry <= self.now:
-                for offset in held.offsets:
-                    if self.state[offset] == LOCKED and self.holder[offset] == held.lease:
-                        self.state[offset] = AVAILABLE
-                        self.count[offset] += 1
+        for offset, state in self.state.items():
+            if state == LOCKED and self.until[offset] <= self.now:
+                self.state[offset] = self.origin[offset]
+                self.count[offset] += 1
+
+
+def _offsets(ranges: list[Range]) -> list[int]:
+    return [offset for first, last in ranges for offset in range(first, last + 1)]
 
 
 @pytest.mark.timeout(600)

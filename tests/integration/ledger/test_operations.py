@@ -9,7 +9,7 @@ import redis
 
 from kafkabus.exceptions import LedgerError
 from kafkabus.ledger.operations import Claim, Seen, Settlement
-from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench
+from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full
 
 
 def test_a_claim_grants_what_was_read_and_moves_the_cursor(bench: Bench) -> None:
@@ -96,6 +96,122 @@ def test_an_expired_lease_comes_back_as_a_range(bench: Bench) -> None:
     assert bench.claim(0).granted.returned == 2
     again = bench.claim(600)
     assert (again.granted.again, again.granted.returned) == ([(0, 499, 1), (501, 600, 1)], 1)
+
+
+def test_a_renewed_message_outlives_the_rest_of_its_lease(bench: Bench) -> None:
+    """Its token stays; what was not renewed expires and comes back; the renewed one may be renewed again."""
+    held = bench.claim(6, upto=6)
+    bench.pass_time(LOCK_MS // 2)
+    assert bench.settle("renew", held, (2, 3)) == []
+    bench.pass_time(LOCK_MS // 2)
+    assert bench.claim(10).counts == {0: 1, 1: 1, 4: 1, 5: 1}
+    assert bench.settle("complete", held, (0, 2)) == [(0, 1)]
+    assert bench.settle("renew", held, (3, 3)) == []
+    bench.pass_time(LOCK_MS - 5000)
+    assert bench.settle("renew", held, (3, 3)) == []
+    bench.pass_time(LOCK_MS)
+    assert bench.settle("renew", held, (3, 3)) == [(3, 3)]
+    assert bench.drain(6) == {0: 2, 1: 2, 3: 1, 4: 2, 5: 2}
+
+
+def test_messages_renewed_one_by_one_and_settled_meanwhile_stay_one_by_one(bench: Bench) -> None:
+    """Each has its own expiry, whatever was completed around it."""
+    held = bench.claim(8, upto=8)
+    for offset in (1, 3, 5):
+        bench.pass_time(1000)
+        assert bench.settle("renew", held, (offset, offset)) == []
+        assert bench.settle("complete", held, (offset + 1, offset + 1)) == []
+    assert bench.settle("renew", held, (0, 7)) == [(2, 2), (4, 4), (6, 6)]
+    bench.pass_time(LOCK_MS - 5000)
+    assert bench.settle("complete", held, (0, 7)) == [(2, 2), (4, 4), (6, 6)]
+    assert (bench.held, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
+
+
+def test_the_next_expiry_is_known_after_a_renewal(bench: Bench) -> None:
+    """A claim names when it should be made again, and not the time that was put off for long."""
+    held = bench.claim(1, upto=1)
+    bench.pass_time(LOCK_MS - 1000)
+    bench.settle("renew", held)
+    due = bench.claim(0).granted.due_in
+    assert due is not None
+    assert due > LOCK_MS / 1000 - 5
+
+
+def test_a_deferred_message_is_had_by_offset_only(bench: Bench) -> None:
+    """It is not granted again, counts as held, and comes back under its own lock; its first token is over."""
+    held = bench.claim(3, upto=3)
+    assert bench.settle("defer", held, (1, 1)) == []
+    assert bench.settle("complete", held, (0, 2)) == [(1, 1)]
+    assert (bench.drain(3), bench.held) == ({}, 1)
+    again, missing = bench.recall((1, 1))
+    assert (missing, again.counts) == ([], {1: 0})
+    assert bench.recall((1, 1))[1] == [(1, 1)]
+    assert bench.settle("complete", again) == []
+    assert (bench.held, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
+
+
+def test_a_deferred_message_goes_back_to_where_it_was(bench: Bench) -> None:
+    """Abandoned or expired it is deferred still, one delivery counted; released it is deferred, uncounted."""
+    held = bench.claim(3, upto=3)
+    bench.settle("defer", held)
+    again, _ = bench.recall((0, 2))
+    assert bench.settle("abandon", again, (0, 0)) == []
+    assert bench.settle("release", again, (1, 1)) == []
+    bench.expire()
+    assert bench.drain(3) == {}
+    assert bench.recall((0, 2))[0].counts == {0: 1, 1: 0, 2: 1}
+
+
+def test_deferred_messages_are_had_together_or_not_at_all(bench: Bench) -> None:
+    """One that is missing leaves the others as they were."""
+    held = bench.claim(3, upto=3)
+    bench.settle("defer", held, (0, 1))
+    assert bench.recall((0, 2))[1] == [(2, 2)]
+    assert bench.recall((0, 1))[1] == []
+
+
+def test_a_ledger_defers_so_many_and_no_more(bench: Bench) -> None:
+    """What would be too much is refused as a whole, and stays locked."""
+    held = bench.claim(DEFERRED_LIMIT + 1, upto=100)
+    bench.settle("defer", held, (0, DEFERRED_LIMIT - 2))
+    with pytest.raises(Full):
+        bench.settle("defer", held, (DEFERRED_LIMIT - 1, DEFERRED_LIMIT))
+    assert bench.settle("defer", held, (DEFERRED_LIMIT, DEFERRED_LIMIT)) == []
+    assert bench.settle("complete", held, (DEFERRED_LIMIT - 1, DEFERRED_LIMIT - 1)) == []
+
+
+def test_looking_shows_everything_that_is_not_settled(bench: Bench) -> None:
+    """Locked, deferred and given back, by offset, and where the cursor is."""
+    bench.void(9)
+    held = bench.claim(8, upto=8)
+    bench.settle("complete", held, (0, 1))
+    bench.settle("abandon", held, (2, 3))
+    bench.settle("defer", held, (5, 5))
+    before = bench.snapshot()
+    peek = bench.peek(3, 10)
+    assert bench.snapshot() == before
+    assert [(one.first, one.last, one.deferred, one.count) for one in peek.found] == [
+        (3, 3, False, 1),
+        (4, 4, False, 0),
+        (5, 5, True, 0),
+        (6, 7, False, 0),
+    ]
+    assert (peek.cursor, peek.voids) == (8, {9})
+    assert [(one.first, one.last) for one in bench.peek(0, 3).found] == [(2, 3), (4, 4)]
+
+
+def test_a_purge_settles_what_waits_and_nothing_else(bench: Bench) -> None:
+    """Returned and new messages go, in as many goes as it takes; leased and deferred ones stay."""
+    held = bench.claim(9, upto=9)
+    bench.settle("abandon", held, (0, 1))
+    bench.settle("release", held, (3, 5))
+    bench.settle("defer", held, (6, 6))
+    purge = bench.purge(5, limit=1)
+    assert (purge.purged, purge.more) == (2, True)
+    purge = bench.purge(5, limit=2)
+    assert (purge.purged, purge.more, bench.held) == (2, False, 5)
+    assert (bench.purge(20).purged, bench.cursor, bench.held) == (12, 20, 4)
+    assert bench.drain(20) == {2: 1, 7: 1, 8: 1}
 
 
 def test_a_claim_knows_when_the_next_lease_expires(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Ledger, Operation, Request, Settlement
+from kafkabus.ledger.operations import Claim, Ledger, Operation, Recall, Request, Settlement
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -198,12 +199,13 @@ class Courier:
         requests = [request for ledger in ledgers if (request := ledger.next_request()) is not None]
         if not requests:
             return
+        asked_at = time.monotonic()
         try:
             replies = await self._patiently(lambda: self._exchange(requests))
             missing = [
                 request
                 for request, reply in zip(requests, replies, strict=True)
-                if not self._take_reply(request, reply)
+                if not self._take_reply(request, reply, asked_at)
             ]
             for request in missing:
                 await self._make_anew(request)
@@ -248,7 +250,7 @@ class Courier:
             request.ledger.in_doubt = None
             _fail(request, error)
 
-    def _take_reply(self, request: Request, reply: Any) -> bool:
+    def _take_reply(self, request: Request, reply: Any, asked_at: float) -> bool:
         """Resolve a request's operations; False where Redis does not hold its ledger."""
         ledger = request.ledger
         if isinstance(reply, RedisError):
@@ -267,12 +269,13 @@ class Courier:
             _fail(request, LedgerError(f"{ledger.keys.prefix} refused request {request.number} as {status}"))
             return True
         now = int(answer["now"])
+        ledger.set_clock(now, asked_at)
         for group, done in zip(request.groups, answer["replies"], strict=True):
             if done:
                 done["now"] = now
             for operation in group:
                 operation.resolve(done)
-                if operation.abandoned and isinstance(operation, Claim):
+                if operation.abandoned and isinstance(operation, (Claim, Recall)):
                     # Nobody waits for these messages any more, and nobody has seen them.
                     self.later(Settlement(ledger, "release", operation.lease, None))
         return True

@@ -22,7 +22,7 @@ from kafkabus.aio._acompat import Lock, acquire, uninterrupted
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Granted, Settlement, merge_offsets
+from kafkabus.ledger.operations import Claim, Granted, Ledger, Settlement, merge_offsets
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions
@@ -66,10 +66,12 @@ class Grant:
     Attributes:
         delivery: What they have in common.
         records: Them, in offset order.
+        now: When they were granted, ms since 1970 on Redis's clock.
     """
 
     delivery: Delivery
     records: list[Record]
+    now: int
 
 
 class Reader:
@@ -263,7 +265,7 @@ class Reader:
             for plan, claim in settled:
                 self._add_fresh(plan, claim, grants)
         for plan, claim in settled:
-            await self._add_again(plan, claim, grants)
+            await self._add_again(claim, grants)
             await self._follow(plan, claim)
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
@@ -272,15 +274,15 @@ class Reader:
         delivery = self._delivery(claim, 0)
         if granted.fresh:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
-            grants.append(Grant(fresh, plan.view.take(granted.fresh)))
+            grants.append(Grant(fresh, plan.view.take(granted.fresh), granted.now))
         if granted.again:
-            grants.append(Grant(delivery, []))
+            grants.append(Grant(delivery, [], granted.now))
 
-    async def _add_again(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
+    async def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
         for first, last, count in claim.granted.again:
-            records = await self._read_again(plan.view.partition, first, last, claim)
+            records = await self.read_again(claim.ledger, claim.lease, first, last)
             if records:
-                grants.append(Grant(self._delivery(claim, count), records))
+                grants.append(Grant(self._delivery(claim, count), records, claim.granted.now))
 
     def _delivery(self, claim: Claim, count: int) -> Delivery:
         lives = self._entity.description.default_message_time_to_live
@@ -297,8 +299,13 @@ class Reader:
                 await self._services.pool.run(self._seek, view.partition, elsewhere)
         await self._note(view, granted)
 
-    async def _read_again(self, partition: int, first: int, last: int, claim: Claim) -> list[Record]:
-        """The records of a range that was granted before, by offset; what the log lost is settled, loudly."""
+    async def read_again(self, ledger: Ledger, lease: str, first: int, last: int) -> list[Record]:
+        """The records of a range that a lease holds, by offset; what the log lost is settled, loudly.
+
+        Raises:
+            ServiceBusError: They cannot be read.
+        """
+        partition = ledger.partition
         records = await self._services.points.read(self._entity.topic, partition, first, last)
         found = {record.offset() for record in records}
         gone = [offset for offset in range(first, last + 1) if offset not in found]
@@ -312,7 +319,7 @@ class Reader:
             LOGGER.error(
                 "lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, partition, merge_offsets(gone)
             )
-            settle = Settlement(claim.ledger, "complete", claim.lease, merge_offsets(gone))
+            settle = Settlement(ledger, "complete", lease, merge_offsets(gone))
             await self._services.courier.ask(settle)
         return records
 

@@ -128,14 +128,14 @@ class ServiceBusAdministrationClient:
             requires_session=requires_session,
             requires_duplicate_detection=requires_duplicate_detection,
             duplicate_detection_history_time_window=duplicate_detection_history_time_window,
-            default_message_time_to_live=default_message_time_to_live,
-            dead_lettering_on_message_expiration=dead_lettering_on_message_expiration,
             auto_delete_on_idle=auto_delete_on_idle,
         )
         given = {
             "lock_duration": lock_duration,
             "max_delivery_count": max_delivery_count,
             "max_size_in_megabytes": max_size_in_megabytes,
+            "default_message_time_to_live": default_message_time_to_live,
+            "dead_lettering_on_message_expiration": dead_lettering_on_message_expiration,
             "user_metadata": user_metadata,
             "settled_retention": settled_retention,
         }

@@ -1,4 +1,4 @@
--- Claiming messages: the only way in which one becomes somebody's.
+-- Claiming messages: the way in which one becomes somebody's (recall.lua has the other, for deferred ones).
 --
 -- Defines
 --   claim {lease, want, lock_ms, from, upto, runs, take}
@@ -59,7 +59,7 @@ local function grant_returned(want)
       local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
       first, last, count = tonumber(first), tonumber(last), tonumber(count)
       local stop = math.min(last, first + want - granted - 1)
-      segments[#segments + 1] = { first = first, last = stop, count = count, bits = '' }
+      segments[#segments + 1] = { first = first, last = stop, count = count }
       leaving[#leaving + 1] = { member = member, rest = stop < last and { stop + 1, last, count } }
       granted = granted + stop - first + 1
     end
@@ -75,7 +75,7 @@ local function grant_fresh(op, want)
       return fresh, granted, run[1]
     end
     local stop = math.min(run[2], run[1] + want - granted - 1)
-    fresh[#fresh + 1] = { first = run[1], last = stop, count = 0, bits = '' }
+    fresh[#fresh + 1] = { first = run[1], last = stop, count = 0 }
     granted = granted + stop - run[1] + 1
     if stop < run[2] then
       return fresh, granted, stop + 1
@@ -105,7 +105,10 @@ operations.claim = function(op)
 
   local expiry = now + op.lock_ms
   if #segments > 0 then
-    write_lease(op.lease, expiry, segments)
+    for _, segment in ipairs(segments) do
+      segment.kind, segment.expiry, segment.bits = 'n', expiry, ''
+    end
+    write_lease(op.lease, segments)
   end
   for _, entry in ipairs(leaving) do
     if entry.rest then

@@ -1,20 +1,23 @@
--- Leases as text, and ranges that go back to be granted again.
+-- Leases as text, and messages that go back to where they came from.
 --
--- Defines split_lease, join_lease, each_open, give_back, write_lease, expire_leases.
+-- Defines split_lease, each_open, give_back, set_aside, put_back, store_lease, write_lease, expire_leases.
 
 local function split_lease(text)
   local segments = {}
-  for first, last, count, bits in string.gmatch(text, '|(%d+):(%d+):(%d+):([01]*)') do
-    segments[#segments + 1] = { first = tonumber(first), last = tonumber(last), count = tonumber(count), bits = bits }
+  for first, last, count, kind, expiry, bits in string.gmatch(text, '(%d+):(%d+):(%d+):([nd]):(%d+):([01]*)') do
+    segments[#segments + 1] = {
+      first = tonumber(first), last = tonumber(last), count = tonumber(count), kind = kind,
+      expiry = tonumber(expiry), bits = bits,
+    }
   end
-  return tonumber(string.match(text, '^%d+')), segments
+  return segments
 end
 
-local function join_lease(expiry, segments)
-  local parts = { num(expiry) }
-  for _, segment in ipairs(segments) do
-    parts[#parts + 1] = num(segment.first) .. ':' .. num(segment.last) .. ':' .. num(segment.count)
-      .. ':' .. segment.bits
+local function join_lease(segments)
+  local parts = {}
+  for index, segment in ipairs(segments) do
+    parts[index] = num(segment.first) .. ':' .. num(segment.last) .. ':' .. num(segment.count) .. ':' .. segment.kind
+      .. ':' .. num(segment.expiry) .. ':' .. segment.bits
   end
   return table.concat(parts, '|')
 end
@@ -31,49 +34,76 @@ local function each_open(segment, visit)
   end
 end
 
--- A range at or beyond the cursor was leased by a request that died before it moved the cursor; what lies before the
--- range was leased with it or holds no messages. Moving the cursor now keeps it from being granted again as new.
+-- Messages to be granted again. A range at or beyond the cursor was leased by a request that died before it moved the
+-- cursor; what lies before the range was leased with it or holds no messages. Moving the cursor now keeps it from being
+-- granted again as new.
 local function give_back(first, last, count)
   write('ZADD', RETURNED, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
   ledger.cursor = math.max(ledger.cursor, last + 1)
   ledger.rings = true
 end
 
--- Writes a new lease. An id that exists already is a request that failed half-way and is done again: what the lease
--- held beyond the new segments stays in it, so that it expires instead of vanishing.
-local function write_lease(id, expiry, segments)
-  if write('HSETNX', LEASES, id, join_lease(expiry, segments)) == 0 then
-    local starts = {}
-    for _, segment in ipairs(segments) do
-      starts[segment.first] = true
-    end
-    local merged = {}
-    local _, present = split_lease(redis.call('HGET', LEASES, id))
-    for _, segment in ipairs(present) do
-      if not starts[segment.first] then
-        merged[#merged + 1] = segment
-      end
-    end
-    for _, segment in ipairs(segments) do
-      merged[#merged + 1] = segment
-    end
-    table.sort(merged, function(a, b) return a.first < b.first end)
-    write('HSET', LEASES, id, join_lease(expiry, merged))
+-- Messages to be had by offset only. One that was there before, under another count, stays once.
+local function set_aside(first, last, count)
+  for offset = first, last do
+    write('ZADD', DEFERRED, num(offset), num(offset) .. ':' .. num(count))
   end
-  write('ZADD', EXPIRIES, num(expiry), id)
 end
 
--- Gives expired leases back as ranges, each delivery counted.
+-- Messages of a lease go back to where it had them from: the returned ranges, or the deferred ones.
+local function put_back(segment, first, last, count)
+  if segment.kind == 'n' then
+    return give_back(first, last, count)
+  end
+  set_aside(first, last, count)
+end
+
+local function earliest(segments)
+  local due = math.huge
+  for _, segment in ipairs(segments) do
+    due = math.min(due, segment.expiry)
+  end
+  return due
+end
+
+-- Writes segments, sorted, as the whole of a lease. When it expires comes first, so that no lease is without that.
+local function store_lease(id, segments)
+  if #segments == 0 then
+    write('HDEL', LEASES, id)
+    write('ZREM', EXPIRIES, id)
+    return
+  end
+  write('ZADD', EXPIRIES, num(earliest(segments)), id)
+  write('HSET', LEASES, id, join_lease(segments))
+end
+
+-- Writes a new lease. An id that exists already is a request that failed half-way and is done again: what the lease
+-- held beyond the new segments stays in it, so that it expires instead of vanishing.
+local function write_lease(id, segments)
+  local starts, merged = {}, {}
+  for index, segment in ipairs(segments) do
+    starts[segment.first], merged[index] = true, segment
+  end
+  for _, segment in ipairs(split_lease(redis.call('HGET', LEASES, id) or '')) do
+    if not starts[segment.first] then
+      merged[#merged + 1] = segment
+    end
+  end
+  table.sort(merged, function(a, b) return a.first < b.first end)
+  store_lease(id, merged)
+end
+
+-- What has expired goes back, each delivery counted; what was renewed stays.
 local function expire_leases()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', num(now), 'LIMIT', 0, 64)) do
-    local text = redis.call('HGET', LEASES, id)
-    if text then
-      local _, segments = split_lease(text)
-      for _, segment in ipairs(segments) do
-        each_open(segment, function(first, last) give_back(first, last, segment.count + 1) end)
+    local left = {}
+    for _, segment in ipairs(split_lease(redis.call('HGET', LEASES, id) or '')) do
+      if segment.expiry > now then
+        left[#left + 1] = segment
+      else
+        each_open(segment, function(first, last) put_back(segment, first, last, segment.count + 1) end)
       end
-      write('HDEL', LEASES, id)
     end
-    write('ZREM', EXPIRIES, id)
+    store_lease(id, left)
   end
 end

@@ -11,9 +11,9 @@
 --         Reply: {"void": true}, or {"void": false} where it was granted already (a duplicate, not a loss)
 
 operations.begin = function(op)
-  local _, lost = take(op.lease, op.ranges, function(first, last, count)
+  local _, lost = take(op.lease, op.ranges, function(first, last, segment)
     for offset = first, last do
-      write('HSET', MOVING, num(offset), 'B|' .. num(count) .. '|' .. op.intent)
+      write('HSET', MOVING, num(offset), 'B|' .. num(segment.count) .. '|' .. op.intent)
       write('ZADD', MOVES, num(now + op.orphan_ms), num(offset))
     end
   end)

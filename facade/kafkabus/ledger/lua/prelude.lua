@@ -3,15 +3,17 @@
 -- KEYS  1 meta     hash: cursor (next offset never granted), version (raised by every request), held (messages granted
 --                  and not settled), voids (1 where key 7 may hold any); in tests also test:skew (ms added to the
 --                  clock) and test:fault (which write fails)
---       2 leases   hash: lease id -> "<expiry ms>|<first>:<last>:<count>:<bits>|…", segments in offset order; bits, one
---                  character an offset, are '1' where the message has left the lease; none at all means that all stay
---       3 expiries zset: lease id by expiry, ms
+--       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
+--                  order; kind is d where the messages were deferred and go back there, else n; bits, one character an
+--                  offset, are '1' where the message has left the lease; none at all means that all stay
+--       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time
 --       4 returned zset: "<first>:<last>:<count>" by first: granted once, to be granted again
 --       5 moving   hash: offset -> "B|<count>|<intent>" while a transfer is under way, "E|<offset there>" once it ended
 --       6 moves    zset: offset by when it wants attention (an unfinished transfer's orphan time, an ended one's
 --                  forgetting), ms
 --       7 voids    zset: offset by itself: records beyond the cursor that no claim may grant
---       8 slot     string: "<number> <reply>" of this client's last request
+--       8 deferred zset: "<offset>:<count>" by offset: set aside, granted by offset only
+--       9 slot     string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
 --       2 channel  doorbell of the entity
 --       3 partition
@@ -22,7 +24,7 @@
 --       comes last: Redis does not roll a script back, so what dies in between may come twice and is never lost.
 
 local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local MOVING, MOVES, VOIDS, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local MOVING, MOVES, VOIDS, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 
 local function num(value)
   return string.format('%.0f', value)

@@ -1,0 +1,228 @@
+"""Keeping locks alive while their messages are worked on."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+
+# blocking: from concurrent.futures import Executor
+from dataclasses import dataclass
+from types import TracebackType
+
+from typing_extensions import Self
+
+from kafkabus.aio._acompat import Bell, Worker
+from kafkabus.aio.receiver import ServiceBusReceiver
+from kafkabus.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError
+from kafkabus.held import by_delivery
+from kafkabus.message import ServiceBusReceivedMessage
+
+LOGGER = logging.getLogger("kafkabus")
+
+OnFailure = Callable[[ServiceBusReceivedMessage, Exception | None], Awaitable[None]]
+"""Told of a message whose lock was lost, and why."""
+
+LAST_SECONDS = 10.0
+"""A lock is renewed when so many seconds of it are left, or a quarter of it where that is less."""
+RETRY_AFTER = 1.0
+"""After how many seconds a renewal is tried again that could not be asked for."""
+
+
+@dataclass(slots=True)
+class _Registration:
+    """A message whose lock is kept alive."""
+
+    receiver: ServiceBusReceiver
+    message: ServiceBusReceivedMessage
+    until: float
+    duration: float
+    on_failure: OnFailure | None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to keep alive any more, and no harm in that."""
+        return self.message._settled or self.receiver._closed
+
+
+class AutoLockRenewer:
+    """Renews the locks of messages until they are settled; one may serve any number of receivers.
+
+    Those that are due together are renewed in one round trip. A lock that is lost all the same is told of: in the message's
+    ``auto_renew_error``, and to ``on_lock_renew_failure``.
+
+    Args:
+        max_lock_renewal_duration: For how long after its registration a message's lock is renewed, in seconds.
+        on_lock_renew_failure: Called with a message and an error when its lock was lost; not where it was settled, or its
+            receiver or the renewer closed.
+        loop: Kept for compatibility.  # aio-only
+        # blocking: executor: Where ``on_lock_renew_failure`` is called; by default in the renewer's own thread.
+        # blocking: max_workers: Kept for compatibility: one thread renews all.
+    """
+
+    def __init__(
+        self,
+        max_lock_renewal_duration: float = 300,
+        on_lock_renew_failure: OnFailure | None = None,
+        loop: object = None,  # noqa: ARG002  # aio-only
+        # blocking: executor: Executor | None = None,
+        # blocking: max_workers: int | None = None,
+    ) -> None:
+        self._duration = max_lock_renewal_duration
+        self._on_failure = on_lock_renew_failure
+        # blocking: self._executor = executor
+        # blocking: del max_workers
+        self._guard = threading.Lock()
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, _Registration]] = []
+        self._bell = Bell()
+        self._worker: Worker | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def register(
+        self,
+        receiver: ServiceBusReceiver,
+        renewable: ServiceBusReceivedMessage,
+        max_lock_renewal_duration: float | None = None,
+        on_lock_renew_failure: OnFailure | None = None,
+    ) -> None:
+        """Keep a message's lock alive from now on.
+
+        Args:
+            receiver: Who received it.
+            renewable: The message.
+            max_lock_renewal_duration: For how long, in seconds; the renewer's by default.
+            on_lock_renew_failure: Instead of the renewer's.
+
+        Raises:
+            TypeError: It is no received message.
+            ValueError: It is not locked.
+            ServiceBusError: The renewer was closed.
+        """
+        self._check_open()
+        if not isinstance(renewable, ServiceBusReceivedMessage):
+            raise TypeError(
+                f"{type(renewable).__name__} has no lock to renew: register a message that a receiver returned"
+            )
+        if renewable.lock_token is None:
+            raise ValueError(
+                "the message is not locked, so there is nothing to renew: it was peeked, settled, or received with "
+                "RECEIVE_AND_DELETE"
+            )
+        duration = self._duration if max_lock_renewal_duration is None else max_lock_renewal_duration
+        failure = self._on_failure if on_lock_renew_failure is None else on_lock_renew_failure
+        self._schedule(_Registration(receiver, renewable, time.monotonic() + duration, duration, failure))
+
+    async def close(self, wait: bool = True) -> None:
+        """Renew nothing any more; locks are left to expire.
+
+        Args:
+            wait: Whether to wait for a renewal that is under way.
+        """
+        self._closed = True
+        self._bell.ring()
+        worker = self._worker
+        if wait and worker is not None:
+            await worker.join()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ServiceBusError("this AutoLockRenewer was closed: make another")
+
+    def _schedule(self, one: _Registration, wait: float | None = None) -> None:
+        if wait is None:
+            left = one.receiver._seconds_left(one.message)
+            wait = max(0.0, left - min(LAST_SECONDS, left / 4))
+        at = min(time.monotonic() + wait, one.until)
+        with self._guard:
+            heapq.heappush(self._due, (at, next(self._order), one))
+            if self._worker is None:
+                self._worker = Worker(self._work)
+            elif self._due[0][2] is one:
+                self._bell.ring()
+
+    async def _work(self) -> None:
+        """Renew what is due until nothing is left to renew."""
+        while True:
+            with self._guard:
+                if self._closed or not self._due:
+                    self._worker = None
+                    return
+                now = time.monotonic()
+                wait = self._due[0][0] - now
+                due: list[_Registration] = []
+                while self._due and self._due[0][0] <= now:
+                    due.append(heapq.heappop(self._due)[2])
+            if due:
+                await self._renew([one for one in due if not one.over])
+            else:
+                await self._bell.wait(wait)
+
+    async def _renew(self, due: Sequence[_Registration]) -> None:
+        by_receiver: dict[int, list[_Registration]] = defaultdict(list)
+        for one in due:
+            if one.until <= time.monotonic():
+                await self._give_up(one)
+            else:
+                by_receiver[id(one.receiver)].append(one)
+        for together in by_receiver.values():
+            receiver = together[0].receiver
+            try:
+                lost = set(map(id, await receiver._renew(by_delivery([one.message for one in together]))))
+            except ServiceBusError as error:
+                LOGGER.warning("renew entity=%s count=%d error=%s", receiver.entity_path, len(together), error)
+                for one in together:
+                    await self._try_again(one, error)
+                continue
+            for one in together:
+                if id(one.message) not in lost:
+                    self._schedule(one)
+                elif not one.over:
+                    await self._fail(one, None)
+
+    async def _give_up(self, one: _Registration) -> None:
+        one.message.auto_renew_error = AutoLockRenewTimeout(
+            f"the lock was renewed for {one.duration:g} s, as long as was asked for, and the message is not settled: give more "
+            "time with max_lock_renewal_duration"
+        )
+        if one.receiver._seconds_left(one.message) <= 0:
+            await self._tell(one)
+
+    async def _try_again(self, one: _Registration, error: Exception) -> None:
+        left = one.receiver._seconds_left(one.message)
+        if left > 0:
+            self._schedule(one, min(RETRY_AFTER, left))
+        else:
+            await self._fail(one, error)
+
+    async def _fail(self, one: _Registration, error: Exception | None) -> None:
+        number = one.message.sequence_number
+        one.message.auto_renew_error = AutoLockRenewFailed(
+            f"the lock of message {number} was lost: it expired, or the message was settled elsewhere", error=error
+        )
+        await self._tell(one)
+
+    async def _tell(self, one: _Registration) -> None:
+        LOGGER.warning("lock_lost entity=%s error=%s", one.receiver.entity_path, one.message.auto_renew_error)
+        if one.on_failure is None or one.over:
+            return
+        # blocking: if self._executor is not None:
+        # blocking:     self._executor.submit(one.on_failure, one.message, one.message.auto_renew_error)
+        # blocking:     return
+        try:
+            await one.on_failure(one.message, one.message.auto_renew_error)
+        except Exception:
+            LOGGER.exception("on_lock_renew_failure entity=%s", one.receiver.entity_path)

@@ -1,0 +1,171 @@
+# Generated from facade/kafkabus/aio/browser.py by tools/generate_blocking.py. Do not edit.
+"""Looking at an entity's messages without taking them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kafkabus.entity import Entity
+from kafkabus.ledger.operations import Found, Peek
+from kafkabus.message import ServiceBusReceivedMessage
+from kafkabus.record import Delivery, Record
+
+if TYPE_CHECKING:
+    from kafkabus.services import Services
+
+PEEKED_BYTES = 256 * 1024
+"""How much one call returns at the most, keys and headers counted, beside a first message that is larger by itself."""
+SWEPT_GAP = 100
+"""Settled records are read over rather than jumped over where no more than so many lie between two that are not."""
+READ_AT_ONCE = 100
+"""How many offsets are read in one go, however many messages are asked for: they may be large."""
+
+
+@dataclass(slots=True)
+class _Room:
+    """What a call may still return."""
+
+    messages: int
+    bytes: int
+
+    def takes(self, record: Record) -> bool:
+        """Whether a record fits; then it is counted."""
+        size = len(record.value() or b"") + len(record.key() or b"")
+        size += sum(len(name) + len(value or b"") for name, value in record.headers() or ())
+        if self.messages <= 0 or (size > self.bytes and self.bytes < PEEKED_BYTES):
+            self.messages = 0
+            return False
+        self.messages -= 1
+        self.bytes -= size
+        return True
+
+
+class Browser:
+    """One receiver's way through its entity's messages, with a place of its own in each partition.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._topic_id = ""
+        self._places: dict[int, int] = {}
+        self._turn = 0
+
+    def received(self, entity: Entity, partition: int, offset: int) -> None:
+        """A message was received: looking goes on behind it."""
+        self._forget_others(entity)
+        self._places[partition] = max(self._places.get(partition, 0), offset + 1)
+
+    def look_on(self, entity: Entity, count: int) -> list[ServiceBusReceivedMessage]:
+        """The next messages, oldest first, of one partition after the other.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._forget_others(entity)
+        order = [(self._turn + step) % entity.partitions for step in range(entity.partitions)]
+        return self._look(entity, order, {partition: self._places.get(partition, 0) for partition in order}, count)
+
+    def look_from(self, entity: Entity, partition: int, offset: int, count: int) -> list[ServiceBusReceivedMessage]:
+        """The messages from a place on, in the order of their sequence numbers.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._forget_others(entity)
+        order = list(range(partition, entity.partitions))
+        return self._look(entity, order, {**dict.fromkeys(order, 0), partition: offset}, count)
+
+    def _forget_others(self, entity: Entity) -> None:
+        """Places are those of one queue, and not of the next one of its name."""
+        if self._topic_id != entity.topic_id:
+            self._topic_id, self._places = entity.topic_id, {}
+
+    def _look(
+        self, entity: Entity, order: Sequence[int], places: dict[int, int], count: int
+    ) -> list[ServiceBusReceivedMessage]:
+        if not order:
+            return []
+        peeks = [Peek(entity.ledgers[partition], places[partition], count) for partition in order]
+        self._services.courier.ask(*peeks)
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        ends = self._services.pool.run(self._services.topics.ends, entity.topic, order)
+        room, messages = _Room(count, PEEKED_BYTES), list[ServiceBusReceivedMessage]()
+        for partition, peek in zip(order, peeks, strict=True):
+            self._turn = partition
+            messages += self._look_at(entity, partition, peek, ends[partition], room)
+            if room.messages <= 0:
+                return messages
+        self._turn = order[0]
+        return messages
+
+    def _look_at(
+        self, entity: Entity, partition: int, peek: Peek, end: int, room: _Room
+    ) -> list[ServiceBusReceivedMessage]:
+        """Messages of one partition: what is not settled below the cursor, then what lies beyond it."""
+        messages: list[ServiceBusReceivedMessage] = []
+        for sweep in _sweeps(_slices(peek.found)):
+            for record in self._read(entity, partition, sweep[0].first, sweep[-1].last):
+                offset = record.offset() or 0
+                one = next((one for one in sweep if one.first <= offset <= one.last), None)
+                if one is not None and not self._add(
+                    entity, partition, record, one.count, one.deferred, room, messages
+                ):
+                    return messages
+        at = max(peek.start, peek.cursor)
+        while at < end and room.messages > 0:
+            upto = min(end, at + min(room.messages, READ_AT_ONCE))
+            for record in self._read(entity, partition, at, upto - 1):
+                if record.offset() not in peek.voids and not self._add(
+                    entity, partition, record, 0, False, room, messages
+                ):
+                    return messages
+            at = upto
+        if room.messages > 0:
+            self._places[partition] = max(end, peek.start)
+        return messages
+
+    def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        return self._services.points.read(entity.topic, partition, first, last)
+
+    def _add(
+        self,
+        entity: Entity,
+        partition: int,
+        record: Record,
+        count: int,
+        deferred: bool,
+        room: _Room,
+        messages: list[ServiceBusReceivedMessage],
+    ) -> bool:
+        """Add a record as a message; False where no more fit."""
+        if not room.takes(record):
+            return False
+        lives = entity.description.default_message_time_to_live
+        delivery = Delivery(entity.path.key, partition, "", 0, count, lives, deferred)
+        messages.append(ServiceBusReceivedMessage(record, delivery))
+        self._places[partition] = (record.offset() or 0) + 1
+        return True
+
+
+def _slices(found: Iterable[Found]) -> Iterator[Found]:
+    """Ranges, none longer than what is read in one go."""
+    for one in found:
+        for first in range(one.first, one.last + 1, READ_AT_ONCE):
+            yield replace(one, first=first, last=min(one.last, first + READ_AT_ONCE - 1))
+
+
+def _sweeps(found: Iterable[Found]) -> list[list[Found]]:
+    """Ranges in groups that are read in one go."""
+    sweeps: list[list[Found]] = []
+    for one in found:
+        near = sweeps and one.first - sweeps[-1][-1].last <= SWEPT_GAP
+        if near and one.last - sweeps[-1][0].first < READ_AT_ONCE + SWEPT_GAP:
+            sweeps[-1].append(one)
+        else:
+            sweeps.append([one])
+    return sweeps

@@ -1,0 +1,101 @@
+-- Messages by offset: deferred ones are locked, all are looked at, waiting ones are thrown away.
+--
+-- Defines
+--   recall {lease, ranges, lock_ms}  deferred messages are locked, all of them or none
+--          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
+--                 {"missing": [], "again": [[first, last, count], …], "expiry": ms}
+--   peek   {from, limit}             up to limit messages below the cursor that are not settled, oldest first
+--          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "voids": [offset, …]}  kind is "d" where
+--                 they are deferred, else "n"; voids are records beyond the cursor that are no messages
+--   purge  {upto, limit}             what waits below upto is done with, except where it is leased or deferred
+--          Reply: {"purged": count, "more": true where more than limit returned ranges were there}
+
+operations.recall = function(op)
+  expire_leases()
+  local missing, segments = {}, {}
+  for _, range in ipairs(op.ranges) do
+    for offset = range[1], range[2] do
+      local member = redis.call('ZRANGEBYSCORE', DEFERRED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
+      local count = tonumber(string.match(member or '', ':(%d+)$'))
+      local previous = segments[#segments]
+      if not count then
+        missing[#missing + 1] = { num(offset), num(offset) }
+      elseif previous and previous.last == offset - 1 and previous.count == count then
+        previous.last = offset
+      else
+        segments[#segments + 1] = {
+          first = offset, last = offset, count = count, kind = 'd', expiry = now + op.lock_ms, bits = '',
+        }
+      end
+    end
+  end
+  if #missing > 0 then
+    return { missing = missing }
+  end
+  write_lease(op.lease, segments)
+  local again = {}
+  for index, segment in ipairs(segments) do
+    write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
+    again[index] = { num(segment.first), num(segment.last), num(segment.count) }
+  end
+  return { missing = {}, again = again, expiry = num(now + op.lock_ms) }
+end
+
+operations.peek = function(op)
+  local found = {}
+  local function add(first, last, kind, count)
+    if last >= op.from then
+      found[#found + 1] = { math.max(first, op.from), last, kind, count }
+    end
+  end
+  local function add_returned(members)
+    for _, member in ipairs(members) do
+      local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
+      add(tonumber(first), tonumber(last), 'n', count)
+    end
+  end
+  add_returned(redis.call('ZREVRANGEBYSCORE', RETURNED, '(' .. num(op.from), '-inf', 'LIMIT', 0, 1))
+  add_returned(redis.call('ZRANGEBYSCORE', RETURNED, num(op.from), '+inf', 'LIMIT', 0, op.limit))
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', DEFERRED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
+    local offset, count = string.match(member, '^(%d+):(%d+)$')
+    add(tonumber(offset), tonumber(offset), 'd', count)
+  end
+  for _, text in ipairs(redis.call('HVALS', LEASES)) do
+    for _, segment in ipairs(split_lease(text)) do
+      each_open(segment, function(first, last) add(first, last, segment.kind, num(segment.count)) end)
+    end
+  end
+  table.sort(found, function(a, b) return a[1] < b[1] end)
+  local ranges, room = {}, op.limit
+  for index, run in ipairs(found) do
+    if room <= 0 then
+      break
+    end
+    local last = math.min(run[2], run[1] + room - 1)
+    ranges[index] = { num(run[1]), num(last), run[3], run[4] }
+    room = room - (last - run[1] + 1)
+  end
+  local voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf')
+  return { cursor = num(ledger.cursor), found = ranges, voids = voids }
+end
+
+operations.purge = function(op)
+  local purged = 0
+  local members = redis.call('ZRANGEBYSCORE', RETURNED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
+  for _, member in ipairs(members) do
+    local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
+    first, last = tonumber(first), tonumber(last)
+    if last >= op.upto then
+      give_back(op.upto, last, tonumber(count))
+      last = op.upto - 1
+    end
+    write('ZREM', RETURNED, member)
+    purged = purged + last - first + 1
+  end
+  ledger.held = ledger.held - purged
+  if op.upto > ledger.cursor then
+    purged = purged + op.upto - ledger.cursor
+    ledger.cursor = op.upto
+  end
+  return { purged = num(purged), more = #members == op.limit }
+end

@@ -1,0 +1,222 @@
+"""Messages by sequence number: deferring, peeking; and throwing away what waits."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from kafkabus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
+from kafkabus.exceptions import MessageLockLostError, MessageNotFoundError, ServiceBusError
+from tests.contract.aio.conftest import Advance, MakeQueue
+
+
+async def all_peeked(receiver: ServiceBusReceiver, at_once: int) -> list[str]:
+    """Bodies, until nothing comes."""
+    bodies: list[str] = []
+    while messages := await receiver.peek_messages(at_once):
+        bodies += map(str, messages)
+    return bodies
+
+
+async def test_a_deferred_message_comes_back_by_its_number_only(
+    client: ServiceBusClient, queue: str, later: Advance
+) -> None:
+    """Receivers do not see it; fetched, it is locked, says that it is deferred, and can be completed."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.defer_message(message)
+        assert message.lock_token is None
+        await later(queue, 120)
+        assert await receiver.receive_messages(max_wait_time=1.5) == []
+        (again,) = await receiver.receive_deferred_messages(message.sequence_number)
+        assert (str(again), again.state, again.delivery_count) == ("x", ServiceBusMessageState.DEFERRED, 0)
+        assert again.lock_token is not None
+        assert again.locked_until_utc is not None
+        assert await receiver.renew_message_lock(again) >= again.locked_until_utc
+        await receiver.complete_message(again)
+        with pytest.raises(MessageNotFoundError, match=str(message.sequence_number)):
+            await receiver.receive_deferred_messages([message.sequence_number])
+
+
+async def test_a_deferred_message_that_is_not_settled_is_deferred_still(
+    client: ServiceBusClient, queue: str, later: Advance
+) -> None:
+    """Abandoned or expired, one delivery counted; its stale token settles nothing."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        number = message.sequence_number
+        await receiver.defer_message(message)
+        (first,) = await receiver.receive_deferred_messages(number)
+        with pytest.raises(MessageNotFoundError):
+            await receiver.receive_deferred_messages(number)
+        await receiver.abandon_message(first)
+        (second,) = await receiver.receive_deferred_messages(number)
+        assert second.delivery_count == 1
+        await later(queue, 61)
+        assert await receiver.receive_messages(max_wait_time=0.5) == []
+        with pytest.raises(MessageLockLostError):
+            await receiver.complete_message(second)
+        (third,) = await receiver.receive_deferred_messages(number)
+        assert third.delivery_count == 2
+        await receiver.dead_letter_message(third, "late")
+        (dead,) = await client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER).receive_messages()
+        assert (str(dead), dead.dead_letter_reason) == ("x", "late")
+
+
+async def test_deferred_messages_of_all_partitions_come_together_or_not_at_all(
+    client: ServiceBusClient, queue: str
+) -> None:
+    """In the order asked for; one unknown number leaves the others as they were."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for number in range(6):
+            await sender.send_messages(ServiceBusMessage(str(number)))
+        messages: dict[str, int] = {}
+        while len(messages) < 6:
+            received = await receiver.receive_messages(6, max_wait_time=10)
+            await receiver.defer_messages(received)
+            messages |= {str(message): message.sequence_number for message in received}
+        wanted = [messages[body] for body in ("4", "0", "2")]
+        for unknown in (wanted[0] + 1, 99 << 48 | 1, 0):
+            with pytest.raises(ServiceBusError):
+                await receiver.receive_deferred_messages([*wanted, unknown])
+        assert [str(message) for message in await receiver.receive_deferred_messages(wanted)] == ["4", "0", "2"]
+        assert await receiver.receive_deferred_messages([]) == []
+
+
+async def test_a_deferred_message_is_deleted_by_receiving_it_in_that_mode(client: ServiceBusClient, queue: str) -> None:
+    """A second fetch finds nothing, and nothing is to be settled."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.defer_message(message)
+        deleting = client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+        (again,) = await deleting.receive_deferred_messages(message.sequence_number)
+        assert str(again) == "x"
+        with pytest.raises(ValueError, match="not locked"):
+            await deleting.complete_message(again)
+        with pytest.raises(MessageNotFoundError):
+            await deleting.receive_deferred_messages(message.sequence_number)
+
+
+async def test_peeking_on_shows_each_message_of_all_partitions_once(client: ServiceBusClient, queue: str) -> None:
+    """Waiting, locked and deferred ones; nothing is locked by it, and what comes later is shown too."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for number in range(20):
+            await sender.send_messages(ServiceBusMessage(str(number)))
+        locked, deferred, done = [
+            (await client.get_queue_receiver(queue).receive_messages(max_wait_time=10))[0] for _ in range(3)
+        ]
+        await receiver.defer_message(deferred)
+        await receiver.complete_message(done)
+        there = {str(number) for number in range(20)} - {str(done)}
+        bodies = await all_peeked(receiver, 3)
+        assert (set(bodies), len(bodies)) == (there, 19)
+        await sender.send_messages(ServiceBusMessage("late"))
+        assert await all_peeked(receiver, 10) == ["late"]
+        seen = {str(message): message for message in await client.get_queue_receiver(queue).peek_messages(100)}
+        assert set(seen) == there | {"late"}
+        assert seen[str(deferred)].state == ServiceBusMessageState.DEFERRED
+        assert seen[str(locked)].state == ServiceBusMessageState.ACTIVE
+        assert (seen[str(locked)].lock_token, seen[str(locked)].locked_until_utc) == (None, None)
+        assert len(await client.get_queue_receiver(queue).receive_messages(100, max_wait_time=10)) > 0
+
+
+async def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """On a plain queue they begin at 1 and are dense; peeking then goes on from there."""
+    queue = await make_queue(partitioned=False)
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        assert await receiver.peek_messages(5, timeout=10) == []
+        await sender.send_messages([ServiceBusMessage(str(number)) for number in range(1, 8)])
+        messages = await receiver.peek_messages(2, sequence_number=3)
+        assert [(message.sequence_number, str(message)) for message in messages] == [(3, "3"), (4, "4")]
+        assert [str(message) for message in await receiver.peek_messages(2)] == ["5", "6"]
+        assert await receiver.peek_messages(0) == []
+        other = client.get_queue_receiver(queue)
+        await other.receive_messages(2, max_wait_time=10)
+        assert [str(message) for message in await other.peek_messages(2)] == ["3", "4"]
+
+
+async def test_peeking_returns_no_more_than_fits(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """256 KiB a call, and a message at least; peeking on shows the rest."""
+    queue = await make_queue(partitioned=False)
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for number in range(5):
+            await sender.send_messages(ServiceBusMessage(str(number) * 100_000))
+        counts = []
+        while messages := await receiver.peek_messages(10):
+            counts.append(len(messages))
+        assert counts == [2, 2, 1]
+
+
+async def test_a_peeked_message_cannot_be_settled_and_can_be_sent_again(client: ServiceBusClient, queue: str) -> None:
+    """It has no lock; its copy is a new message."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x", subject="s"))
+        (peeked,) = await receiver.peek_messages()
+        for settle in (
+            receiver.complete_message,
+            receiver.abandon_message,
+            receiver.defer_message,
+            receiver.dead_letter_message,
+            receiver.renew_message_lock,
+        ):
+            with pytest.raises(ValueError, match="not locked"):
+                await settle(peeked)
+        await sender.send_messages(pickle.loads(pickle.dumps(peeked)))  # noqa: S301 - its own
+        assert [message.subject for message in await client.get_queue_receiver(queue).peek_messages(9)] == ["s", "s"]
+
+
+async def test_the_dead_letter_queue_can_be_peeked(client: ServiceBusClient, queue: str) -> None:
+    """It is a queue like others."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.dead_letter_message(message, "why")
+        async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
+            (dead,) = await dead_letters.peek_messages()
+            assert (str(dead), dead.dead_letter_reason) == ("x", "why")
+
+
+async def test_a_purge_leaves_nothing_that_waits(client: ServiceBusClient, queue: str) -> None:
+    """Locked and deferred messages stay; a later message is delivered."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(10)])
+        first, second, third = await receiver.receive_messages(3, max_wait_time=10)
+        await receiver.defer_message(first)
+        await receiver.abandon_message(second)
+        assert await receiver.purge_messages() == 8
+        assert await receiver.receive_messages(max_wait_time=1.5) == []
+        await receiver.complete_message(third)
+        await receiver.complete_messages(await receiver.receive_deferred_messages(first.sequence_number))
+        assert await client.get_queue_receiver(queue).peek_messages(10) == []
+        await sender.send_messages(ServiceBusMessage("later", partition_key="k"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        assert str(message) == "later"
+
+
+async def test_a_purge_may_spare_what_is_new(client: ServiceBusClient, queue: str) -> None:
+    """By the time at which the broker stored it."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (peeked,) = await receiver.peek_messages()
+        assert await receiver.purge_messages(before_enqueue_time_utc=peeked.enqueued_time_utc) == 0
+        tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
+        assert await receiver.purge_messages(before_enqueue_time_utc=tomorrow) == 1
+
+
+async def test_what_makes_no_sense_is_refused(client: ServiceBusClient, queue: str) -> None:
+    """Before anything is asked."""
+    receiver = client.get_queue_receiver(queue)
+    with pytest.raises(ValueError, match="max_message_count -1"):
+        await receiver.peek_messages(-1)
+    with pytest.raises(ValueError, match="timeout 0"):
+        await receiver.peek_messages(timeout=0)
+    with pytest.raises(ValueError, match="sequence number -1"):
+        await receiver.peek_messages(sequence_number=-1)
+    with pytest.raises(ValueError, match="timeout -1"):
+        await receiver.receive_deferred_messages([1], timeout=-1)

@@ -1,0 +1,291 @@
+"""Keeping locks: renewal by hand and by itself, prefetched messages, too many deliveries, times to live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus.aio import AutoLockRenewer, ServiceBusClient
+from kafkabus.aio._acompat import Bell, sleep
+from kafkabus.exceptions import (
+    AutoLockRenewFailed,
+    AutoLockRenewTimeout,
+    MessageAlreadySettled,
+    MessageLockLostError,
+    ServiceBusError,
+)
+from tests.contract.aio.conftest import Advance, MakeQueue
+
+PATIENCE = 20.0
+
+
+async def until_past(moment: datetime | None) -> None:
+    """Wait until a moment is over."""
+    assert moment is not None
+    await sleep(max(0.0, (moment - datetime.now(timezone.utc)).total_seconds() + 0.05))
+
+
+async def until_renewed(message: ServiceBusReceivedMessage, times: int) -> None:
+    """Wait until a lock was moved on so many times."""
+    deadline = time.monotonic() + PATIENCE
+    seen = {message.locked_until_utc}
+    while len(seen) <= times:
+        assert time.monotonic() < deadline, f"renewed {len(seen) - 1} times"
+        assert message.auto_renew_error is None
+        await sleep(0.02)
+        seen.add(message.locked_until_utc)
+
+
+async def test_a_renewed_lock_lasts_longer_than_the_others_of_its_batch(
+    client: ServiceBusClient, queue: str, later: Advance
+) -> None:
+    """Its token stays; the others come back."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        first, second, third = await receiver.receive_messages(3, max_wait_time=10)
+        await later(queue, 45)
+        token, locked_until = second.lock_token, second.locked_until_utc
+        assert locked_until is not None
+        renewed = await receiver.renew_message_lock(second, timeout=5)
+        assert renewed == second.locked_until_utc
+        assert renewed > locked_until + timedelta(seconds=40)
+        await later(queue, 30)
+        again = await receiver.receive_messages(3, max_wait_time=10)
+        assert sorted((str(message), message.delivery_count) for message in again) == [("0", 1), ("2", 1)]
+        assert second.lock_token == token
+        await receiver.complete_message(second)
+        for stale in (first, third):
+            with pytest.raises(MessageLockLostError):
+                await receiver.renew_message_lock(stale)
+        with pytest.raises(MessageAlreadySettled):
+            await receiver.renew_message_lock(second)
+
+
+async def test_a_renewer_keeps_locks_until_their_messages_are_settled(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """Of many messages at once, far beyond the lock's duration."""
+    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    async with (
+        client.get_queue_sender(queue) as sender,
+        AutoLockRenewer() as renewer,
+        client.get_queue_receiver(queue, auto_lock_renewer=renewer) as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(300)])
+        messages: list[ServiceBusReceivedMessage] = []
+        while len(messages) < 300:
+            messages += await receiver.receive_messages(300, max_wait_time=10)
+        await until_renewed(messages[0], 3)
+        await receiver.complete_messages(messages)
+        assert await receiver.receive_messages(max_wait_time=1.5) == []
+
+
+async def test_a_renewer_gives_up_when_it_was_told_to(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """The message says so, its lock is left to expire, and the error of a settlement names the reason."""
+    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    async with (
+        client.get_queue_sender(queue) as sender,
+        AutoLockRenewer(max_lock_renewal_duration=0.5) as renewer,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        renewer.register(receiver, message)
+        deadline = time.monotonic() + PATIENCE
+        while message.auto_renew_error is None:
+            assert time.monotonic() < deadline
+            await sleep(0.02)
+        assert isinstance(message.auto_renew_error, AutoLockRenewTimeout)
+        await until_past(message.locked_until_utc)
+        with pytest.raises(MessageLockLostError) as lost:
+            await receiver.complete_message(message)
+        assert isinstance(lost.value.inner_exception, AutoLockRenewTimeout)
+
+
+async def test_a_renewer_tells_of_a_lock_that_was_lost(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """And not of one whose message was settled meanwhile."""
+    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    told: list[tuple[ServiceBusReceivedMessage, Exception | None]] = []
+    bell = Bell()
+
+    async def tell(message: ServiceBusReceivedMessage, error: Exception | None) -> None:
+        told.append((message, error))
+        bell.ring()
+
+    async with (
+        client.get_queue_sender(queue) as sender,
+        AutoLockRenewer(on_lock_renew_failure=tell) as renewer,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        await sender.send_messages(
+            [ServiceBusMessage("x", partition_key="k"), ServiceBusMessage("y", partition_key="k")]
+        )
+        lost, settled = await receiver.receive_messages(2, max_wait_time=10)
+        renewer.register(receiver, lost, max_lock_renewal_duration=60)
+        renewer.register(receiver, settled)
+        await receiver.complete_message(settled)
+        await later(queue, 30)
+        await bell.wait(PATIENCE)
+        assert [(message, type(error)) for message, error in told] == [(lost, AutoLockRenewFailed)]
+        assert isinstance(lost.auto_renew_error, AutoLockRenewFailed)
+
+
+async def test_a_renewer_takes_only_locked_messages_and_only_while_it_is_open(
+    client: ServiceBusClient, queue: str
+) -> None:
+    """A peeked, a deleted and no message are refused; so is use after close."""
+    renewer = AutoLockRenewer()
+    with pytest.raises(ValueError, match="RECEIVE_AND_DELETE"):
+        client.get_queue_receiver(
+            queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, auto_lock_renewer=renewer
+        )
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (peeked,) = await receiver.peek_messages()
+        with pytest.raises(ValueError, match="peeked"):
+            renewer.register(receiver, peeked)
+        with pytest.raises(TypeError, match="ServiceBusMessage"):
+            renewer.register(receiver, ServiceBusMessage("x"))  # type: ignore[arg-type]
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        renewer.register(receiver, message)
+        await renewer.close()
+        with pytest.raises(ServiceBusError, match="closed"):
+            renewer.register(receiver, message)
+        with pytest.raises(ServiceBusError, match="closed"):
+            async with renewer:
+                pass
+        await receiver.complete_message(message)
+
+
+async def test_prefetched_messages_are_handed_out_without_asking_and_given_back_at_close(
+    client: ServiceBusClient, other_client: ServiceBusClient, queue: str
+) -> None:
+    """Others do not see them meanwhile; afterwards they do, uncounted."""
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
+    async with client.get_queue_receiver(queue, prefetch_count=5) as receiver:
+        bodies = [str((await receiver.receive_messages(max_wait_time=10))[0]) for _ in range(2)]
+        assert bodies == ["0", "1"]
+        assert await other_client.get_queue_receiver(queue).receive_messages(max_wait_time=1.5) == []
+        third, fourth = await receiver.receive_messages(2, max_wait_time=10)
+        assert [str(third), str(fourth)] == ["2", "3"]
+        await receiver.complete_messages([third, fourth])
+    rest = await other_client.get_queue_receiver(queue).receive_messages(9, max_wait_time=10)
+    assert [(str(message), message.delivery_count) for message in rest] == [("4", 0), ("5", 0)]
+
+
+async def test_a_prefetched_message_is_never_handed_out_expired(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """It is locked anew, or comes back like any other whose lock expired, and can be completed."""
+    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    async with (
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, prefetch_count=5) as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        (first,) = await receiver.receive_messages(max_wait_time=10)
+        await until_past(first.locked_until_utc)
+        bodies: list[str] = []
+        while len(bodies) < 3:
+            for message in await receiver.receive_messages(1, max_wait_time=10):
+                await receiver.complete_message(message)
+                bodies.append(str(message))
+        assert sorted(bodies) == ["0", "1", "2"]
+
+
+async def test_receiving_as_many_as_are_prefetched(client: ServiceBusClient, queue: str) -> None:
+    """A count of None means that; without prefetching it is none."""
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
+    assert await client.get_queue_receiver(queue).receive_messages(None, max_wait_time=5) == []
+    async with client.get_queue_receiver(queue, prefetch_count=3) as receiver:
+        assert [str(message) for message in await receiver.receive_messages(None, max_wait_time=10)] == ["0", "1", "2"]
+    for count in (-1, 50_001):
+        with pytest.raises(ValueError, match=f"{count}"):
+            client.get_queue_receiver(queue, prefetch_count=count)
+
+
+async def test_receive_and_delete_deletes_nothing_ahead(client: ServiceBusClient, queue: str) -> None:
+    """Opening such a receiver, prefetching or not, takes nothing; receiving takes what it returns."""
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(10)])
+    looking = client.get_queue_receiver(queue)
+    async with client.get_queue_receiver(
+        queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=2, max_wait_time=1
+    ) as receiver:
+        assert len(await looking.peek_messages(20)) == 10
+        assert len(await receiver.receive_messages(3, max_wait_time=10)) == 3
+        assert [str(message) async for message in receiver] == ["3", "4", "5", "6", "7", "8", "9"]
+    assert await client.get_queue_receiver(queue).peek_messages(20) == []
+
+
+async def test_the_last_abandon_dead_letters_at_once(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """Nobody need receive again for it."""
+    queue = await make_queue(max_delivery_count=2)
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        for _ in range(2):
+            (message,) = await receiver.receive_messages(max_wait_time=10)
+            await receiver.abandon_message(message)
+    (dead,) = await client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER).peek_messages()
+    assert (str(dead), dead.dead_letter_reason) == ("x", "MaxDeliveryCountExceeded")
+
+
+async def expired(client: ServiceBusClient, queue: str, messages: Sequence[ServiceBusMessage]) -> list[str]:
+    """Send messages, wait until the first should be over, and receive what is left."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(list(messages))
+        (peeked,) = await receiver.peek_messages()
+        await until_past(peeked.expires_at_utc)
+        return [str(message) for message in await receiver.receive_messages(10, max_wait_time=1.5)]
+
+
+async def test_a_message_whose_time_to_live_is_over_is_not_received(client: ServiceBusClient, queue: str) -> None:
+    """It is gone, where the queue does not dead-letter such messages; others are received."""
+    messages = [
+        ServiceBusMessage("short", time_to_live=timedelta(milliseconds=300), partition_key="k"),
+        ServiceBusMessage("long", time_to_live=3600, partition_key="k"),
+        ServiceBusMessage("for ever", partition_key="k"),
+    ]
+    assert await expired(client, queue, messages) == ["long", "for ever"]
+    dead_letters = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    assert await dead_letters.receive_messages(max_wait_time=0.5) == []
+
+
+@pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
+async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(
+    client: ServiceBusClient, make_queue: MakeQueue, mode: ServiceBusReceiveMode
+) -> None:
+    """Whoever receives finds it, by the queue's own time to live too; in the dead-letter queue it does not expire again."""
+    queue = await make_queue(
+        default_message_time_to_live=timedelta(seconds=1), dead_lettering_on_message_expiration=True
+    )
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(ServiceBusMessage("x", time_to_live=3600))
+        (peeked,) = await client.get_queue_receiver(queue).peek_messages()
+        assert peeked.expires_at_utc == peeked.enqueued_time_utc + timedelta(seconds=1)
+        await until_past(peeked.expires_at_utc)
+        receiver = client.get_queue_receiver(queue, receive_mode=mode)
+        assert await receiver.receive_messages(max_wait_time=1.5) == []
+        dead_letters = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+        (dead,) = await dead_letters.receive_messages(max_wait_time=10)
+        assert (str(dead), dead.dead_letter_reason) == ("x", "TTLExpiredException")
+        await dead_letters.complete_message(dead)
+
+
+async def test_a_deferred_message_expires_too(client: ServiceBusClient, queue: str) -> None:
+    """It is not found any more."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x", time_to_live=1))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.defer_message(message)
+        await until_past(message.expires_at_utc)
+        with pytest.raises(ServiceBusError, match=str(message.sequence_number)):
+            await receiver.receive_deferred_messages(message.sequence_number)
