@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Final
 
 import psutil
 
 _PATIENCE_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.02
 
 
 class Interrupt:
@@ -48,10 +50,26 @@ def end_descendants() -> None:
     remaining = psutil.Process().children(recursive=True)
     for process in remaining:
         _quietly(process.terminate)
-    _, alive = psutil.wait_procs(remaining, timeout=_PATIENCE_S)
-    for process in alive:
+    for process in _still_alive(remaining):
         _quietly(process.kill)
-    psutil.wait_procs(alive, timeout=_PATIENCE_S)
+    _still_alive(remaining)
+
+
+def _still_alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Which have not ended after a while; one that has ended counts as that also where nobody collects it, as in containers."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while alive := [process for process in processes if not _ended(process)]:
+        if time.monotonic() > deadline:
+            return alive
+        time.sleep(_LOOK_EVERY_S)
+    return []
+
+
+def _ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _quietly(end: Callable[[], None]) -> None:

@@ -13,6 +13,10 @@ from kafkabus.log.topics import COMPANION_TOPIC, Topics
 from kafkabus.record import as_bytes, place_of
 from kafkabus_mapping.entities import QueueDescription
 from kafkabus_mapping.names import companion_topic
+from kafkabus_mapping.namespaces import NamespaceDescription
+
+_NAMESPACE = "$namespace"
+"""Name of the namespace's own description; no entity's name begins with a dollar sign."""
 
 
 class Directory:
@@ -55,8 +59,27 @@ class Directory:
             text = (self._load()).get(name.lower())
         return None if text is None else QueueDescription.model_validate_json(text)
 
+    def namespace(self) -> NamespaceDescription | None:
+        """The namespace's own description, None where nobody created it yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        loaded, text = self._cache.get(_NAMESPACE)
+        if not loaded:
+            text = (self._load()).get(_NAMESPACE)
+        return None if text is None else NamespaceDescription.model_validate_json(text)
+
+    def put_namespace(self, description: NamespaceDescription) -> None:
+        """Write the namespace's own description; it is durable when this returns.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        self._write(_NAMESPACE, description.model_dump_json())
+
     def all(self) -> list[QueueDescription]:
-        """All descriptions, by name.
+        """All descriptions of queues, by name.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -64,7 +87,7 @@ class Directory:
         texts = self._cache.all()
         if texts is None:
             texts = self._load()
-        return [QueueDescription.model_validate_json(texts[name]) for name in sorted(texts)]
+        return [QueueDescription.model_validate_json(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
 
     def put(self, description: QueueDescription) -> None:
         """Write a description; it is durable when this returns.

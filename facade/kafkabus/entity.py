@@ -25,6 +25,7 @@ class Entity:
         topic_id: The topic's id.
         partitions: How many it has.
         ledgers: One for each partition.
+        max_message_bytes: Largest message, and largest batch.
     """
 
     namespace: str
@@ -34,6 +35,7 @@ class Entity:
     topic_id: str
     partitions: int
     ledgers: tuple[Ledger, ...]
+    max_message_bytes: int
 
     @classmethod
     def of(
@@ -45,6 +47,7 @@ class Entity:
         topic: str,
         topic_id: str,
         client_id: str,
+        max_message_bytes: int = 0,
     ) -> Entity:
         """An entity as the client with this id uses it."""
         if path.is_dead_letter:
@@ -59,7 +62,7 @@ class Entity:
             )
             for partition in range(description.partitions)
         )
-        return cls(namespace, path, description, topic, topic_id, description.partitions, ledgers)
+        return cls(namespace, path, description, topic, topic_id, description.partitions, ledgers, max_message_bytes)
 
     @property
     def channel(self) -> str:

@@ -26,9 +26,6 @@ from kafkabus_mapping.properties import PropertyValue
 MAX_IDENTIFIER = 128
 """Longest message id, session id, partition key and reply-to session id, in characters."""
 
-MAX_BATCH_STANDARD = 256 * 1024
-"""Largest message and largest batch in the Basic and Standard tiers, in bytes."""
-
 MAX_BATCH_BY_HAND = 1024 * 1024
 """Default limit of a batch that no sender made, in bytes."""
 

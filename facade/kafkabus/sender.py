@@ -23,7 +23,6 @@ from kafkabus.exceptions import (
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.log.parcel import Parcel
 from kafkabus.message import (
-    MAX_BATCH_STANDARD,
     Outgoing,
     ServiceBusMessage,
     ServiceBusMessageBatch,
@@ -110,6 +109,7 @@ class ServiceBusSender:
         if not outgoing:
             return
         entity = self._services.entity(self._path)
+        _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
         records = self._place(entity, outgoing)
         parcel = self._services.outbox.send(entity.topic, records, timeout=seconds)
@@ -127,10 +127,10 @@ class ServiceBusSender:
             MessagingEntityNotFoundError: There is no such queue.
         """
         self._check_open()
-        self._services.entity(self._path)
-        if max_size_in_bytes is not None and max_size_in_bytes > MAX_BATCH_STANDARD:
-            raise ValueError(f"max_size_in_bytes {max_size_in_bytes}: the namespace takes {MAX_BATCH_STANDARD} bytes")
-        return ServiceBusMessageBatch(MAX_BATCH_STANDARD if max_size_in_bytes is None else max_size_in_bytes)
+        limit = (self._services.entity(self._path)).max_message_bytes
+        if max_size_in_bytes is not None and max_size_in_bytes > limit:
+            raise ValueError(f"max_size_in_bytes {max_size_in_bytes}: the namespace takes {limit} bytes")
+        return ServiceBusMessageBatch(limit if max_size_in_bytes is None else max_size_in_bytes)
 
     def _place(self, entity: Entity, outgoing: Sequence[Outgoing]) -> list[OutgoingRecord]:
         """Give each message its partition: by its key, or the next in turn for those without."""
@@ -168,7 +168,6 @@ def _outgoing(message: object) -> Sequence[Outgoing]:
 
     Raises:
         TypeError: Something is no message.
-        MessageSizeExceededError: It is too large.
     """
     if isinstance(message, ServiceBusMessageBatch):
         return message._messages
@@ -179,14 +178,17 @@ def _outgoing(message: object) -> Sequence[Outgoing]:
     else:
         as_message(message)
         raise AssertionError("as_message takes only messages")
-    size = sum(one.size for one in outgoing)
-    if size > MAX_BATCH_STANDARD:
-        kind = "a message" if len(outgoing) == 1 else f"a list of {len(outgoing)} messages"
-        raise MessageSizeExceededError(
-            f"{kind} of {size} bytes, properties included: the namespace takes {MAX_BATCH_STANDARD}; nothing was sent, "
-            "send less at a time (create_message_batch says when one is full)"
-        )
     return outgoing
+
+
+def _check_size(outgoing: Sequence[Outgoing], limit: int) -> None:
+    size = sum(one.size for one in outgoing)
+    if size > limit:
+        kind = "a message" if len(outgoing) == 1 else f"{len(outgoing)} messages"
+        raise MessageSizeExceededError(
+            f"{kind} of {size} bytes, properties included: the namespace takes {limit} at a time; nothing was sent, send less "
+            "at a time (create_message_batch says when one is full)"
+        )
 
 
 def _check_entity(entity: Entity, timeout: float) -> None:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 
 from kafkabus._acompat import Lock, Pool
 from kafkabus.connection_string import Settings
@@ -23,6 +24,7 @@ from kafkabus.log.reader import Reader
 from kafkabus.log.topics import ENTITY_TOPIC, Topics
 from kafkabus.transfer import Transfers
 from kafkabus_mapping.names import EntityPath, topic_name
+from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -61,6 +63,7 @@ class Services:
         self._transfer_outbox: Outbox | None = None
         self._checked = False
         self._lock = Lock()
+        self._namespace: NamespaceDescription | None = None
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
         self._readers: dict[str, tuple[Entity, Reader]] = {}
@@ -71,6 +74,40 @@ class Services:
         if self._transfer_outbox is None:
             self._transfer_outbox = Outbox(self.settings, self.pool, message_timeout=TRANSFER_TIMEOUT)
         return self._transfer_outbox
+
+    def namespace(self) -> NamespaceDescription:
+        """The namespace's description; a Standard one where nobody created it yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if self._namespace is not None:
+            return self._namespace
+        self._namespace = self.directory.namespace()
+        if self._namespace is not None:
+            return self._namespace
+        now = datetime.now(timezone.utc)
+        return NamespaceDescription(created_at=now, updated_at=now)
+
+    def create_namespace(self, tier: Tier = Tier.STANDARD, partitions: int | None = None) -> NamespaceDescription:
+        """The namespace's description, made where nobody created it yet.
+
+        Raises:
+            NamespaceRuleError: It was created otherwise.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        known = self.directory.namespace()
+        if known is None:
+            now = datetime.now(timezone.utc)
+            known = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
+            self.directory.put_namespace(known)
+        elif (known.tier, known.partitions) != (tier, partitions):
+            raise NamespaceRuleError(
+                f"namespace {self.settings.namespace!r} was created in tier {known.tier.value} with partitions "
+                f"{known.partitions}, not in tier {tier.value} with {partitions}: that is fixed, so use another namespace"
+            )
+        self._namespace = known
+        return known
 
     def entity(self, path: EntityPath) -> Entity:
         """An entity by its path; a dead-letter queue comes into being when it is first asked for.
@@ -147,8 +184,15 @@ class Services:
         topic, topic_id = description.topic, description.topic_id
         if path.is_dead_letter:
             topic, topic_id = self._dead_letter_topic(path, description.partitions)
+        namespace = self.namespace()
         entity = Entity.of(
-            self.settings.namespace, path, description, topic=topic, topic_id=topic_id, client_id=self.client_id
+            self.settings.namespace,
+            path,
+            description,
+            topic=topic,
+            topic_id=topic_id,
+            client_id=self.client_id,
+            max_message_bytes=namespace.max_message_bytes,
         )
         if path.is_dead_letter:
             self.create_ledgers(entity.ledgers)

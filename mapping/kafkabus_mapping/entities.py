@@ -19,6 +19,14 @@ FOREVER = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=
 """The service's longest duration, its default time to live."""
 
 
+class AccessRights(str, Enum):
+    """What an authorization rule grants; values as in ``azure.servicebus.management``."""
+
+    MANAGE = "Manage"
+    SEND = "Send"
+    LISTEN = "Listen"
+
+
 class EntityStatus(str, Enum):
     """Which operations an entity takes; values as in ``azure.servicebus.management``."""
 
@@ -29,13 +37,42 @@ class EntityStatus(str, Enum):
     DELETING = "Deleting"
 
 
+class AuthorizationRuleDescription(BaseModel):
+    """A shared access rule of an entity; carried, not checked.
+
+    Attributes:
+        type: Kind of rule, such as ``SharedAccessAuthorizationRule``.
+        claim_type: Kind of claim.
+        claim_value: Claim.
+        rights: ``Manage``, ``Send``, ``Listen``.
+        created_at_utc: When it was created.
+        modified_at_utc: When it was last changed.
+        key_name: Its name.
+        primary_key: One key.
+        secondary_key: The other one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: str | None = None
+    claim_type: str | None = None
+    claim_value: str | None = None
+    rights: tuple[AccessRights, ...] = ()
+    created_at_utc: datetime | None = None
+    modified_at_utc: datetime | None = None
+    key_name: str | None = None
+    primary_key: str | None = None
+    secondary_key: str | None = None
+
+
 class QueueDescription(BaseModel):
     """A queue: its settings and the Kafka topic that holds its messages.
 
     Attributes:
         name: As its creator wrote it.
         enable_partitioning: Fixed at creation.
-        partitions: Kafka partitions, one per entity partition: 16 for a partitioned queue, else 1.
+        partitions: Kafka partitions, one per entity partition: 16 for a partitioned queue
+            (the namespace's number in Premium), else 1.
         topic: Name of the Kafka topic.
         topic_id: The topic's id, which the broker made: the queue's generation.
         lock_duration: 1 ms to 5 minutes, default 1 minute.
@@ -53,6 +90,11 @@ class QueueDescription(BaseModel):
         created_at: When the queue was created, UTC.
         updated_at: When it was last changed, UTC.
         settled_retention: How long completed records stay in Kafka for Spark and replay; default one day.
+        forward_to: The entity that its messages move on to, or None.
+        forward_dead_lettered_messages_to: The entity that its dead-lettered messages move on to, or None.
+        max_message_size_in_kilobytes: Largest message; None: the namespace's.
+        enable_express: Kept for compatibility.
+        authorization_rules: Carried, not checked: access is what Kafka and Redis grant.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -78,7 +120,12 @@ class QueueDescription(BaseModel):
     user_metadata: Annotated[str, Field(max_length=1024)] = ""
     created_at: datetime
     updated_at: datetime
-    settled_retention: timedelta = timedelta(days=1)
+    settled_retention: Annotated[timedelta, Field(ge=timedelta(0))] = timedelta(days=1)
+    forward_to: str | None = None
+    forward_dead_lettered_messages_to: str | None = None
+    max_message_size_in_kilobytes: Annotated[int, Field(ge=1)] | None = None
+    enable_express: bool = False
+    authorization_rules: tuple[AuthorizationRuleDescription, ...] = ()
 
     @field_validator("created_at", "updated_at")
     @classmethod

@@ -88,7 +88,10 @@ def check_entity(name: str) -> str:
 
     Raises:
         NameRuleError: It is empty, longer than 260 characters, or holds what a name may not hold.
+        TypeError: It is no text.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"entity name is {type(name).__name__}: use str")
     lowered = name.lower()
     if len(name) > MAX_ENTITY_NAME:
         raise NameRuleError(

@@ -12,6 +12,10 @@ from kafkabus.log.topics import COMPANION_TOPIC, Topics
 from kafkabus.record import as_bytes, place_of
 from kafkabus_mapping.entities import QueueDescription
 from kafkabus_mapping.names import companion_topic
+from kafkabus_mapping.namespaces import NamespaceDescription
+
+_NAMESPACE = "$namespace"
+"""Name of the namespace's own description; no entity's name begins with a dollar sign."""
 
 
 class Directory:
@@ -54,8 +58,27 @@ class Directory:
             text = (await self._load()).get(name.lower())
         return None if text is None else QueueDescription.model_validate_json(text)
 
+    async def namespace(self) -> NamespaceDescription | None:
+        """The namespace's own description, None where nobody created it yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        loaded, text = await self._cache.get(_NAMESPACE)
+        if not loaded:
+            text = (await self._load()).get(_NAMESPACE)
+        return None if text is None else NamespaceDescription.model_validate_json(text)
+
+    async def put_namespace(self, description: NamespaceDescription) -> None:
+        """Write the namespace's own description; it is durable when this returns.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        await self._write(_NAMESPACE, description.model_dump_json())
+
     async def all(self) -> list[QueueDescription]:
-        """All descriptions, by name.
+        """All descriptions of queues, by name.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -63,7 +86,7 @@ class Directory:
         texts = await self._cache.all()
         if texts is None:
             texts = await self._load()
-        return [QueueDescription.model_validate_json(texts[name]) for name in sorted(texts)]
+        return [QueueDescription.model_validate_json(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
 
     async def put(self, description: QueueDescription) -> None:
         """Write a description; it is durable when this returns.

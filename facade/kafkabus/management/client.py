@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from types import TracebackType
 
@@ -19,18 +19,26 @@ from kafkabus.exceptions import (
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
     ServiceBusError,
+    ServiceBusQuotaExceededError,
 )
 from kafkabus.log.topics import ENTITY_TOPIC
 from kafkabus.management.models import (
+    READ_ONLY,
+    SETTINGS,
+    AuthorizationRule,
     EntityAvailabilityStatus,
+    NamespaceProperties,
     PartitionRuntimeProperties,
     QueueProperties,
     QueueRuntimeProperties,
+    changed,
+    namespace_properties,
     queue_properties,
 )
 from kafkabus.services import Services
-from kafkabus_mapping.entities import PARTITIONS_STANDARD, QueueDescription
+from kafkabus_mapping.entities import EntityStatus, QueueDescription
 from kafkabus_mapping.names import EntityPath, check_entity, topic_name
+from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
 CREATION_PATIENCE = 5.0
 """How long, in seconds, a creation waits for another one of the same name before it takes over what that one left."""
@@ -84,92 +92,172 @@ class ServiceBusAdministrationClient:
         if services is not None:
             services.close()
 
+    def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
+        """Create the namespace, where nobody did yet: queues create a Standard one. kafkabus's own, Azure has a portal for it.
+
+        Args:
+            tier: ``Basic``, ``Standard`` or ``Premium``; fixed from now on.
+            partitions: Of every queue in a Premium namespace, 1 for plain ones; fixed from now on.
+
+        Raises:
+            InvalidOperationError: It was created with another tier or number, or the two do not go together.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        try:
+            description = self._connections().create_namespace(_tier(tier), partitions)
+        except ValueError as error:
+            raise InvalidOperationError(f"the namespace cannot be created: {_reason(error)}", error=error) from error
+        return namespace_properties(self._settings.namespace, description)
+
+    def get_namespace_properties(self) -> NamespaceProperties:
+        """The namespace's tier, and the number of partitions where that belongs to the namespace.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return namespace_properties(self._settings.namespace, self._connections().namespace())
+
     def create_queue(
         self,
         queue_name: str,
         *,
+        authorization_rules: Sequence[AuthorizationRule] | None = None,
+        auto_delete_on_idle: timedelta | str | None = None,
+        dead_lettering_on_message_expiration: bool | None = None,
+        default_message_time_to_live: timedelta | str | None = None,
+        duplicate_detection_history_time_window: timedelta | str | None = None,
+        enable_batched_operations: bool | None = None,
+        enable_express: bool | None = None,
         enable_partitioning: bool | None = None,
-        lock_duration: timedelta | None = None,
+        lock_duration: timedelta | str | None = None,
         max_delivery_count: int | None = None,
         max_size_in_megabytes: int | None = None,
-        requires_session: bool | None = None,
         requires_duplicate_detection: bool | None = None,
-        duplicate_detection_history_time_window: timedelta | None = None,
-        default_message_time_to_live: timedelta | None = None,
-        dead_lettering_on_message_expiration: bool | None = None,
-        auto_delete_on_idle: timedelta | None = None,
+        requires_session: bool | None = None,
+        forward_to: str | None = None,
         user_metadata: str | None = None,
-        settled_retention: timedelta | None = None,
+        forward_dead_lettered_messages_to: str | None = None,
+        max_message_size_in_kilobytes: int | None = None,
+        status: EntityStatus | str | None = None,
+        settled_retention: timedelta | str | None = None,
     ) -> QueueProperties:
         """Create a queue: a Kafka topic with one partition per entity partition, and its ledgers.
 
+        Durations are timedeltas or ISO 8601 texts such as ``PT30S``.
+
         Args:
             queue_name: Up to 260 characters.
-            enable_partitioning: 16 partitions instead of one; default False, as in the service. Fixed from now on.
+            authorization_rules: Carried, not checked.
+            auto_delete_on_idle: Not supported yet.
+            dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
+            default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
+            duplicate_detection_history_time_window: Not supported yet.
+            enable_batched_operations: Kept for compatibility; operations are always batched.
+            enable_express: Kept for compatibility.
+            enable_partitioning: 16 partitions instead of one; default False, as in the service. A Premium namespace decides for
+                all its queues. Fixed from now on.
             lock_duration: Up to 5 minutes, default 1 minute.
             max_delivery_count: 1 to 2,000, default 10.
-            max_size_in_megabytes: Of one partition, default 1,024.
-            requires_session: Not supported yet.
+            max_size_in_megabytes: Of one partition: 1,024 (the default) to 5,120 in steps of 1,024; plain queues in Premium
+                also 10,240 to 81,920, each double the one before.
             requires_duplicate_detection: Not supported yet.
-            duplicate_detection_history_time_window: Not supported yet.
-            default_message_time_to_live: Not supported yet.
-            dead_lettering_on_message_expiration: Not supported yet.
-            auto_delete_on_idle: Not supported yet.
+            requires_session: Not supported yet.
+            forward_to: Not supported yet.
             user_metadata: Up to 1,024 characters.
+            forward_dead_lettered_messages_to: Not supported yet.
+            max_message_size_in_kilobytes: The tier's: 256, in Premium 1,024.
+            status: Which operations it takes; default ``Active``.
             settled_retention: How long settled records stay in Kafka; kafkabus's own, default one day.
 
         Raises:
             MessagingEntityAlreadyExistsError: There is a queue of that name.
             InvalidOperationError: A setting is out of its bounds or not supported.
+            ServiceBusQuotaExceededError: The namespace holds as many queues as it may.
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         path = EntityPath(check_entity(queue_name))
-        _refuse_unsupported(
-            requires_session=requires_session,
-            requires_duplicate_detection=requires_duplicate_detection,
-            duplicate_detection_history_time_window=duplicate_detection_history_time_window,
-            auto_delete_on_idle=auto_delete_on_idle,
-        )
-        given = {
+        given: dict[str, object] = {
+            "authorization_rules": authorization_rules,
+            "auto_delete_on_idle": auto_delete_on_idle,
+            "dead_lettering_on_message_expiration": dead_lettering_on_message_expiration,
+            "default_message_time_to_live": default_message_time_to_live,
+            "duplicate_detection_history_time_window": duplicate_detection_history_time_window,
+            "enable_batched_operations": enable_batched_operations,
+            "enable_express": enable_express,
             "lock_duration": lock_duration,
             "max_delivery_count": max_delivery_count,
             "max_size_in_megabytes": max_size_in_megabytes,
-            "default_message_time_to_live": default_message_time_to_live,
-            "dead_lettering_on_message_expiration": dead_lettering_on_message_expiration,
+            "requires_duplicate_detection": requires_duplicate_detection,
+            "requires_session": requires_session,
+            "forward_to": forward_to,
             "user_metadata": user_metadata,
+            "forward_dead_lettered_messages_to": forward_dead_lettered_messages_to,
+            "max_message_size_in_kilobytes": max_message_size_in_kilobytes,
+            "status": status,
             "settled_retention": settled_retention,
         }
-        partitions = PARTITIONS_STANDARD if enable_partitioning else 1
-        now = datetime.now(timezone.utc)
-        description = _validated(
-            {
-                "name": queue_name,
-                "enable_partitioning": bool(enable_partitioning),
-                "partitions": partitions,
-                "topic": topic_name(self._settings.namespace, path),
-                "topic_id": "",
-                "created_at": now,
-                "updated_at": now,
-                **{name: value for name, value in given.items() if value is not None},
-            }
-        )
+        _refuse_unsupported(given)
         services = self._connections()
         if services.directory.get(queue_name) is not None:
             raise _exists(queue_name)
+        namespace = services.directory.namespace() or services.create_namespace()
+        description = self._check_new(path, namespace, enable_partitioning, given)
         # The broker lets one of several creations win.
-        if not services.pool.run(services.topics.create, description.topic, partitions, ENTITY_TOPIC):
+        if not services.pool.run(services.topics.create, description.topic, description.partitions, ENTITY_TOPIC):
             self._wait_for_other(queue_name)
         topic = services.pool.run(services.topics.wait_for, description.topic)
-        if topic.partitions != partitions:
+        if topic.partitions != description.partitions:
             raise ServiceBusError(
                 f"topic {topic.name!r} exists with {topic.partitions} partitions and belongs to no queue; queue "
-                f"{queue_name!r} needs {partitions}: delete the topic or choose another name"
+                f"{queue_name!r} needs {description.partitions}: delete the topic or choose another name"
             )
         description = description.model_copy(update={"topic_id": topic.topic_id})
         services.create_ledgers(self._entity(path, description).ledgers)
         services.directory.put(description)
-        return queue_properties(description, EntityAvailabilityStatus.AVAILABLE)
+        return queue_properties(description, namespace, EntityAvailabilityStatus.AVAILABLE)
+
+    def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
+        """Change a queue's settings. Clients go by them within 5 seconds.
+
+        Args:
+            queue: All settings, as ``get_queue`` returns them, some of them changed.
+            **settings: Settings that count instead of those in ``queue``.
+
+        Raises:
+            TypeError: ``queue`` is no queue's properties, or lacks some.
+            InvalidOperationError: A setting is unknown, out of its bounds, not supported, or fixed at creation.
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not isinstance(queue, Mapping):
+            raise TypeError(
+                f"{type(queue).__name__} is no queue's properties: change what get_queue returns, and give that"
+            )
+        missing = SETTINGS - queue.keys() - settings.keys()
+        if missing:
+            raise TypeError(f"settings are missing: {sorted(missing)}; change what get_queue returns, and give that")
+        wanted = {name: value for name, value in {**queue, **settings}.items() if name not in READ_ONLY}
+        unknown = wanted.keys() - SETTINGS
+        if unknown:
+            raise InvalidOperationError(f"there are no settings {sorted(unknown)}: choose from {sorted(SETTINGS)}")
+        name = wanted.pop("name")
+        if not isinstance(name, str):
+            raise TypeError(f"the queue's name is {type(name).__name__}: use str")
+        services = self._connections()
+        known = self._description(name)
+        fixed = {"enable_partitioning", "requires_session", "requires_duplicate_detection"}
+        for one in sorted(fixed):
+            value = wanted.pop(one)
+            if value is not None and value != getattr(known, one):
+                raise InvalidOperationError(
+                    f"{one}={value!r} of queue {name!r}: fixed at creation as {getattr(known, one)!r}; create another queue"
+                )
+        _refuse_unsupported({one: value for one, value in wanted.items() if value != getattr(known, one)})
+        now = datetime.now(timezone.utc)
+        description = _validated({**changed(known, wanted), "updated_at": now}, "updated")
+        _obey(services.namespace(), description)
+        services.directory.put(description)
 
     def get_queue(self, queue_name: str) -> QueueProperties:
         """A queue's settings.
@@ -179,7 +267,7 @@ class ServiceBusAdministrationClient:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         description = self._description(queue_name)
-        return queue_properties(description, self._availability(description))
+        return queue_properties(description, self._connections().namespace(), self._availability(description))
 
     def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """A queue's counts, summed over its partitions.
@@ -218,8 +306,9 @@ class ServiceBusAdministrationClient:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
+        namespace = self._connections().namespace()
         for description in self._connections().directory.all():
-            yield queue_properties(description, self._availability(description))
+            yield queue_properties(description, namespace, self._availability(description))
 
     def list_queues_runtime_properties(self) -> Iterator[QueueRuntimeProperties]:
         """The counts of all queues, by name.
@@ -283,6 +372,39 @@ class ServiceBusAdministrationClient:
             )
         return description
 
+    def _check_new(
+        self,
+        path: EntityPath,
+        namespace: NamespaceDescription,
+        enable_partitioning: bool | None,
+        given: Mapping[str, object],
+    ) -> QueueDescription:
+        """The description of a new queue, without its topic's id."""
+        try:
+            partitions = namespace.partitions_for(enable_partitioning)
+        except NamespaceRuleError as error:
+            raise InvalidOperationError(f"queue {path.name!r} cannot be created: {error}", error=error) from error
+        now = datetime.now(timezone.utc)
+        empty = QueueDescription(
+            name=path.name,
+            enable_partitioning=partitions > 1,
+            partitions=partitions,
+            topic=topic_name(self._settings.namespace, path),
+            topic_id="",
+            created_at=now,
+            updated_at=now,
+        )
+        description = _validated(changed(empty, given), "created")
+        _obey(namespace, description)
+        others = self._connections().directory.all()
+        try:
+            namespace.check_room(partitions, len(others), sum(one.enable_partitioning for one in others))
+        except NamespaceRuleError as error:
+            raise ServiceBusQuotaExceededError(
+                f"queue {path.name!r} cannot be created: {error}", error=error
+            ) from error
+        return description
+
     def _wait_for_other(self, queue_name: str) -> None:
         """The topic exists and the description does not: another creation is under way, or one was cut off."""
         deadline = time.monotonic() + CREATION_PATIENCE
@@ -313,18 +435,49 @@ def _exists(queue_name: str) -> MessagingEntityAlreadyExistsError:
     )
 
 
-def _validated(settings: Mapping[str, object]) -> QueueDescription:
+def _validated(settings: Mapping[str, object], verb: str) -> QueueDescription:
     try:
         return QueueDescription.model_validate(settings)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc'])}={problem['input']!r}: {problem['msg']}"
-            for problem in error.errors()
-        )
-        raise InvalidOperationError(f"queue {settings['name']!r} cannot be created: {problems}", error=error) from error
+        raise InvalidOperationError(
+            f"queue {settings['name']!r} cannot be {verb}: {_reason(error)}", error=error
+        ) from error
 
 
-def _refuse_unsupported(**settings: object) -> None:
-    for name, value in settings.items():
-        if value:
-            raise InvalidOperationError(f"{name}={value!r}: not supported yet; leave it out")
+def _obey(namespace: NamespaceDescription, description: QueueDescription) -> None:
+    try:
+        namespace.check_queue(description)
+    except NamespaceRuleError as error:
+        raise InvalidOperationError(f"queue {description.name!r}: {error}", error=error) from error
+
+
+def _reason(error: ValueError) -> str:
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc'])}={problem['input']}: {problem['msg']}"
+        for problem in error.errors()
+    )
+
+
+def _refuse_unsupported(settings: Mapping[str, object]) -> None:
+    for name in _UNSUPPORTED & settings.keys():
+        if settings[name]:
+            raise InvalidOperationError(f"{name}={settings[name]!r}: not supported yet; leave it out")
+
+
+_UNSUPPORTED = {
+    "auto_delete_on_idle",
+    "duplicate_detection_history_time_window",
+    "forward_dead_lettered_messages_to",
+    "forward_to",
+    "requires_duplicate_detection",
+    "requires_session",
+}
+
+
+def _tier(tier: str) -> Tier:
+    for one in Tier:
+        if one.value.lower() == str(tier).lower():
+            return one
+    raise ValueError(f"tier {tier!r}: choose from {[one.value for one in Tier]}")

@@ -3,13 +3,107 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from kafkabus_mapping.entities import EntityStatus, QueueDescription
+from kafkabus_mapping.entities import AccessRights, EntityStatus, QueueDescription
+from kafkabus_mapping.namespaces import NamespaceDescription
 
-__all__ = ["EntityAvailabilityStatus", "EntityStatus", "QueueProperties", "QueueRuntimeProperties"]
+__all__ = [
+    "AccessRights",
+    "AuthorizationRule",
+    "EntityAvailabilityStatus",
+    "EntityStatus",
+    "MessagingSku",
+    "NamespaceProperties",
+    "NamespaceType",
+    "PartitionRuntimeProperties",
+    "QueueProperties",
+    "QueueRuntimeProperties",
+]
+
+
+class MessagingSku(str, Enum):
+    """A namespace's tier."""
+
+    BASIC = "Basic"
+    STANDARD = "Standard"
+    PREMIUM = "Premium"
+
+
+class NamespaceType(str, Enum):
+    """What a namespace is for."""
+
+    MESSAGING = "Messaging"
+    NOTIFICATION_HUB = "NotificationHub"
+    MIXED = "Mixed"
+    EVENT_HUB = "EventHub"
+    RELAY = "Relay"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamespaceProperties:
+    """A namespace.
+
+    Attributes:
+        name: Its name.
+        alias: None: kafkabus has no aliases.
+        created_at_utc: When it was created.
+        modified_at_utc: When it was last changed.
+        messaging_sku: Its tier, fixed at creation.
+        messaging_units: None outside Premium, else 1: Kafka's brokers are what there is of them.
+        namespace_type: ``Messaging``.
+        partitions: Of every entity in Premium, None in the other tiers; kafkabus's own.
+    """
+
+    name: str
+    alias: str | None = None
+    created_at_utc: datetime
+    modified_at_utc: datetime
+    messaging_sku: MessagingSku
+    messaging_units: int | None
+    namespace_type: NamespaceType = NamespaceType.MESSAGING
+    partitions: int | None
+
+
+def namespace_properties(name: str, description: NamespaceDescription) -> NamespaceProperties:
+    """A namespace's description as administration returns it."""
+    return NamespaceProperties(
+        name=name,
+        created_at_utc=description.created_at,
+        modified_at_utc=description.updated_at,
+        messaging_sku=MessagingSku(description.tier.value),
+        messaging_units=None if description.partitions is None else 1,
+        partitions=description.partitions,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuthorizationRule:
+    """A shared access rule of an entity; carried, not checked: access is what Kafka and Redis grant.
+
+    Attributes:
+        type: Kind of rule.
+        claim_type: Kind of claim.
+        claim_value: Claim.
+        rights: What it grants.
+        created_at_utc: When it was created.
+        modified_at_utc: When it was last changed.
+        key_name: Its name.
+        primary_key: One key.
+        secondary_key: The other one.
+    """
+
+    type: str | None = "SharedAccessAuthorizationRule"
+    claim_type: str | None = "SharedAccessKey"
+    claim_value: str | None = "None"
+    rights: list[AccessRights] = field(default_factory=list)
+    created_at_utc: datetime | None = None
+    modified_at_utc: datetime | None = None
+    key_name: str | None = None
+    primary_key: str | None = None
+    secondary_key: str | None = None
 
 
 class EntityAvailabilityStatus(str, Enum):
@@ -40,6 +134,12 @@ class QueueProperties(Mapping[str, object]):
         status: Which operations it takes.
         availability_status: Whether all partitions can be used.
         user_metadata: Free text.
+        forward_to: The entity that its messages move on to, or None.
+        forward_dead_lettered_messages_to: The entity that its dead-lettered messages move on to, or None.
+        max_message_size_in_kilobytes: Largest message.
+        enable_express: Kept for compatibility.
+        authorization_rules: Carried, not checked.
+        settled_retention: How long settled records stay in Kafka; kafkabus's own.
     """
 
     name: str
@@ -57,6 +157,12 @@ class QueueProperties(Mapping[str, object]):
     status: EntityStatus
     availability_status: EntityAvailabilityStatus
     user_metadata: str
+    forward_to: str | None
+    forward_dead_lettered_messages_to: str | None
+    max_message_size_in_kilobytes: int
+    enable_express: bool
+    authorization_rules: list[AuthorizationRule]
+    settled_retention: timedelta
 
     def __getitem__(self, key: str) -> object:
         if key not in _QUEUE_FIELDS:
@@ -73,7 +179,15 @@ class QueueProperties(Mapping[str, object]):
 _QUEUE_FIELDS = tuple(one.name for one in fields(QueueProperties))
 
 
-def queue_properties(description: QueueDescription, availability: EntityAvailabilityStatus) -> QueueProperties:
+READ_ONLY = frozenset({"availability_status"})
+"""Fields of a queue's properties that describe it and set nothing."""
+SETTINGS = frozenset(_QUEUE_FIELDS) - READ_ONLY
+"""The others."""
+
+
+def queue_properties(
+    description: QueueDescription, namespace: NamespaceDescription, availability: EntityAvailabilityStatus
+) -> QueueProperties:
     """A description as administration returns it."""
     return QueueProperties(
         name=description.name,
@@ -91,7 +205,34 @@ def queue_properties(description: QueueDescription, availability: EntityAvailabi
         status=description.status,
         availability_status=availability,
         user_metadata=description.user_metadata,
+        forward_to=description.forward_to,
+        forward_dead_lettered_messages_to=description.forward_dead_lettered_messages_to,
+        max_message_size_in_kilobytes=description.max_message_size_in_kilobytes or namespace.max_message_bytes // 1024,
+        enable_express=description.enable_express,
+        authorization_rules=[
+            replace(AuthorizationRule(**rule.model_dump(exclude={"rights"})), rights=list(rule.rights))
+            for rule in description.authorization_rules
+        ],
+        settled_retention=description.settled_retention,
     )
+
+
+def changed(description: QueueDescription, settings: Mapping[str, object]) -> dict[str, object]:
+    """What a queue's description holds with settings as ``queue_properties`` names them; None means the default.
+
+    The size may be given as it is reported, for all partitions, or for one.
+    """
+    known = description.model_dump()
+    for name, value in settings.items():
+        if value is None:
+            known[name] = type(description).model_fields[name].default
+        elif name == "max_size_in_megabytes" and value == description.max_size_in_megabytes * description.partitions:
+            continue
+        elif name == "authorization_rules" and isinstance(value, (list, tuple)):
+            known[name] = [asdict(rule) if isinstance(rule, AuthorizationRule) else rule for rule in value]
+        else:
+            known[name] = value
+    return known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,10 @@ from kafkabus.exceptions import (
     InvalidOperationError,
     MessageLockLostError,
     MessagingEntityAlreadyExistsError,
+    MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
 )
+from kafkabus.management import AccessRights, AuthorizationRule, EntityStatus
 from tests.contract.aio.conftest import MakeQueue
 
 
@@ -156,3 +158,121 @@ async def test_bad_names_are_refused(administration: ServiceBusAdministrationCli
     """Before anything is created."""
     with pytest.raises(ValueError, match="entity name"):
         await administration.create_queue(name)
+
+
+async def test_all_settings_can_be_given_and_are_kept(administration: ServiceBusAdministrationClient) -> None:
+    """Durations as timedeltas or ISO 8601 texts; what is carried comes back as it was."""
+    rule = AuthorizationRule(key_name="send", rights=[AccessRights.SEND], primary_key="p", secondary_key="s")
+    created = await administration.create_queue(
+        "settings",
+        authorization_rules=[rule],
+        dead_lettering_on_message_expiration=True,
+        default_message_time_to_live="PT5M",
+        enable_batched_operations=False,
+        enable_express=True,
+        enable_partitioning=True,
+        lock_duration="PT13S",
+        max_delivery_count=14,
+        max_size_in_megabytes=2048,
+        max_message_size_in_kilobytes=256,
+        user_metadata="mine",
+        settled_retention=timedelta(hours=2),
+        status="ReceiveDisabled",
+    )
+    try:
+        assert created == await administration.get_queue("settings")
+        assert (created.lock_duration, created.default_message_time_to_live) == (
+            timedelta(seconds=13),
+            timedelta(minutes=5),
+        )
+        assert created.authorization_rules == [rule]
+        assert (created.max_size_in_megabytes, created.status, created.enable_express) == (
+            32 * 1024,
+            EntityStatus.RECEIVE_DISABLED,
+            True,
+        )
+    finally:
+        await administration.delete_queue("settings")
+
+
+async def test_settings_can_be_changed(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
+) -> None:
+    """By attribute, by mapping and by keyword; None goes back to the default; what is reported can be given back."""
+    properties = await administration.get_queue(queue)
+    properties.lock_duration = timedelta(seconds=21)
+    await administration.update_queue(properties, max_delivery_count=3)
+    changed = await administration.get_queue(queue)
+    assert (changed.lock_duration, changed.max_delivery_count) == (timedelta(seconds=21), 3)
+    assert changed.max_size_in_megabytes == properties.max_size_in_megabytes
+    await administration.update_queue(dict(changed), lock_duration=None, max_size_in_megabytes=5120)
+    changed = await administration.get_queue(queue)
+    assert (changed.lock_duration, changed.max_size_in_megabytes) == (timedelta(minutes=1), 16 * 5120)
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    assert (await administration.get_queue_runtime_properties(queue)).updated_at_utc > (
+        await administration.get_queue_runtime_properties(queue)
+    ).created_at_utc
+
+
+async def test_a_disabled_queue_takes_and_gives_nothing_until_it_is_enabled(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
+) -> None:
+    """New clients go by it at once."""
+    await administration.update_queue(await administration.get_queue(queue), status=EntityStatus.DISABLED)
+    with pytest.raises(MessagingEntityDisabledError, match="Disabled"):
+        await client.get_queue_sender(queue).send_messages(ServiceBusMessage("x"))
+    with pytest.raises(MessagingEntityDisabledError, match="Disabled"):
+        await client.get_queue_receiver(queue).receive_messages(max_wait_time=1)
+
+
+async def test_a_change_that_breaks_a_rule_is_refused(
+    administration: ServiceBusAdministrationClient, queue: str
+) -> None:
+    """The value, the rule and the remedy are named, and nothing changes."""
+    properties = await administration.get_queue(queue)
+    refused: list[tuple[dict[str, object], str]] = [
+        ({"requires_session": True}, "requires_session=True.*fixed at creation"),
+        ({"enable_partitioning": False}, "enable_partitioning=False.*fixed at creation"),
+        ({"max_delivery_count": 0}, "max_delivery_count=0.*greater than or equal to 1"),
+        ({"lock_duration": timedelta(minutes=6)}, "lock_duration=0:06:00.*5 minutes"),
+        ({"max_size_in_megabytes": 1000}, "max_size_in_megabytes=1000: choose one of"),
+        ({"max_message_size_in_kilobytes": 1024}, "up to 256 KB"),
+        ({"forward_to": "other"}, "forward_to='other'"),
+        ({"colour": "red"}, r"\['colour'\]"),
+        ({"status": "Sleeping"}, "status=Sleeping"),
+    ]
+    for settings, pattern in refused:
+        with pytest.raises(InvalidOperationError, match=pattern):
+            await administration.update_queue(properties, **settings)
+    assert await administration.get_queue(queue) == properties
+    with pytest.raises(TypeError, match="NoneType"):
+        await administration.update_queue(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="lock_duration"):
+        await administration.update_queue({"name": queue})
+    with pytest.raises(MessagingEntityNotFoundError):
+        await administration.update_queue({**properties, "name": "no-such-queue"})
+
+
+async def test_names_that_are_none_are_refused(administration: ServiceBusAdministrationClient) -> None:
+    """Before anything is asked."""
+    for call in (administration.get_queue, administration.delete_queue, administration.get_queue_runtime_properties):
+        with pytest.raises(ValueError, match="entity name ''"):
+            await call("")
+        with pytest.raises(TypeError, match="NoneType"):
+            await call(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="entity name ''"):
+        await administration.create_queue("")
+
+
+async def test_the_namespace_is_standard_unless_it_was_created_otherwise(
+    administration: ServiceBusAdministrationClient, queue: str
+) -> None:
+    """What it is is fixed once it has a queue."""
+    assert queue
+    namespace = await administration.get_namespace_properties()
+    assert (namespace.messaging_sku, namespace.partitions, namespace.namespace_type) == ("Standard", None, "Messaging")
+    assert await administration.create_namespace("standard") == namespace
+    for tier, partitions in (("Premium", 4), ("Basic", None), ("Premium", None), ("Gold", None)):
+        with pytest.raises(InvalidOperationError, match=f"{tier}|Standard"):
+            await administration.create_namespace(tier, partitions)

@@ -1,0 +1,73 @@
+"""Namespaces of other tiers, on the Kafka and Redis of the tests' own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, ServiceBusQuotaExceededError
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus_mapping import namespaces
+
+
+@pytest.fixture
+def elsewhere(connection_string: str) -> str:
+    """The connection string of a namespace that nobody used yet."""
+    assert "sb://tests." in connection_string
+    return connection_string.replace("sb://tests.", f"sb://n-{uuid.uuid4().hex[:8]}.", 1)
+
+
+@pytest.fixture
+def administration(elsewhere: str) -> Iterator[ServiceBusAdministrationClient]:
+    """Of that namespace."""
+    with ServiceBusAdministrationClient.from_connection_string(elsewhere) as opened:
+        yield opened
+
+
+def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
+    administration: ServiceBusAdministrationClient, elsewhere: str
+) -> None:
+    """And takes larger messages."""
+    created = administration.create_namespace("Premium", 4)
+    assert (created.messaging_sku, created.partitions, created.messaging_units) == ("Premium", 4, 1)
+    queue = administration.create_queue("large")
+    assert (queue.enable_partitioning, queue.max_size_in_megabytes) == (True, 4 * 1024)
+    assert queue.max_message_size_in_kilobytes == 1024
+    with pytest.raises(InvalidOperationError, match="created with 4 partition"):
+        administration.create_queue("plain", enable_partitioning=False)
+    with ServiceBusClient.from_connection_string(elsewhere) as client:
+        sender, receiver = client.get_queue_sender("large"), client.get_queue_receiver("large")
+        body = b"x" * 1_000_000
+        sender.send_messages(ServiceBusMessage(body))
+        (message,) = receiver.receive_messages(max_wait_time=10)
+        assert b"".join(message.body or ()) == body
+        receiver.complete_message(message)
+        assert sender.create_message_batch().max_size_in_bytes == 1_048_576
+        with pytest.raises(MessageSizeExceededError, match="1048576"):
+            sender.send_messages(ServiceBusMessage(b"x" * 1_048_576))
+    assert len(administration.get_queue_runtime_properties("large").partitions) == 4
+    administration.delete_queue("large")
+
+
+def test_a_namespace_holds_so_many_partitioned_queues(
+    administration: ServiceBusAdministrationClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain one still fits."""
+    monkeypatch.setattr(namespaces, "MAX_PARTITIONED", 1)
+    administration.create_queue("first", enable_partitioning=True)
+    with pytest.raises(ServiceBusQuotaExceededError, match="no more than 1 "):
+        administration.create_queue("second", enable_partitioning=True)
+    administration.create_queue("second")
+    for name in ("first", "second"):
+        administration.delete_queue(name)
+
+
+def test_a_basic_namespace_refuses_what_its_tier_lacks(administration: ServiceBusAdministrationClient) -> None:
+    """The rule is named, and no topic was made."""
+    administration.create_namespace("Basic")
+    with pytest.raises(InvalidOperationError, match="14 days"):
+        administration.create_queue("q", default_message_time_to_live="P20D")
+    assert list(administration.list_queues()) == []
