@@ -59,6 +59,23 @@ class Ledger:
         return self.in_doubt
 
 
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """Where a ledger stands.
+
+    Attributes:
+        cursor: The next offset never granted.
+        held: How many messages were granted and are not settled.
+        version: Raised by every request.
+        mortal: Whether messages with times to live of their own were sent.
+    """
+
+    cursor: int
+    held: int
+    version: int
+    mortal: bool
+
+
 class Operation:
     """Something to be done by a ledger; ``reply`` or ``error`` is set once it is ``done``.
 
@@ -429,6 +446,55 @@ class Recall(Operation):
             self.now = reply["now"]
             self.expiry = int(reply["expiry"])
         super().resolve(reply)
+
+
+class Seize(Operation):
+    """Locks what waits in ranges of offsets, wherever it waits, or what was delivered too often.
+
+    Attributes:
+        again: First and last offset, delivery count, and whether it was deferred, of what was locked; known when done.
+        expiry: When the locks expire, ms since 1970 on Redis's clock.
+    """
+
+    __slots__ = ("_arguments", "again", "expiry", "lease")
+
+    def __init__(
+        self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int, seen: tuple[int, int] | None = None
+    ) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.again: list[tuple[int, int, int, bool]] = []
+        self.expiry = 0
+        self._arguments: dict[str, Any] = {"op": "seize", "lease": lease, "ranges": ranges, "lock_ms": lock_ms}
+        if seen is not None:
+            self._arguments |= {"from": seen[0], "upto": seen[1]}
+
+    @classmethod
+    def hopeless(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:
+        """Locks up to ``limit`` returned ranges that were delivered ``count`` times or more."""
+        seize = cls(ledger, lease, [], lock_ms)
+        seize._arguments = {"op": "hopeless", "lease": lease, "count": count, "lock_ms": lock_ms, "limit": limit}
+        return seize
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return self._arguments
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.again = [(int(first), int(last), int(count), kind == "d") for first, last, count, kind in reply["again"]]
+        self.expiry = int(reply["expiry"])
+        super().resolve(reply)
+
+
+class Mark(Operation):
+    """Says that messages with times to live of their own are in the log."""
+
+    __slots__ = ()
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "mark"}
 
 
 @dataclass(frozen=True, slots=True)

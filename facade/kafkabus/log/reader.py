@@ -323,10 +323,10 @@ class Reader:
 
     def _start_reading(self, views: Sequence[PartitionView]) -> None:
         """Begin at each ledger's cursor: what lies before it was granted already."""
-        cursors = self._services.courier.cursors([self._entity.ledgers[view.partition] for view in views])
+        states = self._services.courier.states([self._entity.ledgers[view.partition] for view in views])
         self._services.pool.run(
             self._assign,
-            [(view, 0 if cursor is None else cursor[0]) for view, cursor in zip(views, cursors, strict=True)],
+            [(view, 0 if state is None else state.cursor) for view, state in zip(views, states, strict=True)],
         )
 
     # What follows blocks, and runs where Pool lets it.

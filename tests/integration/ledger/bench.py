@@ -25,6 +25,7 @@ from kafkabus.ledger.operations import (
     Recall,
     Renewal,
     Seen,
+    Seize,
     Settlement,
     Void,
 )
@@ -120,6 +121,19 @@ class Bench:
         self.courier.ask(recall)
         granted = Granted(recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False)
         return Held(recall.lease, granted), recall.missing
+
+    def seize(self, *ranges: Range, seen: Range | None = None) -> Held:
+        """Lock what waits in ranges."""
+        return self._seized(Seize(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS, seen))
+
+    def seize_hopeless(self, count: int, limit: int = 100) -> Held:
+        """Lock what was delivered too often."""
+        return self._seized(Seize.hopeless(self.ledger, uuid.uuid4().hex[:16], count, LOCK_MS, limit))
+
+    def _seized(self, seize: Seize) -> Held:
+        self.courier.ask(seize)
+        again = [(first, last, count) for first, last, count, _ in seize.again]
+        return Held(seize.lease, Granted(again, [], self.cursor, False, 0, seize.expiry, 0, None, False))
 
     def peek(self, start: int, limit: int) -> Peek:
         """Look at what is not settled."""

@@ -16,7 +16,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.ledger.operations import Range
 from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full, Held
 
-AVAILABLE, LOCKED, DEFERRED, MOVING, GONE = "available", "locked", "deferred", "moving", "gone"
+NEW, AVAILABLE, LOCKED, DEFERRED, MOVING, GONE = "new", "available", "locked", "deferred", "moving", "gone"
 LOG_END = 40
 
 
@@ -56,9 +56,10 @@ class Model(RuleBasedStateMachine):
         assert [offset for first, last, _ in held.granted.again for offset in range(first, last + 1)] == waiting
         assert {offset: held.counts[offset] for offset in waiting} == {offset: self.count[offset] for offset in waiting}
         room = want - len(waiting)
-        fresh = list(range(self.cursor, upto))[: max(0, room)]
-        assert [offset for first, last in held.granted.fresh for offset in range(first, last + 1)] == fresh
-        self.cursor = max(self.cursor, fresh[-1] + 1 if fresh else 0)
+        new = [offset for offset in range(self.cursor, upto) if offset not in self.state]
+        fresh, rest = new[: max(0, room)], new[max(0, room) :]
+        assert _offsets(held.granted.fresh) == fresh
+        self.cursor = rest[0] if rest else max(self.cursor, upto)
         self.lock(held, waiting, AVAILABLE)
         self.lock(held, fresh, AVAILABLE)
         for offset in fresh:
@@ -133,6 +134,25 @@ class Model(RuleBasedStateMachine):
             for offset in there
         }
 
+    @rule(who=st.integers(0, 2), first=st.integers(0, LOG_END - 1), more=st.integers(0, 6), seen=st.booleans())
+    def seize(self, who: int, first: int, more: int, seen: bool) -> None:
+        """Lock whatever waits in a range, beyond the cursor too."""
+        self.expire()
+        if seen:
+            first = min(first, self.cursor)
+        last = min(LOG_END - 1, first + more)
+        held = self.clients[who].seize((first, last), seen=(first, last + 1) if seen else None)
+        waiting = [
+            offset for offset in range(first, last + 1) if self.state.get(offset, NEW) in {NEW, AVAILABLE, DEFERRED}
+        ]
+        assert held.counts == {offset: self.count.get(offset, 0) for offset in waiting}
+        for offset in waiting:
+            origin = self.state.get(offset, AVAILABLE)
+            self.count.setdefault(offset, 0)
+            self.lock(held, [offset], origin)
+        if seen:
+            self.cursor = max(self.cursor, last + 1)
+
     @rule(who=st.integers(0, 2), upto=st.integers(0, LOG_END), limit=st.integers(1, 3))
     def purge(self, who: int, upto: int, limit: int) -> None:
         """What waits is thrown away, in as many goes as it takes; what is locked or deferred stays."""
@@ -142,7 +162,7 @@ class Model(RuleBasedStateMachine):
         while (purge := self.clients[who].purge(upto, limit)).more:
             purged += purge.purged
         assert purged + purge.purged == len(waiting) + len(beyond)
-        for offset in [*waiting, *beyond]:
+        for offset in [*waiting, *(offset for offset in beyond if offset not in self.state)]:
             self.state[offset] = GONE
         self.cursor = max(self.cursor, upto)
 

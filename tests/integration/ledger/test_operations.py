@@ -180,6 +180,53 @@ def test_a_ledger_defers_so_many_and_no_more(bench: Bench) -> None:
     assert bench.settle("complete", held, (DEFERRED_LIMIT - 1, DEFERRED_LIMIT - 1)) == []
 
 
+def test_what_waits_can_be_seized_wherever_it_waits(bench: Bench) -> None:
+    """Given back, deferred, or never granted; what somebody holds or was settled stays as it is."""
+    held = bench.claim(6, upto=6)
+    bench.settle("complete", held, (0, 0))
+    bench.settle("abandon", held, (1, 3))
+    bench.settle("defer", held, (4, 4))
+    seized = bench.seize((0, 0), (2, 2), (4, 7))
+    assert seized.counts == {2: 1, 4: 0, 6: 0, 7: 0}
+    assert (bench.cursor, bench.held) == (6, 7)
+    assert bench.claim(10, upto=10).counts == {1: 1, 3: 1, 8: 0, 9: 0}
+    assert bench.settle("complete", seized, (2, 2), (6, 6)) == []
+    bench.expire()
+    assert bench.recall((4, 4))[0].counts == {4: 1}
+    assert bench.drain(10) == {1: 2, 3: 2, 5: 1, 7: 1, 8: 1, 9: 1}
+
+
+def test_seizing_all_that_was_read_moves_the_cursor(bench: Bench) -> None:
+    """Holes are passed; nobody jumps over what the seizer has not seen."""
+    bench.void(2)
+    seized = bench.seize((0, 0), (2, 4), seen=(0, 6))
+    assert (seized.offsets, bench.cursor, bench.held) == ([0, 3, 4], 6, 3)
+    seized = bench.seize((9, 9), seen=(8, 12))
+    assert (seized.offsets, bench.cursor) == ([9], 6)
+    assert bench.claim(10, upto=10).offsets == [6, 7, 8]
+
+
+def test_what_was_seized_beyond_the_cursor_and_expired_comes_once(bench: Bench) -> None:
+    """Before and after the cursor passed it."""
+    bench.seize((3, 3))
+    bench.expire()
+    assert bench.claim(1).counts == {3: 1}
+    bench.expire()
+    assert bench.claim(10, upto=5).counts == {0: 0, 1: 0, 2: 0, 3: 2, 4: 0}
+    assert bench.held == 5
+
+
+def test_what_was_delivered_too_often_can_be_seized(bench: Bench) -> None:
+    """And nothing else."""
+    held = bench.claim(4, upto=4)
+    bench.settle("abandon", held, (1, 2))
+    again = bench.claim(1, upto=4)
+    bench.settle("abandon", again)
+    assert bench.seize_hopeless(3).offsets == []
+    assert bench.seize_hopeless(2).counts == {1: 2}
+    assert bench.seize_hopeless(1).counts == {2: 1}
+
+
 def test_looking_shows_everything_that_is_not_settled(bench: Bench) -> None:
     """Locked, deferred and given back, by offset, and where the cursor is."""
     bench.void(9)

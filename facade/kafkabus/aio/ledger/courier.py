@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -14,7 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Ledger, Operation, Recall, Request, Settlement
+from kafkabus.ledger.operations import Claim, Ledger, LedgerState, Operation, Recall, Request, Seize, Settlement
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -147,8 +147,8 @@ class Courier:
         members = await self._script_call(heartbeat_script().text, [key], [client_id, int(lifetime * 1000)])
         return [member.decode() for member in members]
 
-    async def cursors(self, ledgers: list[Ledger]) -> list[tuple[int, int] | None]:
-        """Cursor and number of held messages of each ledger; None where Redis holds no such ledger.
+    async def states(self, ledgers: Sequence[Ledger]) -> list[LedgerState | None]:
+        """Where each ledger stands; None where Redis holds no such ledger.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -157,11 +157,14 @@ class Courier:
         async def read() -> list[Any]:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, ["cursor", "held"])
+                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal"])
             return await pipeline.execute()
 
         replies = await self._patiently(read)
-        return [None if cursor is None else (int(cursor), int(held)) for cursor, held in replies]
+        return [
+            None if cursor is None else LedgerState(int(cursor), int(held), int(version), mortal is not None)
+            for cursor, held, version, mortal in replies
+        ]
 
     async def forget(self, ledgers: list[Ledger]) -> None:
         """Delete ledgers; for entities that were deleted.
@@ -275,7 +278,7 @@ class Courier:
                 done["now"] = now
             for operation in group:
                 operation.resolve(done)
-                if operation.abandoned and isinstance(operation, (Claim, Recall)):
+                if operation.abandoned and isinstance(operation, (Claim, Recall, Seize)):
                     # Nobody waits for these messages any more, and nobody has seen them.
                     self.later(Settlement(ledger, "release", operation.lease, None))
         return True

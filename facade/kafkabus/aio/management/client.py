@@ -349,12 +349,14 @@ class ServiceBusAdministrationClient:
         services = self._connections()
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        cursors = await services.courier.cursors(list(entity.ledgers))
+        states = await services.courier.states(entity.ledgers)
         ends = await services.pool.run(services.topics.ends, topic, range(entity.partitions))
         starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
         return [
-            ends[partition] - starts[partition] if state is None else max(0, ends[partition] - state[0]) + state[1]
-            for partition, state in enumerate(cursors)
+            ends[partition] - starts[partition]
+            if state is None
+            else max(0, ends[partition] - state.cursor) + state.held
+            for partition, state in enumerate(states)
         ]
 
     async def _availability(self, description: QueueDescription) -> EntityAvailabilityStatus:

@@ -1,6 +1,7 @@
 -- Leases as text, and messages that go back to where they came from.
 --
--- Defines split_lease, each_open, give_back, set_aside, put_back, store_lease, write_lease, expire_leases.
+-- Defines split_lease, each_open, give_back, returned_at, leave_returned, set_aside, put_back, store_lease, write_lease
+-- and expire_leases.
 
 local function split_lease(text)
   local segments = {}
@@ -34,13 +35,32 @@ local function each_open(segment, visit)
   end
 end
 
--- Messages to be granted again. A range at or beyond the cursor was leased by a request that died before it moved the
--- cursor; what lies before the range was leased with it or holds no messages. Moving the cursor now keeps it from being
--- granted again as new.
+-- Messages to be granted again. They may lie beyond the cursor: seized there, or leased by a request that died before
+-- it moved the cursor. It stays where it is, because nobody knows of what lies before them.
 local function give_back(first, last, count)
   write('ZADD', RETURNED, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
-  ledger.cursor = math.max(ledger.cursor, last + 1)
   ledger.rings = true
+end
+
+-- The returned range that holds an offset: its member, first, last and count; nothing where there is none.
+local function returned_at(offset)
+  local member = redis.call('ZREVRANGEBYSCORE', RETURNED, num(offset), '-inf', 'LIMIT', 0, 1)[1]
+  local first, last, count = string.match(member or '', '^(%d+):(%d+):(%d+)$')
+  if first and tonumber(last) >= offset then
+    return member, tonumber(first), tonumber(last), tonumber(count)
+  end
+end
+
+-- Takes offsets out of the returned range that holds them; what is left of it stays to be granted again.
+local function leave_returned(from, upto)
+  local member, first, last, count = returned_at(from)
+  if first < from then
+    give_back(first, from - 1, count)
+  end
+  if last > upto then
+    give_back(upto + 1, last, count)
+  end
+  write('ZREM', RETURNED, member)
 end
 
 -- Messages to be had by offset only. One that was there before, under another count, stays once.

@@ -57,19 +57,10 @@ operations.void = function(op)
     ledger.voids = 1
     return { void = true }
   end
-  local member = redis.call('ZREVRANGEBYSCORE', RETURNED, num(op.offset), '-inf', 'LIMIT', 0, 1)[1]
-  local first, last, count = string.match(member or '', '^(%d+):(%d+):(%d+)$')
-  first, last, count = tonumber(first), tonumber(last), tonumber(count)
-  if not first or last < op.offset then
+  if not returned_at(op.offset) then
     return { void = false }
   end
-  if first < op.offset then
-    give_back(first, op.offset - 1, count)
-  end
-  if last > op.offset then
-    give_back(op.offset + 1, last, count)
-  end
-  write('ZREM', RETURNED, member)
+  leave_returned(op.offset, op.offset)
   ledger.held = ledger.held - 1
   return { void = true }
 end

@@ -1,8 +1,9 @@
 -- Head of every request to one ledger: its keys, its clock, its counted writes.
 --
 -- KEYS  1 meta     hash: cursor (next offset never granted), version (raised by every request), held (messages granted
---                  and not settled), voids (1 where key 7 may hold any); in tests also test:skew (ms added to the
---                  clock) and test:fault (which write fails)
+--                  and not settled), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
+--                  their own are in the log); in tests also test:skew (ms added to the clock) and test:fault (which
+--                  write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, else n; bits, one character an
 --                  offset, are '1' where the message has left the lease; none at all means that all stay

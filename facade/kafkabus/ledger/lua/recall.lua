@@ -1,9 +1,15 @@
--- Messages by offset: deferred ones are locked, all are looked at, waiting ones are thrown away.
+-- Messages by offset: deferred ones are locked, waiting ones seized or thrown away, all are looked at.
 --
 -- Defines
 --   recall {lease, ranges, lock_ms}  deferred messages are locked, all of them or none
 --          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms}
+--   seize  {lease, ranges, lock_ms, from, upto}  whatever waits in the ranges is locked: never granted, returned or
+--          deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges hold all
+--          messages among them, the cursor moves on to there. Without, what lies beyond the cursor is void for claims
+--          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
+--   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
+--   mark   {}                        messages with times to live of their own are in the log. Reply: {}
 --   peek   {from, limit}             up to limit messages below the cursor that are not settled, oldest first
 --          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "voids": [offset, …]}  kind is "d" where
 --                 they are deferred, else "n"; voids are records beyond the cursor that are no messages
@@ -39,6 +45,91 @@ operations.recall = function(op)
     again[index] = { num(segment.first), num(segment.last), num(segment.count) }
   end
   return { missing = {}, again = again, expiry = num(now + op.lock_ms) }
+end
+
+-- Leases segments that their homes give up afterwards, and says so.
+local function lock_segments(op, segments, leave)
+  for _, segment in ipairs(segments) do
+    segment.expiry, segment.bits = now + op.lock_ms, ''
+  end
+  if #segments > 0 then
+    write_lease(op.lease, segments)
+  end
+  local again = {}
+  for index, segment in ipairs(segments) do
+    leave(segment)
+    again[index] = { num(segment.first), num(segment.last), num(segment.count), segment.kind }
+  end
+  return { again = again, expiry = num(now + op.lock_ms) }
+end
+
+operations.seize = function(op)
+  expire_leases()
+  local moves = op.upto and op.from <= ledger.cursor
+  local segments = {}
+  local function add(offset, count, kind, home)
+    local previous = segments[#segments]
+    if previous and previous.last == offset - 1 and previous.count == count and previous.home == home then
+      previous.last = offset
+    else
+      segments[#segments + 1] = { first = offset, last = offset, count = count, kind = kind, home = home }
+    end
+  end
+  for _, range in ipairs(op.ranges) do
+    for offset = range[1], range[2] do
+      local member, _, _, count = returned_at(offset)
+      if member then
+        add(offset, count, 'n', member)
+      elseif offset >= ledger.cursor then
+        if not redis.call('ZSCORE', VOIDS, num(offset)) then
+          add(offset, 0, 'n', 'log')
+        end
+      else
+        local deferred = redis.call('ZRANGEBYSCORE', DEFERRED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
+        if deferred then
+          add(offset, tonumber(string.match(deferred, ':(%d+)$')), 'd', 'deferred')
+        end
+      end
+    end
+  end
+  local reply = lock_segments(op, segments, function(segment)
+    if segment.home == 'deferred' then
+      write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
+    elseif segment.home == 'log' then
+      ledger.held = ledger.held + segment.last - segment.first + 1
+      if not moves then
+        for offset = segment.first, segment.last do
+          write('ZADD', VOIDS, num(offset), num(offset))
+        end
+        ledger.voids = 1
+      end
+    else
+      leave_returned(segment.first, segment.last)
+    end
+  end)
+  if moves then
+    ledger.cursor = math.max(ledger.cursor, op.upto)
+  end
+  return reply
+end
+
+operations.hopeless = function(op)
+  expire_leases()
+  local segments = {}
+  for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, 999)) do
+    local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
+    if tonumber(count) >= op.count and #segments < op.limit then
+      segments[#segments + 1] = {
+        first = tonumber(first), last = tonumber(last), count = tonumber(count), kind = 'n', home = member,
+      }
+    end
+  end
+  return lock_segments(op, segments, function(segment) write('ZREM', RETURNED, segment.home) end)
+end
+
+operations.mark = function()
+  write('HSET', META, 'mortal', '1')
+  return {}
 end
 
 operations.peek = function(op)
