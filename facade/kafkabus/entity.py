@@ -80,6 +80,11 @@ class Entity:
         return max(1, self.description.lock_duration // timedelta(milliseconds=1))
 
     @property
+    def expires(self) -> bool:
+        """Whether its messages have times to live; those of a dead-letter queue stay until somebody settles them."""
+        return not self.path.is_dead_letter
+
+    @property
     def life_ms(self) -> int | None:
         """How long a message that brings no time to live may be received, in milliseconds; None: for ever."""
         lives = self.description.default_message_time_to_live

@@ -470,6 +470,7 @@ class ServiceBusReceiver:
                 Delivery(entity.path.key, partition, recall.lease, recall.expiry, count, lives, deferred=True),
                 reader.read_again(recall.ledger, recall.lease, first, last),
                 recall.now,
+                True,
             )
             for first, last, count in recall.again
         ]
@@ -558,7 +559,7 @@ class ServiceBusReceiver:
         again: list[Settlement] = []
         for grant in grants:
             delivery, records = grant.delivery, grant.records
-            if not entity.path.is_dead_letter:
+            if entity.expires and (grant.mortal or entity.life_ms is not None):
                 records = [record for record in records if not is_over(record, entity.life_ms, grant.now)]
                 if len(records) < len(grant.records):
                     left = set(map(id, records))

@@ -111,6 +111,9 @@ class ServiceBusSender:
         _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
         records = self._place(entity, outgoing)
+        if any(one.envelope.time_to_live is not None for one in outgoing):
+            # Before they are stored, so that whoever is granted one looks for its time to live.
+            await self._services.mark_mortal(entity, {record.partition for record in records})
         parcel = await self._services.outbox.send(entity.topic, records, timeout=seconds)
         if not parcel.done or parcel.failures:
             raise _send_error(entity, records, parcel, seconds)

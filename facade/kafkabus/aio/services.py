@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -20,7 +20,7 @@ from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Ledger
+from kafkabus.ledger.operations import Ledger, Mark
 from kafkabus.log.topics import ENTITY_TOPIC, Topics
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
@@ -65,6 +65,7 @@ class Services:
         self._namespace: NamespaceDescription | None = None
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
+        self._mortal: set[tuple[str, int]] = set()
         self._readers: dict[str, tuple[Entity, Reader]] = {}
 
     @property
@@ -132,6 +133,17 @@ class Services:
             for ledger in entity.ledgers:
                 self._by_ledger[ledger] = entity
             return entity
+
+    async def mark_mortal(self, entity: Entity, partitions: Iterable[int]) -> None:
+        """Messages with times to live of their own are about to be stored in these partitions; said once each.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        places = {(entity.topic_id, partition) for partition in partitions} - self._mortal
+        if places:
+            await self.courier.ask(*(Mark(entity.ledgers[partition]) for _, partition in places))
+            self._mortal |= places
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
@@ -219,7 +231,7 @@ class Services:
                 f"{entity.path} was deleted: its topic {entity.topic} is gone or another one"
             )
         start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        if await self.courier.create(ledger, start):
+        if await self.courier.create(ledger, start, mortal=True):
             LOGGER.warning(
                 "ledger_rebuilt entity=%s partition=%d cursor=%d: Redis held no ledger for it, so messages that were "
                 "settled may be delivered again",

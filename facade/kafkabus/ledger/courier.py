@@ -126,13 +126,18 @@ class Courier:
         finally:
             self._wake()
 
-    def create(self, ledger: Ledger, cursor: int) -> bool:
+    def create(self, ledger: Ledger, cursor: int, *, mortal: bool = False) -> bool:
         """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
+
+        Args:
+            ledger: Which.
+            cursor: Where it begins.
+            mortal: Whether messages that are in the log already may bring times to live of their own.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        return bool(self._script_call(create_script().text, [ledger.keys.meta], [cursor]))
+        return bool(self._script_call(create_script().text, [ledger.keys.meta], [cursor, int(mortal)]))
 
     def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.

@@ -333,6 +333,7 @@ class Granted:
         returned: How many ranges still wait to be granted again.
         due_in: Seconds until the next lease of the ledger expires, None where none is held.
         moves: Whether a transfer wants attention.
+        mortal: Whether messages of the log bring times to live of their own.
     """
 
     again: list[tuple[int, int, int]]
@@ -344,6 +345,7 @@ class Granted:
     returned: int
     due_in: float | None
     moves: bool
+    mortal: bool = False
 
 
 class Claim(Operation):
@@ -408,6 +410,7 @@ class Claim(Operation):
             returned=int(reply["returned"]),
             due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
             moves=bool(reply["moves"]),
+            mortal="mortal" in reply,
         )
         super().resolve(reply)
 

@@ -23,11 +23,11 @@ from kafkabus._acompat import Lock, acquire, uninterrupted
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.doorbell import Doorbell
-from kafkabus.ledger.operations import Claim, Granted, Ledger, Settlement, merge_offsets
+from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Settlement, merge_offsets
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions
-from kafkabus.record import Delivery, Record
+from kafkabus.record import Delivery, Record, own_time_to_live
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -68,11 +68,13 @@ class Grant:
         delivery: What they have in common.
         records: Them, in offset order.
         now: When they were granted, ms since 1970 on Redis's clock.
+        mortal: Whether some of them may bring times to live of their own.
     """
 
     delivery: Delivery
     records: list[Record]
     now: int
+    mortal: bool
 
 
 class Reader:
@@ -272,15 +274,27 @@ class Reader:
         delivery = self._delivery(claim, 0)
         if granted.fresh:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
-            grants.append(Grant(fresh, plan.view.take(granted.fresh), granted.now))
+            records = plan.view.take(granted.fresh)
+            grants.append(Grant(fresh, records, granted.now, granted.mortal or self._marks(claim.ledger, records)))
         if granted.again:
-            grants.append(Grant(delivery, [], granted.now))
+            grants.append(Grant(delivery, [], granted.now, granted.mortal))
 
     def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
         for first, last, count in claim.granted.again:
             records = self.read_again(claim.ledger, claim.lease, first, last)
             if records:
-                grants.append(Grant(self._delivery(claim, count), records, claim.granted.now))
+                grants.append(Grant(self._delivery(claim, count), records, claim.granted.now, True))
+
+    def _marks(self, ledger: Ledger, records: Sequence[Record]) -> bool:
+        """Whether a time to live comes with messages whose sender did not announce it, as of Kafka's own tools.
+
+        Looking at each record's headers would cost more than all else that is done with it, so the first of each batch
+        stands for the others.
+        """
+        if not records or own_time_to_live(records[0]) is None:
+            return False
+        self._services.courier.later(Mark(ledger))
+        return True
 
     def _delivery(self, claim: Claim, count: int) -> Delivery:
         lives = self._entity.description.default_message_time_to_live

@@ -17,6 +17,7 @@
 --           "expiry": ms                          of the lease
 --           "returned": count                     of ranges that still wait to be granted again
 --           "due": ms                             when the next lease expires, where one is held
+--           "mortal": true                        where messages bring times to live of their own
 --           "moves": 1                            where a transfer wants attention (adopt)}
 
 -- The runs without what was voided, and without what lies below the cursor.
@@ -131,6 +132,7 @@ operations.claim = function(op)
   reply.returned = redis.call('ZCARD', RETURNED)
   local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
   reply.due = due and num(tonumber(due))
+  reply.mortal = ledger.mortal or nil
   reply.moves = #redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, 1)
   return reply
 end

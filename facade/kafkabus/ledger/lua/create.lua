@@ -2,11 +2,16 @@
 --
 -- KEYS  1 meta (see prelude.lua)
 -- ARGV  1 cursor: the first offset to grant
+--       2 1 where the log may hold messages with times to live of their own
 -- Reply 1 where it was created, 0 where it was there
 -- Effect: one write, so there is no half-made ledger.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
-redis.call('HSET', KEYS[1], 'cursor', ARGV[1], 'version', '1', 'held', '0', 'voids', '0')
+local fields = { 'cursor', ARGV[1], 'version', '1', 'held', '0', 'voids', '0' }
+if ARGV[2] == '1' then
+  fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'
+end
+redis.call('HSET', KEYS[1], unpack(fields))
 return 1

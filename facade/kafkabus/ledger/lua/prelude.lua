@@ -31,12 +31,13 @@ local function num(value)
   return string.format('%.0f', value)
 end
 
-local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault')
+local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal')
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
   held = tonumber(meta[3] or 0),
   voids = tonumber(meta[4] or 0),
+  mortal = meta[7] and true,
   rings = false,
 }
 
