@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,3 +37,10 @@ def runtime() -> Iterator[EmbeddedRuntime]:
 def connection_string(runtime: EmbeddedRuntime) -> str:
     """How clients reach the namespace."""
     return runtime.connection_string
+
+
+@pytest.fixture
+def untended(connection_string: str) -> str:
+    """How clients reach a namespace of the test's own, which is empty and which nobody looks after."""
+    assert "sb://tests." in connection_string
+    return connection_string.replace("sb://tests.", f"sb://n-{uuid.uuid4().hex[:8]}.", 1)

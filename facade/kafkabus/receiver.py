@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
+from kafkabus import endings
 from kafkabus.browser import Browser
 from kafkabus.entity import Entity
 from kafkabus.enums import ServiceBusReceiveMode
@@ -30,7 +31,7 @@ from kafkabus.held import Held, by_delivery, check_unsettled, raise_lost, still_
 from kafkabus.ledger.operations import Deferral, Purge, Recall, Renewal, Settlement, merge_offsets
 from kafkabus.log.reader import Grant, Reader
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.record import Delivery, Record, is_over
+from kafkabus.record import Delivery, Record
 from kafkabus.services import DESCRIPTION_AGE, Services
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
@@ -202,7 +203,7 @@ class ServiceBusReceiver:
         last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
         lost = self._settle(entity, "abandon", [one for one in held if one not in last])
         for one in last:
-            lost += self._dead_letter(entity, [one], *_delivered_too_often(entity, one.delivery.count + 1))
+            lost += self._dead_letter(entity, [one], *endings.delivered_too_often(entity, one.delivery.count + 1))
         raise_lost("abandoned", lost)
 
     def defer_message(self, message: ServiceBusReceivedMessage) -> None:
@@ -560,15 +561,19 @@ class ServiceBusReceiver:
         for grant in grants:
             delivery, records = grant.delivery, grant.records
             if entity.expires and (grant.mortal or entity.life_ms is not None):
-                records = [record for record in records if not is_over(record, entity.life_ms, grant.now)]
-                if len(records) < len(grant.records):
-                    left = set(map(id, records))
-                    self._expire(entity, delivery, [one for one in grant.records if id(one) not in left])
+                expired = endings.over(self._services, entity, records, grant.now)
+                if expired:
+                    endings.expire(self._services, entity, delivery, expired)
+                    gone = set(map(id, expired))
+                    records = [record for record in records if id(record) not in gone]
             if not records:
                 continue
             if delivery.count >= entity.max_deliveries:
-                self._give_up(entity, delivery, records, *_delivered_too_often(entity, delivery.count))
+                reason = endings.delivered_too_often(entity, delivery.count)
+                endings.give_up(self._services, entity, delivery, records, *reason)
                 continue
+            if delivery.lease and entity.ledgers[delivery.partition].seconds_until(delivery.expiry) <= 0:
+                continue  # Reading took longer than their lock lasted: they come again.
             if take and delivery.lease:
                 ranges = merge_offsets(record.offset() or 0 for record in records)
                 again.append(Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges))
@@ -581,29 +586,6 @@ class ServiceBusReceiver:
             lost = {(one.ledger.partition, offset) for one in again for a, b in one.lost for offset in range(a, b + 1)}
             messages = [message for message in messages if (message._delivery.partition, message._offset) not in lost]
         return messages
-
-    def _expire(self, entity: Entity, delivery: Delivery, records: list[Record]) -> None:
-        """The time to live of messages was over when they were granted: nobody gets them."""
-        if entity.keeps_expired:
-            self._give_up(
-                entity, delivery, records, "TTLExpiredException", "its time to live was over before it was received"
-            )
-        elif delivery.lease:
-            ranges = merge_offsets(record.offset() or 0 for record in records)
-            self._services.courier.ask(
-                Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges)
-            )
-
-    def _give_up(
-        self, entity: Entity, delivery: Delivery, records: list[Record], reason: str, description: str
-    ) -> None:
-        """Dead-letter messages unseen; where that fails, it is tried again once their locks have expired."""
-        try:
-            self._services.transfers.dead_letter(
-                entity, delivery.partition, {delivery.lease: records}, reason=reason, description=description
-            )
-        except ServiceBusError as error:
-            LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
 
     def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
         """Messages to settle, by delivery; all are checked before anything is done."""
@@ -630,11 +612,6 @@ class ServiceBusReceiver:
             raise ValueError(
                 "The handler has already been shutdown: this receiver was closed, get another from the client"
             )
-
-
-def _delivered_too_often(entity: Entity, count: int) -> tuple[str, str]:
-    """Reason and description of dead-lettering."""
-    return "MaxDeliveryCountExceeded", f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}"
 
 
 def _place_of(number: int, entity: Entity) -> tuple[int, int]:

@@ -115,17 +115,22 @@ def own_time_to_live(record: Record) -> int | None:
     return None
 
 
-def is_over(record: Record, life_ms: int | None, now_ms: int) -> bool:
-    """Whether a record's time to live, its own or its entity's if that is shorter, is over.
+def expires_at(record: Record, life_ms: int | None) -> int | None:
+    """When a record's time to live, its own or its entity's if that is shorter, is over, ms since 1970; None: never.
 
     Args:
         record: The record.
         life_ms: The entity's time to live, in milliseconds; None: for ever.
-        now_ms: The time, ms since 1970.
     """
     own = own_time_to_live(record)
     lives = own if life_ms is None or (own is not None and own < life_ms) else life_ms
-    return lives is not None and record.timestamp()[1] + lives <= now_ms
+    return None if lives is None else record.timestamp()[1] + lives
+
+
+def is_over(record: Record, life_ms: int | None, now_ms: int) -> bool:
+    """Whether a record's time to live is over at a moment, ms since 1970; see ``expires_at``."""
+    moment = expires_at(record, life_ms)
+    return moment is not None and moment <= now_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from kafkabus.exceptions import (
     MessageLockLostError,
     ServiceBusError,
 )
+from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Advance, MakeQueue
 
 PATIENCE = 20.0
@@ -185,7 +186,7 @@ def test_prefetched_messages_are_handed_out_without_asking_and_given_back_at_clo
 
 def test_a_prefetched_message_is_never_handed_out_expired(client: ServiceBusClient, make_queue: MakeQueue) -> None:
     """It is locked anew, or comes back like any other whose lock expired, and can be completed."""
-    queue = make_queue(lock_duration=timedelta(seconds=1))
+    queue = make_queue(lock_duration=timedelta(seconds=2))
     with (
         client.get_queue_sender(queue) as sender,
         client.get_queue_receiver(queue, prefetch_count=5) as receiver,
@@ -288,3 +289,70 @@ def test_a_deferred_message_expires_too(client: ServiceBusClient, queue: str) ->
         until_past(message.expires_at_utc)
         with pytest.raises(ServiceBusError, match=str(message.sequence_number)):
             receiver.receive_deferred_messages(message.sequence_number)
+
+
+def dead_bodies(client: ServiceBusClient, queue: str, count: int) -> list[tuple[str, str | None]]:
+    """Wait until so many messages were dead-lettered, looking and touching nothing; their bodies and reasons."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        dead = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER).peek_messages(10)
+        if len(dead) >= count:
+            return sorted((str(message), message.dead_letter_reason) for message in dead)
+        assert time.monotonic() < deadline, f"{len(dead)} of {count} dead-lettered"
+        sleep(0.1)
+
+
+def test_expired_messages_are_dead_lettered_without_anybody_having_touched_them(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """On an idle queue, by the queue's time to live."""
+    queue = make_queue(default_message_time_to_live=timedelta(seconds=1), dead_lettering_on_message_expiration=True)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+        assert dead_bodies(client, queue, 2) == [("a", "TTLExpiredException"), ("b", "TTLExpiredException")]
+    assert client.get_queue_receiver(queue).peek_messages(10) == []
+
+
+def test_a_message_expires_between_others_that_do_not(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """By a time to live of its own, waiting or deferred; the others are delivered, uncounted."""
+    queue = make_queue(dead_lettering_on_message_expiration=True)
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("deferred", time_to_live=2, partition_key="k"))
+        (message,) = receiver.receive_messages(max_wait_time=10)
+        receiver.defer_message(message)
+        sender.send_messages(
+            [
+                ServiceBusMessage("first", partition_key="k"),
+                ServiceBusMessage("short", time_to_live=1, partition_key="k"),
+                ServiceBusMessage("last", partition_key="k"),
+            ]
+        )
+        reason = "TTLExpiredException"
+        assert dead_bodies(client, queue, 2) == [("deferred", reason), ("short", reason)]
+        messages = receiver.receive_messages(5, max_wait_time=10)
+        assert [(str(message), message.delivery_count) for message in messages] == [("first", 0), ("last", 0)]
+
+
+def test_expired_messages_that_are_not_kept_are_gone(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
+) -> None:
+    """And counted no more."""
+    queue = make_queue(default_message_time_to_live=timedelta(seconds=1))
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+    deadline = time.monotonic() + PATIENCE
+    while (administration.get_queue_runtime_properties(queue)).total_message_count:
+        assert time.monotonic() < deadline
+        sleep(0.1)
+
+
+def test_a_message_whose_last_lock_expired_is_dead_lettered_without_a_receiver(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """Its deliveries are used up."""
+    queue = make_queue(max_delivery_count=1)
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("x"))
+        assert receiver.receive_messages(max_wait_time=10)
+    later(queue, 61)
+    assert dead_bodies(client, queue, 1) == [("x", "MaxDeliveryCountExceeded")]

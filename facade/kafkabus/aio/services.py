@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from kafkabus.aio._acompat import Lock, Pool
+from kafkabus.aio.clocks import Clocks
 from kafkabus.aio.directory import Directory
 from kafkabus.aio.ledger.connection import DescriptionCache, check, connect
 from kafkabus.aio.ledger.courier import Courier
@@ -59,6 +60,7 @@ class Services:
             pool=self.pool,
         )
         self.transfers = Transfers(self)
+        self.clocks = Clocks(self)
         self._transfer_outbox: Outbox | None = None
         self._checked = False
         self._lock = Lock()
@@ -133,6 +135,16 @@ class Services:
             for ledger in entity.ledgers:
                 self._by_ledger[ledger] = entity
             return entity
+
+    async def exists(self, path: EntityPath) -> bool:
+        """Whether an entity has a topic; a dead-letter queue has none before its first message.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if path.key in self._entities:
+            return True
+        return await self.pool.run(self.topics.describe, topic_name(self.settings.namespace, path)) is not None
 
     async def mark_mortal(self, entity: Entity, partitions: Iterable[int]) -> None:
         """Messages with times to live of their own are about to be stored in these partitions; said once each.

@@ -15,6 +15,7 @@ from kafkabus.cli.exits import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from kafkabus.client import ServiceBusClient
+    from kafkabus.connection_string import Settings
     from kafkabus.management import ServiceBusAdministrationClient
 
 VARIABLE = "KAFKABUS_CONNECTION_STRING"
@@ -58,6 +59,19 @@ def open_administration(context: typer.Context) -> ServiceBusAdministrationClien
     origin, connection_string = _find(context)
     with _blaming(origin):
         return ServiceBusAdministrationClient.from_connection_string(connection_string)
+
+
+def open_settings(context: typer.Context) -> Settings:
+    """Where the namespace is that the command is about.
+
+    Raises:
+        CommandError: It is not said which, or what says so is malformed.
+    """
+    from kafkabus.connection_string import parse_settings
+
+    origin, connection_string = _find(context)
+    with _blaming(origin):
+        return parse_settings(connection_string)
 
 
 @contextlib.contextmanager

@@ -47,7 +47,9 @@ class SupervisorLink:
         self._open = {self._lifeline, self._their_lifeline, self._reports, self._their_reports}
         _links.add(self)
 
-    def launch(self, *, namespace: str, brokers: int, startup_timeout: float, temporary: bool = False) -> None:
+    def launch(
+        self, *, namespace: str, brokers: int, startup_timeout: float, temporary: bool = False, upkeep: bool = True
+    ) -> None:
         """Start the supervisor.
 
         Args:
@@ -55,12 +57,14 @@ class SupervisorLink:
             brokers: The number of brokers.
             startup_timeout: The time the servers have to serve, in seconds.
             temporary: Whether the supervisor removes the data folder at its end.
+            upkeep: Whether it runs the service that looks after the namespace's messages.
         """
         options = [
             *("--namespace", namespace, "--brokers", str(brokers)),
             *("--startup-timeout", str(startup_timeout)),
             *([] if self._detach else ["--parent", str(os.getpid())]),
             *(["--temporary"] if temporary else []),
+            *([] if upkeep else ["--no-upkeep"]),
         ]
         self._log.parent.mkdir(exist_ok=True)
         with self._log.open("ab") as log:

@@ -36,6 +36,8 @@ class EmbeddedRuntime:
         namespace: The namespace's name in the connection string.
         startup_timeout: The time the servers have to serve, in seconds; the download of Kafka,
             which happens once per user, is not counted.
+        upkeep: Whether the service runs that looks after the namespace's messages; see
+            ``kafkabus serve``.
         on_progress: Told what is being done while it starts.
     """
 
@@ -46,6 +48,7 @@ class EmbeddedRuntime:
         brokers: int = 1,
         namespace: str = "kafkabus",
         startup_timeout: float = 120.0,
+        upkeep: bool = True,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         check_request(brokers, namespace)
@@ -53,6 +56,7 @@ class EmbeddedRuntime:
         self._brokers = brokers
         self._namespace = namespace
         self._startup_timeout = startup_timeout
+        self._upkeep = upkeep
         self._on_progress = on_progress
         self._owner = os.getpid()
         self._link: SupervisorLink | None = None
@@ -149,6 +153,7 @@ class EmbeddedRuntime:
             brokers=self._brokers,
             startup_timeout=self._startup_timeout,
             temporary=self._wanted_data is None,
+            upkeep=self._upkeep,
         )
         self._link.await_ready(self._on_progress)
         self._state = read_live_state(self._data)

@@ -56,6 +56,7 @@ _FORMAT_LIMIT_S = 60.0
 _OTHER_IS_BUSY_AFTER_S = 2.0
 _OTHER_MUST_END_WITHIN_S = 30.0
 _DEATHS_TO_GIVE_UP_STARTING = 3
+_UPKEEP = "upkeep"
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Order:
         startup_timeout: The time the servers have to serve, in seconds, downloads not counted.
         parent: The starter's pid; None where the supervisor is to outlive it.
         temporary: Whether to remove the data folder at the end.
+        upkeep: Whether to look after the namespace's messages.
     """
 
     data: Path
@@ -77,6 +79,7 @@ class Order:
     startup_timeout: float
     parent: int | None
     temporary: bool
+    upkeep: bool
 
 
 class _Busy(Exception):
@@ -227,6 +230,9 @@ class Supervisor:
             redis_url=cluster.redis_url,
         )
         self._write_state()
+        if self._order.upkeep:
+            upkeep = [sys.executable, "-m", "kafkabus.upkeep", cluster.connection_string(self._order.namespace)]
+            self._add_child(_UPKEEP, upkeep, self._data)
         self._reporter.send("ready")
         if self._order.parent is None:
             self._lifeline.await_release()
@@ -251,6 +257,8 @@ class Supervisor:
         self._write_state()
         if self._archiving is not None:
             self._archiving.stop()
+        # The service loses nothing by being killed, and would wait for servers that are ending too.
+        stop_all([child for child in self._children if child.name == _UPKEEP], self._lifeline, 0.0)
         # Data that is thrown away needs no orderly end.
         stop_all(self._children, self._lifeline, 0.0 if self._order.temporary else _GRACE_S)
         if self._addresses is not None:
@@ -305,6 +313,7 @@ def _parse(arguments: Sequence[str]) -> Order:
     parser.add_argument("--startup-timeout", type=float, required=True)
     parser.add_argument("--parent", type=int)
     parser.add_argument("--temporary", action="store_true")
+    parser.add_argument("--no-upkeep", dest="upkeep", action="store_false")
     return Order(**vars(parser.parse_args(arguments)))
 
 

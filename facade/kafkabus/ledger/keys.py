@@ -50,6 +50,11 @@ def receivers_key(namespace: str, path: EntityPath) -> str:
     return f"{{{namespace}/{path.key}}}:receivers"
 
 
+def upkeep_key(namespace: str) -> str:
+    """The sorted set of upkeep services of a namespace."""
+    return f"{{{namespace}}}:upkeep"
+
+
 def descriptions_key(namespace: str) -> str:
     """The hash that caches the descriptions of a namespace's entities."""
     return f"{{{namespace}}}:descriptions"

@@ -40,6 +40,10 @@ class Ledger:
         """Its clock showed ``now_ms`` when it answered what was asked at ``asked_at``, on the monotonic clock."""
         self._ahead_ms = now_ms - asked_at * 1000
 
+    def clock_ms(self, at: float) -> float:
+        """What its clock showed at a moment of the monotonic clock, or a little more, ms since 1970."""
+        return at * 1000 + self._ahead_ms
+
     def seconds_until(self, moment_ms: int) -> float:
         """How long it is until its clock shows ``moment_ms``; never more than that, for what it knows of its clock."""
         return (moment_ms - self._ahead_ms) / 1000 - time.monotonic()

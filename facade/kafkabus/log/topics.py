@@ -29,6 +29,10 @@ ENTITY_TOPIC: Mapping[str, str] = {
     "retention.bytes": "-1",
     "max.message.bytes": "2000000",
 }
+CLOCK_TOPIC: Mapping[str, str] = {
+    "message.timestamp.type": "LogAppendTime",
+    "retention.ms": "3600000",
+}
 COMPANION_TOPIC: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",

@@ -11,6 +11,7 @@ import pytest
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 from kafkabus.aio import AutoLockRenewer, ServiceBusClient
 from kafkabus.aio._acompat import Bell, sleep
+from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
     AutoLockRenewTimeout,
@@ -184,7 +185,7 @@ async def test_a_prefetched_message_is_never_handed_out_expired(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
     """It is locked anew, or comes back like any other whose lock expired, and can be completed."""
-    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    queue = await make_queue(lock_duration=timedelta(seconds=2))
     async with (
         client.get_queue_sender(queue) as sender,
         client.get_queue_receiver(queue, prefetch_count=5) as receiver,
@@ -289,3 +290,72 @@ async def test_a_deferred_message_expires_too(client: ServiceBusClient, queue: s
         await until_past(message.expires_at_utc)
         with pytest.raises(ServiceBusError, match=str(message.sequence_number)):
             await receiver.receive_deferred_messages(message.sequence_number)
+
+
+async def dead_bodies(client: ServiceBusClient, queue: str, count: int) -> list[tuple[str, str | None]]:
+    """Wait until so many messages were dead-lettered, looking and touching nothing; their bodies and reasons."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        dead = await client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER).peek_messages(10)
+        if len(dead) >= count:
+            return sorted((str(message), message.dead_letter_reason) for message in dead)
+        assert time.monotonic() < deadline, f"{len(dead)} of {count} dead-lettered"
+        await sleep(0.1)
+
+
+async def test_expired_messages_are_dead_lettered_without_anybody_having_touched_them(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """On an idle queue, by the queue's time to live."""
+    queue = await make_queue(
+        default_message_time_to_live=timedelta(seconds=1), dead_lettering_on_message_expiration=True
+    )
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+        assert await dead_bodies(client, queue, 2) == [("a", "TTLExpiredException"), ("b", "TTLExpiredException")]
+    assert await client.get_queue_receiver(queue).peek_messages(10) == []
+
+
+async def test_a_message_expires_between_others_that_do_not(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """By a time to live of its own, waiting or deferred; the others are delivered, uncounted."""
+    queue = await make_queue(dead_lettering_on_message_expiration=True)
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("deferred", time_to_live=2, partition_key="k"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.defer_message(message)
+        await sender.send_messages(
+            [
+                ServiceBusMessage("first", partition_key="k"),
+                ServiceBusMessage("short", time_to_live=1, partition_key="k"),
+                ServiceBusMessage("last", partition_key="k"),
+            ]
+        )
+        reason = "TTLExpiredException"
+        assert await dead_bodies(client, queue, 2) == [("deferred", reason), ("short", reason)]
+        messages = await receiver.receive_messages(5, max_wait_time=10)
+        assert [(str(message), message.delivery_count) for message in messages] == [("first", 0), ("last", 0)]
+
+
+async def test_expired_messages_that_are_not_kept_are_gone(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
+) -> None:
+    """And counted no more."""
+    queue = await make_queue(default_message_time_to_live=timedelta(seconds=1))
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+    deadline = time.monotonic() + PATIENCE
+    while (await administration.get_queue_runtime_properties(queue)).total_message_count:
+        assert time.monotonic() < deadline
+        await sleep(0.1)
+
+
+async def test_a_message_whose_last_lock_expired_is_dead_lettered_without_a_receiver(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """Its deliveries are used up."""
+    queue = await make_queue(max_delivery_count=1)
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        assert await receiver.receive_messages(max_wait_time=10)
+    await later(queue, 61)
+    assert await dead_bodies(client, queue, 1) == [("x", "MaxDeliveryCountExceeded")]

@@ -29,7 +29,7 @@ def runtime() -> Iterator[EmbeddedRuntime]:
 def test_all_brokers_are_there(runtime: EmbeddedRuntime) -> None:
     """The cluster knows three, each a process, each in the connection string."""
     assert brokers_known(runtime.bootstrap_servers) == {1, 2, 3}
-    assert set(runtime.processes) == {"broker-1", "broker-2", "broker-3", "redis"}
+    assert set(runtime.processes) == {"broker-1", "broker-2", "broker-3", "redis", "upkeep"}
     assert len(runtime.bootstrap_servers.split(",")) == 3
 
 

@@ -89,7 +89,7 @@ def test_a_forked_copy_of_the_program_stops_nothing(runtime: EmbeddedRuntime) ->
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     assert redis_call(runtime.redis_url, "PING") == b"+PONG"
-    assert set(runtime.processes) == {"broker-1", "redis"}
+    assert set(runtime.processes) == {"broker-1", "redis", "upkeep"}
 
 
 def test_the_same_data_is_the_same_cluster(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_it_does_without_java_and_redis_of_the_machine(tmp_path: Path) -> None:
     environment = {name: os.environ[name] for name in os.environ if name != "JAVA_HOME"}
     program = (
         "import psutil, kafkabus.embedded as e\n"
-        "with e.EmbeddedRuntime() as r:\n"
+        "with e.EmbeddedRuntime(upkeep=False) as r:\n"
         "    print(*[psutil.Process(pid).exe() for pid in r.processes.values()])\n"
     )
     ended = subprocess.run(

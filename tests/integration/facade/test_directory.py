@@ -41,14 +41,14 @@ def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: D
 
 
 def test_a_deletion_stands_that_comes_while_another_client_reads_all_descriptions(
-    runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch
+    runtime: EmbeddedRuntime, untended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What that client read before must not bring the queue back."""
     name = f"directory-{uuid.uuid4().hex[:8]}"
     keep = DescriptionCache.keep
 
     with (
-        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
         redis.Redis.from_url(runtime.redis_url) as store,
     ):
         administration.create_queue(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -14,21 +13,14 @@ from kafkabus_mapping import namespaces
 
 
 @pytest.fixture
-def elsewhere(connection_string: str) -> str:
-    """The connection string of a namespace that nobody used yet."""
-    assert "sb://tests." in connection_string
-    return connection_string.replace("sb://tests.", f"sb://n-{uuid.uuid4().hex[:8]}.", 1)
-
-
-@pytest.fixture
-def administration(elsewhere: str) -> Iterator[ServiceBusAdministrationClient]:
+def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
     """Of that namespace."""
-    with ServiceBusAdministrationClient.from_connection_string(elsewhere) as opened:
+    with ServiceBusAdministrationClient.from_connection_string(untended) as opened:
         yield opened
 
 
 def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
-    administration: ServiceBusAdministrationClient, elsewhere: str
+    administration: ServiceBusAdministrationClient, untended: str
 ) -> None:
     """And takes larger messages."""
     created = administration.create_namespace("Premium", 4)
@@ -38,7 +30,7 @@ def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
     assert queue.max_message_size_in_kilobytes == 1024
     with pytest.raises(InvalidOperationError, match="created with 4 partition"):
         administration.create_queue("plain", enable_partitioning=False)
-    with ServiceBusClient.from_connection_string(elsewhere) as client:
+    with ServiceBusClient.from_connection_string(untended) as client:
         sender, receiver = client.get_queue_sender("large"), client.get_queue_receiver("large")
         body = b"x" * 1_000_000
         sender.send_messages(ServiceBusMessage(body))

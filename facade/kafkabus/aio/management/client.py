@@ -290,7 +290,8 @@ class ServiceBusAdministrationClient:
         services = self._connections()
         description = await self._description(queue_name)
         path = EntityPath(description.name)
-        # The description goes last: a deletion that was cut off can be repeated.
+        # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
+        await services.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
         for which, topic in (
             (path, description.topic),
             (path.dead_letter, topic_name(self._settings.namespace, path.dead_letter)),

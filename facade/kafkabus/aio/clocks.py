@@ -1,0 +1,84 @@
+"""How far the ledgers' clock is ahead of the brokers', which must be known to tell whether a time to live is over.
+
+A message was enqueued by the broker's clock, and its ledger judges by Redis's. A record made for the purpose shows the broker's
+time between two moments of Redis's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from kafkabus.aio._acompat import Lock
+from kafkabus.aio.log.outbox import OutgoingRecord
+from kafkabus.entity import Entity
+from kafkabus.exceptions import ServiceBusError
+from kafkabus.ledger.operations import Claim
+from kafkabus.log.topics import CLOCK_TOPIC
+from kafkabus_mapping.names import companion_topic
+
+if TYPE_CHECKING:
+    from kafkabus.aio.services import Services
+
+LOGGER = logging.getLogger("kafkabus")
+
+MEASURED_EVERY = 60.0
+"""How old, in seconds, a measurement may be."""
+WORTH_A_WARNING = 1000
+"""By how many milliseconds clocks may differ without anybody being told."""
+
+
+class Clocks:
+    """What a client knows of the clocks.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._topic = companion_topic(services.settings.namespace, "clock")
+        self._lock = Lock()
+        self._known: dict[str, tuple[float, int]] = {}
+
+    async def ahead_ms(self, entity: Entity) -> int | None:
+        """By how many milliseconds at the most an entity's ledgers' clock is ahead of the brokers'; negative: it is behind.
+
+        None where that cannot be told now: then nothing may be taken for expired.
+        """
+        known = self._known.get(entity.topic_id)
+        if known is not None and time.monotonic() - known[0] < MEASURED_EVERY:
+            return known[1]
+        async with self._lock:
+            known = self._known.get(entity.topic_id)
+            if known is not None and time.monotonic() - known[0] < MEASURED_EVERY:
+                return known[1]
+            try:
+                ahead = await self._measure(entity)
+            except ServiceBusError as error:
+                LOGGER.warning("clocks_unknown entity=%s error=%s: nothing expires meanwhile", entity.path, error)
+                return None
+            if abs(ahead) > WORTH_A_WARNING:
+                LOGGER.warning(
+                    "clocks_differ entity=%s ahead_ms=%d: Redis's clock against Kafka's; set both right",
+                    entity.path,
+                    ahead,
+                )
+            self._known[entity.topic_id] = (time.monotonic(), ahead)
+            return ahead
+
+    async def _measure(self, entity: Entity) -> int:
+        services = self._services
+        # Not a claim of anything, but an answer with the ledger's time in it.
+        await services.courier.ask(*(Claim(ledger, "", want=0, lock_ms=0) for ledger in entity.ledgers))
+        await services.pool.run(services.topics.create, self._topic, 1, CLOCK_TOPIC)
+        parcel = await services.outbox.send(
+            self._topic, [OutgoingRecord(0, None, None, [])], timeout=10.0, keep_offsets=True
+        )
+        at = time.monotonic()
+        if not parcel.stored or parcel.stored[0][1] < 0:
+            raise ServiceBusError(f"a record in {self._topic} was not acknowledged within 10 s")
+        offset = parcel.stored[0][1]
+        (record,) = await services.points.read(self._topic, 0, offset, offset)
+        return max(round(ledger.clock_ms(at)) for ledger in entity.ledgers) - record.timestamp()[1]

@@ -1,0 +1,26 @@
+"""``kafkabus serve``."""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+
+from kafkabus.cli.connection import open_settings
+from kafkabus.cli.terminal import say
+
+app = typer.Typer()
+
+
+@app.command()
+def serve(context: typer.Context) -> None:
+    """Look after a namespace until Ctrl-C: what expires, what was delivered too often, what was left half-moved.
+
+    Each namespace needs one, and may have several; 'kafkabus up' brings its own.
+    """
+    from kafkabus.upkeep import serve as tend
+
+    settings = open_settings(context)
+    say(f"Looking after namespace {settings.namespace} at {settings.bootstrap_servers}. Stop with Ctrl-C.")
+    asyncio.run(tend(settings))
+    say("Stopped.")

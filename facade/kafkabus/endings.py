@@ -1,0 +1,65 @@
+# Generated from facade/kafkabus/aio/endings.py by tools/generate_blocking.py. Do not edit.
+"""What becomes of messages that nobody gets: those delivered too often, and those whose time to live is over."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafkabus.entity import Entity
+from kafkabus.exceptions import ServiceBusError
+from kafkabus.ledger.operations import Settlement, merge_offsets
+from kafkabus.record import Delivery, Record, is_over
+
+if TYPE_CHECKING:
+    from kafkabus.services import Services
+
+LOGGER = logging.getLogger("kafkabus")
+
+EXPIRED = ("TTLExpiredException", "its time to live was over before it was received")
+"""Reason and description of a message whose time to live was over."""
+
+
+def delivered_too_often(entity: Entity, count: int) -> tuple[str, str]:
+    """Reason and description of a message that was delivered ``count`` times, which is as often as its queue allows."""
+    return "MaxDeliveryCountExceeded", f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}"
+
+
+def over(services: Services, entity: Entity, records: Sequence[Record], now_ms: int) -> list[Record]:
+    """Those of some records whose time to live is over.
+
+    Args:
+        services: The client's connections.
+        entity: Theirs.
+        records: They.
+        now_ms: The time, ms since 1970 on the ledger's clock.
+    """
+    if not entity.expires or not records:
+        return []
+    ahead = services.clocks.ahead_ms(entity)
+    if ahead is None:
+        return []
+    return [record for record in records if is_over(record, entity.life_ms, now_ms - ahead)]
+
+
+def expire(services: Services, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> None:
+    """Messages whose time to live is over leave their lease: into the dead-letter queue where the entity says so."""
+    if entity.keeps_expired:
+        give_up(services, entity, delivery, records, *EXPIRED)
+    elif delivery.lease:
+        ranges = merge_offsets(record.offset() or 0 for record in records)
+        settlement = Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges)
+        services.courier.ask(settlement)
+
+
+def give_up(
+    services: Services, entity: Entity, delivery: Delivery, records: Sequence[Record], reason: str, description: str
+) -> None:
+    """Dead-letter messages unseen; where that fails, it is tried again once their locks have expired."""
+    try:
+        services.transfers.dead_letter(
+            entity, delivery.partition, {delivery.lease: records}, reason=reason, description=description
+        )
+    except ServiceBusError as error:
+        LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)

@@ -1,0 +1,117 @@
+"""The service: which entities there are, which of them are this instance's, and tending those."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+import zlib
+
+from kafkabus.aio.services import Services
+from kafkabus.connection_string import Settings
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.ledger.keys import upkeep_key
+from kafkabus.upkeep.tender import Tender
+from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.names import EntityPath
+
+LOGGER = logging.getLogger("kafkabus.upkeep")
+
+TICK = 0.5
+"""How often, in seconds, each entity is looked at."""
+LOOK_FOR_ENTITIES = 2.0
+"""How often, in seconds, new and deleted entities are noticed."""
+HEARTBEAT_LIFETIME = 5.0
+"""After how many seconds without being heard of an instance's entities are others'."""
+AT_ONCE = 16
+"""How many entities are tended at a time."""
+
+
+class Upkeep:
+    """One instance of the service, for one namespace.
+
+    Args:
+        settings: Where the namespace lives.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._paths: list[EntityPath] = []
+        self._look_again_at = 0.0
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tend the namespace until told to stop; what cannot be reached is waited for."""
+        services = Services(self._settings)
+        key = upkeep_key(self._settings.namespace)
+        LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, services.client_id)
+        try:
+            while not stop.is_set():
+                try:
+                    await self._share_out(services, key)
+                except ServiceBusError as error:
+                    LOGGER.warning("upkeep namespace=%s error=%s", self._settings.namespace, error)
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(stop.wait(), TICK)
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await services.close()
+            LOGGER.info("upkeep_stopped namespace=%s", self._settings.namespace)
+
+    async def _share_out(self, services: Services, key: str) -> None:
+        """Begin to tend what is this instance's, and leave what is others'."""
+        members = await services.courier.heartbeat(key, services.client_id, HEARTBEAT_LIFETIME)
+        if time.monotonic() >= self._look_again_at:
+            self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
+            self._paths = [
+                path
+                for description in await services.directory.all()
+                if description.status is not EntityStatus.DELETING
+                for path in (EntityPath(description.name), EntityPath(description.name).dead_letter)
+            ]
+        mine = {path.key: path for path in self._paths if is_home(path.key, services.client_id, members)}
+        for entity, task in list(self._tasks.items()):
+            if entity not in mine:
+                task.cancel()
+            if task.done():
+                del self._tasks[entity]
+        for entity, path in mine.items():
+            if entity not in self._tasks:
+                self._tasks[entity] = asyncio.create_task(self._look_after(Tender(services, path)))
+
+    async def _look_after(self, tender: Tender) -> None:
+        """Tend one entity until it is gone; one that cannot be tended keeps nobody else waiting."""
+        while True:
+            try:
+                async with self._room:
+                    await tender.tend()
+            except MessagingEntityNotFoundError:
+                return
+            except ServiceBusError as error:
+                LOGGER.warning("upkeep_entity entity=%s error=%s", tender.path, error)
+            except Exception:
+                LOGGER.exception("upkeep_entity entity=%s", tender.path)
+            await asyncio.sleep(TICK)
+
+
+async def serve(settings: Settings) -> None:
+    """Tend a namespace until SIGINT or SIGTERM.
+
+    Args:
+        settings: Where the namespace lives.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await Upkeep(settings).run(stop)
+
+
+def is_home(entity: str, instance: str, members: list[str]) -> bool:
+    """Whether an entity is this instance's: rendezvous hashing, so that few change hands with an instance."""
+    return instance == max({*members, instance}, key=lambda member: (zlib.crc32(f"{member}/{entity}".encode()), member))

@@ -1,0 +1,205 @@
+"""Tending one entity: expired locks, half-made moves, messages delivered too often, and times to live."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafkabus.aio import endings
+from kafkabus.entity import Entity
+from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.ledger.operations import Claim, LedgerState, Peek, Purge, Range, Seize, Settlement, merge_offsets
+from kafkabus.record import Delivery, Record, is_over
+from kafkabus.upkeep.expiries import Expiries
+from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.names import EntityPath
+
+if TYPE_CHECKING:
+    from kafkabus.aio.services import Services
+
+AT_ONCE = 500
+"""How many messages are taken at a time."""
+LOOK_FOR_TOPIC = 2.0
+"""How often, in seconds, a dead-letter queue is looked for that nobody needed yet."""
+LOCK_MS = 60_000
+"""For how long, in milliseconds, what was taken is locked; then others take it."""
+
+
+class Tender:
+    """Tends one entity.
+
+    Args:
+        services: The service's connections.
+        path: The entity.
+
+    Attributes:
+        path: As given.
+    """
+
+    def __init__(self, services: Services, path: EntityPath) -> None:
+        self.path = path
+        self._services = services
+        self._topic_id = ""
+        self._look_again_at = 0.0
+        self._expiries: dict[int, Expiries] = {}
+
+    async def tend(self) -> None:
+        """Do what is to be done now.
+
+        Raises:
+            MessagingEntityNotFoundError: The entity is gone.
+            ServiceBusError: Kafka or Redis cannot be reached.
+        """
+        services = self._services
+        entity = await self._entity()
+        if entity is None:
+            return
+        states = await services.courier.states(entity.ledgers)
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        busy = [
+            partition
+            for partition, state in enumerate(states)
+            if state is None or state.held or state.cursor < ends[partition]
+        ]
+        if not busy:
+            return
+        # A claim of nothing: what has expired goes back, and the answer says what else is to be done.
+        claims = [Claim(entity.ledgers[partition], "", want=0, lock_ms=0) for partition in busy]
+        await services.courier.ask(*claims)
+        for claim in claims:
+            if claim.granted.moves:
+                await services.transfers.finish(entity, claim.ledger.partition)
+            if claim.granted.returned and entity.expires:
+                await self._give_up_hopeless(entity, claim.ledger.partition)
+        if entity.expires:
+            await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
+
+    async def _entity(self) -> Entity | None:
+        """The entity; None where it is a dead-letter queue that nobody needed yet."""
+        # Asked for anew each time: a topic that was deleted is waited for, as a new one that not all brokers know.
+        description = await self._services.directory.get(self.path.name)
+        if description is None or description.status is EntityStatus.DELETING:
+            raise MessagingEntityNotFoundError(f"{self.path} was deleted")
+        if self.path.is_dead_letter and not self._topic_id:
+            if time.monotonic() < self._look_again_at:
+                return None
+            self._look_again_at = time.monotonic() + LOOK_FOR_TOPIC
+            if not await self._services.exists(self.path):
+                return None
+        entity = await self._services.entity(self.path)
+        if entity.topic_id != self._topic_id:
+            self._topic_id, self._expiries = entity.topic_id, {}
+        return entity
+
+    async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
+        """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
+        seize = Seize.hopeless(entity.ledgers[partition], _lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
+        await self._services.courier.ask(seize)
+        for first, last, count, deferred in seize.again:
+            records = await self._read(entity, partition, first, last)
+            delivery = self._delivery(entity, seize, count, deferred)
+            await endings.give_up(
+                self._services, entity, delivery, records, *endings.delivered_too_often(entity, count)
+            )
+
+    async def _expire(
+        self,
+        entity: Entity,
+        states: Sequence[LedgerState | None],
+        ends: dict[int, int],
+        claims: dict[int, Claim],
+    ) -> None:
+        """Messages whose time to live is over leave, without anybody having touched them."""
+        mortal = {partition for partition in claims if (state := states[partition]) is None or state.mortal}
+        if not mortal and entity.life_ms is None:
+            return
+        ahead = await self._services.clocks.ahead_ms(entity)
+        if ahead is None:
+            return
+        for partition in sorted(mortal):
+            await self._expire_each(entity, partition, ends[partition], claims[partition].granted.now - ahead)
+        uniform = {partition: claim for partition, claim in claims.items() if partition not in mortal}
+        if uniform and entity.life_ms is not None:
+            now = min(claim.granted.now for claim in uniform.values()) - ahead
+            await self._expire_by_time(entity, uniform, now - entity.life_ms)
+
+    async def _expire_by_time(self, entity: Entity, claims: dict[int, Claim], moment: int) -> None:
+        """With one time to live for all, what was enqueued up to a moment is over, and the broker knows where that ends."""
+        services = self._services
+        upto = await services.pool.run(services.topics.offsets_at, entity.topic, list(claims), moment + 1)
+        for partition, end in upto.items():
+            ledger, granted = entity.ledgers[partition], claims[partition].granted
+            peek = Peek(ledger, 0, AT_ONCE)
+            await services.courier.ask(peek)
+            # Where they are not kept, those that wait need not be read.
+            kept = [one for one in peek.found if one.first < end and (entity.keeps_expired or one.deferred)]
+            if kept:
+                await self._take(entity, partition, [(one.first, min(one.last, end - 1)) for one in kept])
+            if entity.keeps_expired and peek.cursor < end:
+                await self._take_from_log(entity, partition, peek.cursor, min(end, peek.cursor + AT_ONCE))
+            elif not entity.keeps_expired and (peek.cursor < end or granted.returned):
+                await services.courier.ask(Purge(ledger, end))
+
+    async def _expire_each(self, entity: Entity, partition: int, end: int, now: int) -> None:
+        """Where messages bring times to live of their own, an index says when the first of each stretch is over."""
+        expiries = self._expiries.get(partition)
+        if expiries is None:
+            peek = Peek(entity.ledgers[partition], 0, 1)
+            await self._services.courier.ask(peek)
+            expiries = self._expiries[partition] = Expiries(peek.found[0].first if peek.found else peek.cursor)
+        while (stretch := expiries.unread(end)) is not None:
+            expiries.add(*stretch, await self._read(entity, partition, stretch[0], stretch[1]), entity.life_ms)
+        for first, last in expiries.due(now):
+            records = await self._read(entity, partition, first, last)
+            over = [record for record in records if is_over(record, entity.life_ms, now)]
+            if over:
+                await self._take(entity, partition, merge_offsets(record.offset() or 0 for record in over), over)
+            gone = set(map(id, over))
+            expiries.add(first, last, [record for record in records if id(record) not in gone], entity.life_ms)
+
+    async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
+        """Take what was never granted, from the cursor on, and let it expire."""
+        records = await self._read(entity, partition, first, upto - 1)
+        ranges = merge_offsets(record.offset() or 0 for record in records)
+        await self._take(entity, partition, ranges, records, (first, upto))
+
+    async def _take(
+        self,
+        entity: Entity,
+        partition: int,
+        ranges: list[Range],
+        records: Sequence[Record] | None = None,
+        seen: Range | None = None,
+    ) -> None:
+        """Lock what waits in ranges, and let it expire."""
+        seize = Seize(entity.ledgers[partition], _lease(), ranges, LOCK_MS, seen)
+        await self._services.courier.ask(seize)
+        by_offset = {record.offset(): record for record in records or ()}
+        for first, last, count, deferred in seize.again:
+            delivery = self._delivery(entity, seize, count, deferred)
+            if records is None:
+                taken = await self._read(entity, partition, first, last)
+            else:
+                taken = [by_offset[offset] for offset in range(first, last + 1) if offset in by_offset]
+            await endings.expire(self._services, entity, delivery, taken)
+            lost = last - first + 1 - len(taken)
+            if lost:
+                # The log does not hold them any more.
+                await self._services.courier.ask(
+                    Settlement(entity.ledgers[partition], "complete", seize.lease, [(first, last)])
+                )
+
+    async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        return await self._services.points.read(entity.topic, partition, first, last)
+
+    @staticmethod
+    def _delivery(entity: Entity, seize: Seize, count: int, deferred: bool) -> Delivery:
+        lives = entity.description.default_message_time_to_live
+        return Delivery(entity.path.key, seize.ledger.partition, seize.lease, seize.expiry, count, lives, deferred)
+
+
+def _lease() -> str:
+    return os.urandom(8).hex()
