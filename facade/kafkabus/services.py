@@ -24,6 +24,7 @@ from kafkabus.log.points import PointReader
 from kafkabus.log.reader import Reader
 from kafkabus.log.topics import ENTITY_TOPIC, Topics
 from kafkabus.transfer import Transfers
+from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
@@ -64,7 +65,7 @@ class Services:
         self.clocks = Clocks(self)
         self._transfer_outbox: Outbox | None = None
         self._checked = False
-        self._lock = Lock()
+        self._locks: dict[str, Lock] = {}
         self._namespace: NamespaceDescription | None = None
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
@@ -122,7 +123,7 @@ class Services:
         known = self._entities.get(path.key)
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
-        with self._lock:
+        with self._locks.setdefault(path.key, Lock()):
             # Looked at again: whoever had the lock before may have made it, and its ledgers count this client's requests,
             # so there must be one of each.
             known = self._entities.get(path.key)
@@ -170,7 +171,7 @@ class Services:
         known = self._readers.get(entity.path.key)
         if known is not None and known[0].topic_id == entity.topic_id:
             return known[1]
-        with self._lock:
+        with self._locks.setdefault(entity.path.key, Lock()):
             known = self._readers.get(entity.path.key)
             if known is not None and known[0].topic_id == entity.topic_id:
                 return known[1]
@@ -197,7 +198,7 @@ class Services:
 
     def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
         description = self.directory.get(path.name)
-        if description is None:
+        if description is None or description.status is EntityStatus.DELETING:
             raise MessagingEntityNotFoundError(
                 f"there is no queue {path.name!r} in namespace {self.settings.namespace!r}: create it with "
                 "ServiceBusAdministrationClient.create_queue or 'kafkabus queue create'"

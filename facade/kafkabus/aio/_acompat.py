@@ -87,6 +87,8 @@ async def _end_of(future: asyncio.Future[Any]) -> None:
         # Cancelled again meanwhile: it goes on all the same.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([future])
+    if not future.cancelled():
+        future.exception()  # Seen, so that nobody is told that it was not.
 
 
 class Pool:

@@ -23,6 +23,7 @@ from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, Mark
 from kafkabus.log.topics import ENTITY_TOPIC, Topics
+from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
@@ -63,7 +64,7 @@ class Services:
         self.clocks = Clocks(self)
         self._transfer_outbox: Outbox | None = None
         self._checked = False
-        self._lock = Lock()
+        self._locks: dict[str, Lock] = {}
         self._namespace: NamespaceDescription | None = None
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
@@ -121,7 +122,7 @@ class Services:
         known = self._entities.get(path.key)
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
-        async with self._lock:
+        async with self._locks.setdefault(path.key, Lock()):
             # Looked at again: whoever had the lock before may have made it, and its ledgers count this client's requests,
             # so there must be one of each.
             known = self._entities.get(path.key)
@@ -169,7 +170,7 @@ class Services:
         known = self._readers.get(entity.path.key)
         if known is not None and known[0].topic_id == entity.topic_id:
             return known[1]
-        async with self._lock:
+        async with self._locks.setdefault(entity.path.key, Lock()):
             known = self._readers.get(entity.path.key)
             if known is not None and known[0].topic_id == entity.topic_id:
                 return known[1]
@@ -196,7 +197,7 @@ class Services:
 
     async def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
         description = await self.directory.get(path.name)
-        if description is None:
+        if description is None or description.status is EntityStatus.DELETING:
             raise MessagingEntityNotFoundError(
                 f"there is no queue {path.name!r} in namespace {self.settings.namespace!r}: create it with "
                 "ServiceBusAdministrationClient.create_queue or 'kafkabus queue create'"

@@ -9,8 +9,11 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.services import Services
 
 
 @pytest.fixture
@@ -113,3 +116,18 @@ def test_a_plain_producers_records_are_messages(runtime: EmbeddedRuntime, client
         (f"{topic}/0/2", None),
     ]
     client.get_queue_receiver(queue, sub_queue="deadletter").complete_messages(dead)
+
+
+def test_reading_by_offset_from_a_deleted_topic_ends(runtime: EmbeddedRuntime, queue: str) -> None:
+    """Kafka's client would wait for it to be made anew."""
+    services = Services(parse_settings(runtime.connection_string))
+    topic = f"tests.{queue}"
+    try:
+        transact(runtime, topic, ["a"], commit=True)
+        assert [record.value() for record in services.points.read(topic, 0, 0, 0)] == [b"a"]
+        with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+            administration.delete_queue(queue)
+        with pytest.raises(MessagingEntityNotFoundError, match=topic):
+            services.points.read(topic, 0, 1, 1)
+    finally:
+        services.close()

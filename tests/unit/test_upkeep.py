@@ -1,0 +1,60 @@
+"""What is planned before anything is asked: when messages expire, and who tends which entity."""
+
+from __future__ import annotations
+
+from kafkabus.record import StoredRecord
+from kafkabus.upkeep.expiries import STRETCH, Expiries
+from kafkabus.upkeep.service import is_home
+
+
+def record(offset: int, lives: int | None = None) -> StoredRecord:
+    """A record that was enqueued at 1,000 ms times its offset."""
+    headers: list[tuple[str, bytes | None]] = [] if lives is None else [("sb-time-to-live", str(lives).encode())]
+    return StoredRecord(("t", 0, offset), (None, b"x", headers), (1, 1000 * offset))
+
+
+def test_a_stretch_is_due_when_its_first_message_expires() -> None:
+    """By its own time to live or the entity's, whichever is shorter; for ever never."""
+    expiries = Expiries(0)
+    expiries.add(0, 9, [record(1, 5_000), record(2, 1_000), record(3)], None)
+    assert expiries.due(2_999) == []
+    assert expiries.due(3_000) == [(0, 9)]
+    assert expiries.due(3_000) == []
+    expiries.add(0, 9, [record(1, 5_000), record(3)], None)
+    expiries.add(10, 19, [record(10, 90_000)], 1_000)
+    assert expiries.due(6_000) == [(0, 9)]
+    assert expiries.due(11_000) == [(10, 19)]
+
+
+def test_a_stretch_in_which_nothing_can_expire_is_forgotten() -> None:
+    """It takes no place."""
+    expiries = Expiries(0)
+    expiries.add(0, 9, [record(1), record(2)], None)
+    assert expiries.due(1 << 60) == []
+
+
+def test_a_log_is_read_once_stretch_by_stretch() -> None:
+    """From the first message on that is not settled, as far as it goes."""
+    expiries = Expiries(5)
+    assert expiries.unread(5) is None
+    assert expiries.unread(7) == (5, 6)
+    expiries.add(5, 6, [], None)
+    assert expiries.unread(7) is None
+    assert expiries.unread(10 * STRETCH) == (7, 7 + STRETCH - 1)
+
+
+def test_each_entity_has_one_home_and_few_change_hands() -> None:
+    """All instances agree; without one of them only its entities move."""
+    members = ["a", "b", "c"]
+    entities = [f"queue-{number}" for number in range(300)]
+    homes = {entity: [one for one in members if is_home(entity, one, members)] for entity in entities}
+    assert all(len(home) == 1 for home in homes.values())
+    assert all(sum(home == [one] for home in homes.values()) > 60 for one in members)
+    for entity, (home,) in homes.items():
+        if home != "c":
+            assert is_home(entity, home, ["a", "b"])
+
+
+def test_an_instance_that_was_not_heard_of_counts_itself() -> None:
+    """Before its first heartbeat arrived."""
+    assert is_home("q", "a", [])
