@@ -7,11 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+import redis
+
+from kafkabus.ledger.keys import upkeep_key
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -33,6 +37,7 @@ class Namespace:
 
     def __init__(self, data: Path) -> None:
         self.data = data
+        self.redis_url = ""
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKABUS_CONN")}
         self.environment |= {"COLUMNS": "80", "TERM": "dumb"}
 
@@ -75,6 +80,7 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Generator[Namespace]:
     try:
         assert runs(started["pid"])
         assert {"bootstrap_servers", "redis_url"} <= started.keys()
+        found.redis_url = started["redis_url"]
         found.environment["KAFKABUS_CONNECTION_STRING"] = started["connection_string"]
         yield found
     finally:
@@ -139,6 +145,96 @@ def test_abandoned_messages_stay_until_they_are_dead(namespace: Namespace) -> No
     assert (counts["active"], counts["dead_letter"]) == (0, 1)
     dead = json.loads(namespace.run("receive", "looked-at", "--dead-letter", "--json").stdout)
     assert (dead["body"], dead["dead_letter_reason"]) == ("poison", "MaxDeliveryCountExceeded")
+
+
+def test_settings_can_be_changed(namespace: Namespace) -> None:
+    """What is given changes, the rest stays; what breaks a rule is named."""
+    namespace.run("queue", "create", "changed", "--time-to-live", "1h", "--dead-letter-expired")
+    told = namespace.run("queue", "update", "changed", "--lock-duration", "7s", "--status", "SendDisabled").stdout
+    assert told == "updated queue changed: lock_duration, status\n"
+    shown = namespace.json("queue", "show", "changed")
+    assert (shown["lock_duration"], shown["status"], shown["default_message_time_to_live"]) == (
+        "PT7S",
+        "SendDisabled",
+        "PT1H",
+    )
+    assert shown["dead_lettering_on_message_expiration"] is True
+    assert "SendDisabled" in namespace.run("send", "changed", "x", code=1).stderr
+    assert "5 minutes" in namespace.run("queue", "update", "changed", "--lock-duration", "1h", code=1).stderr
+    assert "nothing to change" in namespace.run("queue", "update", "changed", code=2).stderr
+
+
+def test_looking_takes_nothing(namespace: Namespace) -> None:
+    """As often as one likes, from any number on."""
+    namespace.run("queue", "create", "peeked", "--plain")
+    assert "no message" in namespace.run("peek", "peeked", code=3).stderr
+    namespace.run("send", "peeked", "one", "two", "three")
+    for _ in range(2):
+        assert namespace.run("peek", "peeked").stdout == "one\ntwo\nthree\n"
+    assert namespace.run("peek", "peeked", "--from", "2", "--max", "1").stdout == "two\n"
+    message = json.loads(namespace.run("peek", "peeked", "--max", "1", "--json").stdout)
+    assert (message["body"], message["sequence_number"], message["state"]) == ("one", 1, "active")
+    assert namespace.run("receive", "peeked", "--wait", "1").stdout == "one\ntwo\nthree\n"
+
+
+def test_dead_letters_are_listed_and_sent_again(namespace: Namespace) -> None:
+    """With the reason why they are there; none is lost, none is left."""
+    namespace.run("queue", "create", "resent", "--max-delivery-count", "1")
+    assert "no dead letter" in namespace.run("dead-letter", "list", "resent", code=3).stderr
+    namespace.run("send", "resent", "one", "two", "--partition-key", "k", "--subject", "s")
+    namespace.run("receive", "resent", "--abandon", "--wait", "1")
+    listed = namespace.run("dead-letter", "list", "resent").stdout
+    assert listed.count("MaxDeliveryCountExceeded") == 2
+    assert namespace.run("dead-letter", "resubmit", "resent", "--max", "1").stdout == (
+        "sent 1 message to resent again\n"
+    )
+    assert namespace.run("dead-letter", "resubmit", "resent").stdout == "sent 1 message to resent again\n"
+    assert namespace.json("stats", "resent")["dead_letter"] == 0
+    messages = [json.loads(line) for line in namespace.run("receive", "resent", "--json").stdout.splitlines()]
+    assert [(one["body"], one["subject"], one["delivery_count"]) for one in messages] == [
+        ("one", "s", 0),
+        ("two", "s", 0),
+    ]
+
+
+def test_a_purge_empties_a_queue(namespace: Namespace) -> None:
+    """And says how much that was."""
+    namespace.run("queue", "create", "purged")
+    namespace.run("send", "purged", "x", "--count", "17")
+    assert namespace.run("purge", "purged").stdout == "purged 17 messages from purged\n"
+    assert namespace.json("stats", "purged")["active"] == 0
+
+
+def test_a_namespace_is_of_one_tier(namespace: Namespace, tmp_path: Path) -> None:
+    """Given at its first start, and refused otherwise afterwards."""
+    up = namespace.start("up", "--data", str(tmp_path), "--tier", "premium", "--partitions", "3")
+    assert up.stdout is not None
+    connection_string = up.stdout.readline().strip()
+    there = ("--connection-string", connection_string)
+    assert namespace.json(*there, "namespace", "show")["partitions"] == 3
+    assert namespace.run(*there, "queue", "create", "q").stdout == "created partitioned queue q\n"
+    assert len(namespace.json(*there, "stats", "q")["partitions"]) == 3
+    failed = namespace.run(*there, "namespace", "create", "--tier", "Standard", code=1)
+    assert "was created in tier Premium" in failed.stderr
+    up.send_signal(signal.SIGINT)
+    up.communicate(timeout=PATIENCE_S)
+    assert up.returncode == 130
+
+
+def test_looking_after_a_namespace_ends_with_ctrl_c(namespace: Namespace) -> None:
+    """It says what it looks after, and how to end it."""
+    serving = namespace.start("serve")
+    assert serving.stderr is not None
+    assert "Looking after namespace kafkabus" in serving.stderr.readline()
+    # Its first heartbeat shows that it took the signals over.
+    with redis.Redis.from_url(namespace.redis_url) as store:
+        deadline = time.monotonic() + PATIENCE_S
+        while store.zcard(upkeep_key("kafkabus")) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    serving.send_signal(signal.SIGINT)
+    told = serving.communicate(timeout=PATIENCE_S)[1]
+    assert (serving.returncode, "Stopped." in told, "Traceback" in told) == (0, True, False)
 
 
 def test_a_mistyped_queue_is_recognised(namespace: Namespace) -> None:

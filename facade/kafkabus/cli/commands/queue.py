@@ -1,9 +1,10 @@
-"""``kafkabus queue``: creating, showing and deleting queues."""
+"""``kafkabus queue``: creating, showing, changing and deleting queues."""
 
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ from kafkabus.cli.terminal import say, write, write_fields, write_json, write_ta
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, show and delete queues.")
+app = typer.Typer(no_args_is_help=True, help="Create, list, show, change and delete queues.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
@@ -28,58 +29,111 @@ def _duration(text: str) -> timedelta:
         raise typer.BadParameter(str(error)) from error
 
 
+def _duration_option(text: str) -> object:
+    return typer.Option(parser=_duration, metavar="DURATION", help=text, show_default=False)
+
+
+LockDuration = Annotated[
+    timedelta | None, _duration_option("How long a received message is locked: up to 5m, default 1m.")
+]
+MaxDeliveryCount = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", help="Deliveries before a message is dead-lettered: 1 to 2000, default 10.", show_default=False
+    ),
+]
+MaxSize = Annotated[
+    int | None,
+    typer.Option(metavar="MB", help="Size of one partition: 1024 (the default) to 5120.", show_default=False),
+]
+TimeToLive = Annotated[
+    timedelta | None,
+    _duration_option("How long messages may be received that say nothing else; default for ever."),
+]
+DeadLetterExpired = Annotated[
+    bool | None,
+    typer.Option(
+        "--dead-letter-expired/--drop-expired",
+        help="What becomes of messages whose time to live is over; default dropped.",
+        show_default=False,
+    ),
+]
+SettledRetention = Annotated[
+    timedelta | None, _duration_option("How long settled messages stay readable in Kafka, default 1d.")
+]
+UserMetadata = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
+]
+
+
 @app.command()
 def create(
     context: typer.Context,
     name: NameArgument,
     *,
     plain: Annotated[bool, typer.Option("--plain", help="One partition instead of 16; fixed from now on.")] = False,
-    lock_duration: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=_duration,
-            metavar="DURATION",
-            help="How long a received message is locked: up to 5m, default 1m.",
-            show_default=False,
-        ),
-    ] = None,
-    max_delivery_count: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", help="Deliveries before a message is dead-lettered: 1 to 2000, default 10.", show_default=False
-        ),
-    ] = None,
-    max_size_in_megabytes: Annotated[
-        int | None, typer.Option(metavar="MB", help="Size of one partition, default 1024.", show_default=False)
-    ] = None,
-    settled_retention: Annotated[
-        timedelta | None,
-        typer.Option(
-            parser=_duration,
-            metavar="DURATION",
-            help="How long settled messages stay readable in Kafka, default 1d.",
-            show_default=False,
-        ),
-    ] = None,
-    user_metadata: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
-    ] = None,
+    lock_duration: LockDuration = None,
+    max_delivery_count: MaxDeliveryCount = None,
+    max_size_in_megabytes: MaxSize = None,
+    time_to_live: TimeToLive = None,
+    dead_letter_expired: DeadLetterExpired = None,
+    settled_retention: SettledRetention = None,
+    user_metadata: UserMetadata = None,
 ) -> None:
-    """Create a queue, with 16 partitions unless told otherwise.
+    """Create a queue, with 16 partitions unless told otherwise; a Premium namespace decides for all its queues.
 
     Durations are written 30s, 5m, 1h30m or PT30S.
     """
     with open_administration(context) as administration:
-        administration.create_queue(
+        premium = administration.get_namespace_properties().partitions is not None
+        queue = administration.create_queue(
             name,
-            enable_partitioning=not plain,
+            enable_partitioning=None if premium and not plain else not plain,
             lock_duration=lock_duration,
             max_delivery_count=max_delivery_count,
             max_size_in_megabytes=max_size_in_megabytes,
+            default_message_time_to_live=time_to_live,
+            dead_lettering_on_message_expiration=dead_letter_expired,
             settled_retention=settled_retention,
             user_metadata=user_metadata,
         )
-    write(f"created {'plain' if plain else 'partitioned'} queue {name}")
+    write(f"created {'partitioned' if queue.enable_partitioning else 'plain'} queue {name}")
+
+
+@app.command()
+def update(
+    context: typer.Context,
+    name: NameArgument,
+    *,
+    lock_duration: LockDuration = None,
+    max_delivery_count: MaxDeliveryCount = None,
+    max_size_in_megabytes: MaxSize = None,
+    time_to_live: TimeToLive = None,
+    dead_letter_expired: DeadLetterExpired = None,
+    settled_retention: SettledRetention = None,
+    user_metadata: UserMetadata = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="STATUS", help="Active, Disabled, SendDisabled or ReceiveDisabled.", show_default=False),
+    ] = None,
+) -> None:
+    """Change settings of a queue; clients go by them within 5 seconds."""
+    given: dict[str, object] = {
+        "lock_duration": lock_duration,
+        "max_delivery_count": max_delivery_count,
+        "max_size_in_megabytes": max_size_in_megabytes,
+        "default_message_time_to_live": time_to_live,
+        "dead_lettering_on_message_expiration": dead_letter_expired,
+        "settled_retention": settled_retention,
+        "user_metadata": user_metadata,
+        "status": status,
+    }
+    changes = {setting: value for setting, value in given.items() if value is not None}
+    if not changes:
+        raise typer.BadParameter("nothing to change: give a setting, see 'kafkabus queue update --help'")
+    with existing_queue(context, name), open_administration(context) as administration:
+        administration.update_queue(administration.get_queue(name), **changes)
+    write(f"updated queue {name}: {', '.join(changes)}")
 
 
 @app.command("list")
@@ -141,9 +195,23 @@ def _shown(value: object) -> str:
         return format_duration(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if value is None or value == []:
+        return ""
     return str(getattr(value, "value", value))
 
 
 def _fields(queue: QueueProperties) -> dict[str, object]:
     """The settings as JSON has them, durations as Azure writes them."""
-    return {name: iso_duration(value) if isinstance(value, timedelta) else value for name, value in queue.items()}
+    return {name: _json_value(value) for name, value in queue.items()}
+
+
+def _json_value(value: object) -> object:
+    if isinstance(value, timedelta):
+        return iso_duration(value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, list):
+        return [_json_value(one) for one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: _json_value(one) for name, one in asdict(value).items()}
+    return value

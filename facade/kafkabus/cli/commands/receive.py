@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +10,8 @@ import typer
 
 from kafkabus.cli.connection import existing_queue, open_client
 from kafkabus.cli.exits import ExitCode
-from kafkabus.cli.terminal import flush, printable, say, write, write_json
+from kafkabus.cli.messages import print_body, print_json
+from kafkabus.cli.terminal import flush, say
 
 if TYPE_CHECKING:
     from kafkabus.message import ServiceBusReceivedMessage
@@ -80,7 +79,7 @@ def receive(
         ) as receiver,
     ):
         batches = _batches(receiver, limit, wait, follow)
-        received = _print_all(receiver, batches, outcome, _print_json if json else _print_body)
+        received = _print_all(receiver, batches, outcome, print_json if json else print_body)
     if not received:
         say(f"no message came within {wait:g} s")
         raise typer.Exit(ExitCode.NOTHING)
@@ -131,65 +130,3 @@ def _print_all(
         if kept:
             receiver.abandon_messages(kept)
     return received
-
-
-def _print_body(message: ServiceBusReceivedMessage) -> None:
-    write(printable(_body(message)))
-
-
-def _print_json(message: ServiceBusReceivedMessage) -> None:
-    write_json(_fields(message), indent=None)
-
-
-def _body(message: ServiceBusReceivedMessage) -> bytes:
-    return b"".join(message.body or ())
-
-
-def _fields(message: ServiceBusReceivedMessage) -> dict[str, object]:
-    """A message as JSON has it: what it does not have is left out."""
-    fields: dict[str, object] = {
-        **_body_field(message),
-        "message_id": message.message_id,
-        "sequence_number": message.sequence_number,
-        "partition": message.sequence_number >> 48,
-        "enqueued_time_utc": message.enqueued_time_utc,
-        "expires_at_utc": message.expires_at_utc,
-        "delivery_count": message.delivery_count,
-        "session_id": message.session_id,
-        "partition_key": message.partition_key,
-        "subject": message.subject,
-        "correlation_id": message.correlation_id,
-        "content_type": message.content_type,
-        "to": message.to,
-        "reply_to": message.reply_to,
-        "reply_to_session_id": message.reply_to_session_id,
-        "dead_letter_reason": message.dead_letter_reason,
-        "dead_letter_error_description": message.dead_letter_error_description,
-        "dead_letter_source": message.dead_letter_source,
-    }
-    present = {name: _json_value(value) for name, value in fields.items() if value is not None}
-    properties = message.application_properties
-    if properties:
-        present["application_properties"] = {
-            str(_json_value(name)): _json_value(value) for name, value in properties.items()
-        }
-    return present
-
-
-def _body_field(message: ServiceBusReceivedMessage) -> dict[str, object]:
-    body = _body(message)
-    try:
-        return {"body": body.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
-
-
-def _json_value(value: object) -> object:
-    """A property's value in JSON's types; text was received as bytes."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace")
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if value is None or isinstance(value, (str, int, float)):
-        return value
-    return str(value)

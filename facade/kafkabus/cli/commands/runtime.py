@@ -40,6 +40,23 @@ def up(
     ] = False,
     brokers: Annotated[int, typer.Option(min=1, help="Number of Kafka brokers; fixed at the first start.")] = 1,
     namespace: Annotated[str, typer.Option(metavar="NAME", help="Name of the namespace.")] = "kafkabus",
+    tier: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIER",
+            help="Basic, Standard (the default) or Premium; fixed at the first start.",
+            show_default=False,
+        ),
+    ] = None,
+    partitions: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Partitions of every queue of a Premium namespace; fixed at the first start.",
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run a namespace on this machine: a Kafka and a Redis, nothing to install.
@@ -51,9 +68,10 @@ def up(
 
         folder = _folder(data)
         if not detach:
-            _stay(folder, brokers, namespace, json)
+            _stay(folder, brokers, namespace, (tier, partitions), json)
         with activity() as tell:
             running = start(folder, brokers=brokers, namespace=namespace, on_progress=tell)
+    _create_namespace(running.connection_string, tier, partitions)
     _announce(running, json)
     _tell_next(folder, running, f"kafkabus down{_data_words(data)}")
 
@@ -86,7 +104,17 @@ def status(data: DataOption = None, json: JsonOption = False) -> None:
     _announce(running, json)
 
 
-def _stay(folder: Path, brokers: int, namespace: str, json: bool) -> NoReturn:
+def _create_namespace(connection_string: str, tier: str | None, partitions: int | None) -> None:
+    """Make the namespace what was asked for, or complain that it is something else."""
+    if tier is None and partitions is None:
+        return
+    from kafkabus.management import ServiceBusAdministrationClient
+
+    with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
+        administration.create_namespace(tier or ("Standard" if partitions is None else "Premium"), partitions)
+
+
+def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, int | None], json: bool) -> NoReturn:
     """Run a namespace until Ctrl-C, a termination, or ``kafkabus down``."""
     from kafkabus.embedded import status as find
 
@@ -99,6 +127,7 @@ def _stay(folder: Path, brokers: int, namespace: str, json: bool) -> NoReturn:
     with _terminable(), _runtime(folder, brokers, namespace):
         running = find(folder)
         if running is not None:
+            _create_namespace(running.connection_string, *kind)
             _announce(running, json)
             _tell_next(folder, running, "Ctrl-C")
             while (now := find(folder)) is not None and now.pid == running.pid:

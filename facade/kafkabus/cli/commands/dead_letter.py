@@ -1,0 +1,104 @@
+"""``kafkabus dead-letter``: looking at dead letters and sending them again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkabus.cli.connection import existing_queue, open_administration, open_client
+from kafkabus.cli.exits import ExitCode
+from kafkabus.cli.messages import body_of, print_json
+from kafkabus.cli.terminal import counting, printable, say, write, write_table
+
+if TYPE_CHECKING:
+    from kafkabus.message import ServiceBusReceivedMessage
+
+app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again.")
+
+AT_ONCE = 100
+"""How many messages are sent again at a time."""
+LONGEST_BODY = 40
+"""How much of a body a table shows."""
+
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
+
+
+@app.command("list")
+def list_messages(
+    context: typer.Context,
+    queue: QueueArgument,
+    *,
+    limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")] = False,
+) -> None:
+    """List a queue's dead letters and why they are there; none is locked. With none, the exit status is 3."""
+    messages: list[ServiceBusReceivedMessage] = []
+    with (
+        existing_queue(context, queue),
+        open_client(context) as client,
+        client.get_queue_receiver(queue, sub_queue="deadletter") as receiver,
+    ):
+        while len(messages) < limit and (more := receiver.peek_messages(limit - len(messages))):
+            messages += more
+    if not messages:
+        say("there is no dead letter")
+        raise typer.Exit(ExitCode.NOTHING)
+    if json:
+        for message in messages:
+            print_json(message)
+        return
+    write_table(
+        {"SEQUENCE NUMBER": True, "ENQUEUED (UTC)": False, "REASON": False, "DESCRIPTION": False, "BODY": False},
+        [_row(message) for message in messages],
+    )
+
+
+@app.command()
+def resubmit(
+    context: typer.Context,
+    queue: QueueArgument,
+    *,
+    limit: Annotated[
+        int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all there are.")
+    ] = None,
+) -> None:
+    """Send a queue's dead letters to the queue again, oldest first, and take them off the dead-letter queue.
+
+    Each is sent as a new message with the same id and properties, and completed once it is stored: if this is cut off, one may
+    be there twice, none is lost.
+    """
+    with existing_queue(context, queue), open_administration(context) as administration:
+        there = administration.get_queue_runtime_properties(queue).dead_letter_message_count
+    left = there if limit is None else min(limit, there)
+    sent = 0
+    with (
+        open_client(context) as client,
+        client.get_queue_receiver(queue, sub_queue="deadletter") as receiver,
+        client.get_queue_sender(queue) as sender,
+        counting("sent again", left) as advance,
+    ):
+        # No more than there were: what fails again comes back meanwhile.
+        while sent < left:
+            messages = receiver.receive_messages(min(AT_ONCE, left - sent), max_wait_time=5)
+            if not messages:
+                break
+            for message in messages:
+                sender.send_messages(message)
+                receiver.complete_message(message)
+                sent += 1
+                advance(1)
+    write(f"sent {sent} message{'' if sent == 1 else 's'} to {queue} again")
+    if not sent:
+        raise typer.Exit(ExitCode.NOTHING)
+
+
+def _row(message: ServiceBusReceivedMessage) -> list[str]:
+    body = printable(body_of(message)).replace("\n", " ")
+    return [
+        str(message.sequence_number),
+        f"{message.enqueued_time_utc:%Y-%m-%d %H:%M:%S}",
+        message.dead_letter_reason or "",
+        message.dead_letter_error_description or "",
+        body if len(body) <= LONGEST_BODY else f"{body[: LONGEST_BODY - 1]}…",
+    ]

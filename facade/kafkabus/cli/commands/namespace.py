@@ -1,0 +1,59 @@
+"""``kafkabus namespace``: its tier."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkabus.cli.connection import open_administration
+from kafkabus.cli.terminal import write, write_fields, write_json
+
+if TYPE_CHECKING:
+    from kafkabus.management import NamespaceProperties
+
+app = typer.Typer(no_args_is_help=True, help="Create and show the namespace.")
+
+TierOption = Annotated[
+    str, typer.Option("--tier", metavar="TIER", help="Basic, Standard or Premium; fixed from now on.")
+]
+PartitionsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--partitions",
+        min=1,
+        metavar="N",
+        help="Partitions of every queue of a Premium namespace; fixed from now on.",
+        show_default=False,
+    ),
+]
+
+
+@app.command()
+def create(context: typer.Context, tier: TierOption = "Standard", partitions: PartitionsOption = None) -> None:
+    """Create the namespace, where no queue made it a Standard one already."""
+    with open_administration(context) as administration:
+        created = administration.create_namespace(tier, partitions)
+    write(f"namespace {created.name} is {_words(created)}")
+
+
+@app.command()
+def show(context: typer.Context, json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False) -> None:
+    """Show the namespace's tier."""
+    with open_administration(context) as administration:
+        namespace = administration.get_namespace_properties()
+    fields: dict[str, object] = {
+        "name": namespace.name,
+        "messaging_sku": namespace.messaging_sku.value,
+        "partitions": namespace.partitions,
+        "created_at_utc": namespace.created_at_utc.isoformat(),
+    }
+    if json:
+        write_json(fields)
+    else:
+        write_fields({name: str(value) for name, value in fields.items() if value is not None})
+
+
+def _words(namespace: NamespaceProperties) -> str:
+    sku = namespace.messaging_sku.value
+    return sku if namespace.partitions is None else f"{sku}, with {namespace.partitions} partition(s) in each queue"

@@ -1,0 +1,50 @@
+"""``kafkabus peek``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.exits import ExitCode
+from kafkabus.cli.messages import print_body, print_json
+from kafkabus.cli.terminal import say
+
+app = typer.Typer()
+
+
+@app.command()
+def peek(
+    context: typer.Context,
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    *,
+    limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
+    number: Annotated[
+        int, typer.Option("--from", min=0, metavar="NUMBER", help="Begin at this sequence number.", show_default=False)
+    ] = 0,
+    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Look at the queue's dead-letter queue.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")] = False,
+) -> None:
+    """Look at messages without locking them: waiting, locked and deferred ones.
+
+    Prints their bodies, one per line, partition by partition. With none, the exit status is 3.
+    """
+    show = print_json if json else print_body
+    seen = 0
+    with (
+        existing_queue(context, queue),
+        open_client(context) as client,
+        client.get_queue_receiver(queue, sub_queue="deadletter" if dead_letter else None) as receiver,
+    ):
+        while seen < limit:
+            messages = receiver.peek_messages(limit - seen, sequence_number=0 if seen else number)
+            if not messages:
+                break
+            for message in messages:
+                show(message)
+            seen += len(messages)
+            number = 0
+    if not seen:
+        say("there is no message")
+        raise typer.Exit(ExitCode.NOTHING)
