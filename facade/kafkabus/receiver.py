@@ -469,7 +469,7 @@ class ServiceBusReceiver:
         return [
             Grant(
                 Delivery(entity.path.key, partition, recall.lease, recall.expiry, count, lives, deferred=True),
-                reader.read_again(recall.ledger, recall.lease, first, last),
+                reader.read_again(recall.ledger, recall.lease, [(first, last)]),
                 recall.now,
                 True,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkabus.ledger.operations import Granted, Seen, merge_offsets
-from kafkabus.log.plan import Plan, home_partitions, runs_of
+from kafkabus.log.plan import Plan, home_partitions, runs_of, sweeps
 from kafkabus.record import StoredRecord
 
 
@@ -160,3 +160,24 @@ def test_few_homes_move_when_a_client_comes() -> None:
     after = {name: home_partitions(name, [*names, "d"], 64) for name in names}
     kept = sum(len(before[name] & after[name]) for name in names)
     assert kept >= 64 * 0.55
+
+
+def test_near_ranges_are_read_in_one_go() -> None:
+    """Up to a gap, and up to a span; a long range stays whole."""
+    ranges = [(0, 4), (6, 6), (110, 111), (300, 2000), (2001, 2001), (2002, 2010)]
+    assert sweeps(ranges, lambda one: one, at_once=200, gap=103) == [
+        [(0, 4), (6, 6), (110, 111)],
+        [(300, 2000)],
+        [(2001, 2001), (2002, 2010)],
+    ]
+    assert sweeps(ranges[:3], lambda one: one, at_once=200, gap=102) == [[(0, 4), (6, 6)], [(110, 111)]]
+
+
+def test_a_cursor_that_went_back_is_followed() -> None:
+    """As of a ledger that was made anew: what was read is not what is to be claimed next."""
+    plan = plan_with({0: [5, 6]})
+    view = plan.views[0]
+    view.moved(granted(7))
+    assert (view.seen_from, view.buffered) == (7, 0)
+    assert view.moved(granted(3)) == 3
+    assert (view.seen_from, view.seen_to) == (3, 3)

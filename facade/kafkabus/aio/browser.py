@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
 from kafkabus.ledger.operations import Found, Peek
+from kafkabus.log.plan import sweeps
 from kafkabus.message import ServiceBusReceivedMessage
 from kafkabus.record import Delivery, Record
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 PEEKED_BYTES = 256 * 1024
 """How much one call returns at the most, keys and headers counted, beside a first message that is larger by itself."""
-SWEPT_GAP = 100
-"""Settled records are read over rather than jumped over where no more than so many lie between two that are not."""
 READ_AT_ONCE = 100
 """How many offsets are read in one go, however many messages are asked for: they may be large."""
 
@@ -111,7 +110,7 @@ class Browser:
     ) -> list[ServiceBusReceivedMessage]:
         """Messages of one partition: what is not settled below the cursor, then what lies beyond it."""
         messages: list[ServiceBusReceivedMessage] = []
-        for sweep in _sweeps(_slices(peek.found)):
+        for sweep in sweeps(_slices(peek.found), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
             for record in await self._read(entity, partition, sweep[0].first, sweep[-1].last):
                 offset = record.offset() or 0
                 one = next((one for one in sweep if one.first <= offset <= one.last), None)
@@ -160,15 +159,3 @@ def _slices(found: Iterable[Found]) -> Iterator[Found]:
     for one in found:
         for first in range(one.first, one.last + 1, READ_AT_ONCE):
             yield replace(one, first=first, last=min(one.last, first + READ_AT_ONCE - 1))
-
-
-def _sweeps(found: Iterable[Found]) -> list[list[Found]]:
-    """Ranges in groups that are read in one go."""
-    sweeps: list[list[Found]] = []
-    for one in found:
-        near = sweeps and one.first - sweeps[-1][-1].last <= SWEPT_GAP
-        if near and one.last - sweeps[-1][0].first < READ_AT_ONCE + SWEPT_GAP:
-            sweeps[-1].append(one)
-        else:
-            sweeps.append([one])
-    return sweeps

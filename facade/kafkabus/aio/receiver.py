@@ -468,7 +468,7 @@ class ServiceBusReceiver:
         return [
             Grant(
                 Delivery(entity.path.key, partition, recall.lease, recall.expiry, count, lives, deferred=True),
-                await reader.read_again(recall.ledger, recall.lease, first, last),
+                await reader.read_again(recall.ledger, recall.lease, [(first, last)]),
                 recall.now,
                 True,
             )

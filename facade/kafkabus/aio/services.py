@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 
 from kafkabus.aio._acompat import Lock, Pool
+from kafkabus.aio.checkpoints import Checkpoints
 from kafkabus.aio.clocks import Clocks
 from kafkabus.aio.directory import Directory
 from kafkabus.aio.ledger.connection import DescriptionCache, check, connect
@@ -62,6 +63,7 @@ class Services:
         )
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
+        self.checkpoints = Checkpoints(self)
         self._transfer_outbox: Outbox | None = None
         self._checked = False
         self._locks: dict[str, Lock] = {}
@@ -236,19 +238,27 @@ class Services:
             await self.courier.create(ledger, 0)
 
     async def _rebuild(self, ledger: Ledger) -> None:
-        """Redis lost a ledger: begin at the log's start, so that nothing is lost and what was settled may come again."""
+        """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
         entity = self._by_ledger[ledger]
         topic = await self.pool.run(self.topics.describe, entity.topic)
         if topic is None or topic.topic_id != entity.topic_id:
             raise MessagingEntityNotFoundError(
                 f"{entity.path} was deleted: its topic {entity.topic} is gone or another one"
             )
+        snapshot = await self.checkpoints.read(ledger.keys.prefix)
         start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        if await self.courier.create(ledger, start, mortal=True):
+        if snapshot is None:
+            rebuilt, cursor, version = await self.courier.create(ledger, start, mortal=True), start, 0
+        else:
+            end = (await self.pool.run(self.topics.ends, entity.topic, [ledger.partition]))[ledger.partition]
+            snapshot = snapshot.within(start, end)
+            rebuilt, cursor, version = await self.courier.restore(ledger, snapshot), snapshot.cursor, snapshot.version
+        if rebuilt:
             LOGGER.warning(
-                "ledger_rebuilt entity=%s partition=%d cursor=%d: Redis held no ledger for it, so messages that were "
-                "settled may be delivered again",
+                "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages that "
+                "were settled since that version (0: ever) may be delivered again",
                 entity.path,
                 ledger.partition,
-                start,
+                cursor,
+                version,
             )

@@ -16,7 +16,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 from kafkabus._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Ledger, LedgerState, Operation, Recall, Request, Seize, Settlement
-from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script
+from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script, restore_script
+from kafkabus.ledger.snapshot import Snapshot
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -138,6 +139,15 @@ class Courier:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         return bool(self._script_call(create_script().text, [ledger.keys.meta], [cursor, int(mortal)]))
+
+    def restore(self, ledger: Ledger, snapshot: Snapshot) -> bool:
+        """Make a ledger anew of what was written down of it; False where it was there.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        keys = list(ledger.keys.shared)
+        return bool(self._script_call(restore_script().text, keys, [snapshot.to_script()]))
 
     def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.

@@ -12,6 +12,7 @@ from typing import Any
 from typing_extensions import override
 
 from kafkabus.ledger.keys import LedgerKeys
+from kafkabus.ledger.snapshot import Snapshot
 
 Range = tuple[int, int]
 """First and last offset, both included."""
@@ -579,6 +580,37 @@ class Purge(Operation):
     def resolve(self, reply: dict[str, Any]) -> None:
         self.purged = int(reply["purged"])
         self.more = bool(reply["more"])
+        super().resolve(reply)
+
+
+class Keep(Operation):
+    """Asks for all that is to be written down of a ledger.
+
+    Attributes:
+        snapshot: It, known when done.
+    """
+
+    __slots__ = ("snapshot",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.snapshot = Snapshot(0, 0)
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "snapshot"}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.snapshot = Snapshot(
+            cursor=int(reply["cursor"]),
+            version=int(reply["version"]),
+            mortal="mortal" in reply,
+            waiting=[(int(first), int(last), int(count)) for first, last, count in reply["waiting"]],
+            deferred=[(int(first), int(last), int(count)) for first, last, count in reply["deferred"]],
+            moving=[(int(offset), int(count), intent) for offset, count, intent in reply["moving"]],
+            voids=list(map(int, reply["voids"])),
+        )
         super().resolve(reply)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-FRAGMENTS = ("prelude.lua", "lease.lua", "settle.lua", "move.lua", "claim.lua", "recall.lua", "request.lua")
+FRAGMENTS = ("prelude.lua", "lease.lua", "settle.lua", "move.lua", "claim.lua", "recall.lua", "keep.lua", "request.lua")
 """Files of the request program, in the order in which they are joined."""
 
 
@@ -38,6 +38,12 @@ def request_script() -> Script:
 def create_script() -> Script:
     """The script that creates a ledger where there is none."""
     return _script(_read("create.lua"))
+
+
+@cache
+def restore_script() -> Script:
+    """The script that makes a ledger anew of a checkpoint."""
+    return _script(_read("restore.lua"))
 
 
 @cache

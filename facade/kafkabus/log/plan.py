@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kafkabus.ledger.operations import Granted, Range, Seen, merge_offsets
 from kafkabus.record import Record
+
+T = TypeVar("T")
+
+SWEPT_GAP = 100
+"""How many records between two that are wanted are read over rather than jumped over."""
 
 Offsets = dict[int, int]
 """Where to read on, by partition."""
@@ -105,7 +111,8 @@ class PartitionView:
     def moved(self, granted: Granted) -> int | None:
         """The ledger's cursor is known; returns the offset to read on from where the reader must go elsewhere."""
         cursor = granted.cursor
-        if granted.ahead or cursor > self.seen_to:
+        # A cursor that went back is that of a ledger made anew.
+        if granted.ahead or cursor > self.seen_to or cursor < self.seen_from:
             self.start(cursor)
             return cursor
         if cursor > self.seen_from:
@@ -169,6 +176,8 @@ class Plan:
         Where ranges wait to be granted again, nobody knows how many messages they hold: such a partition is asked for all
         that is wanted, alone.
         """
+        if want <= 0:
+            return []
         for view in self._in_turn():
             if view.returned:
                 return [PlannedClaim(view, want, view.seen(want) if view.assigned else None)]
@@ -227,6 +236,26 @@ def runs_of(records: Sequence[Record]) -> list[Range]:
     if last - first + 1 == len(records):
         return [(first, last)]
     return merge_offsets(map(_offset, records))
+
+
+def sweeps(ranges: Iterable[T], place: Callable[[T], Range], *, at_once: int, gap: int = SWEPT_GAP) -> list[list[T]]:
+    """Ranges in groups, each to be read in one go: what lies between near ones is read over, which is faster than a jump.
+
+    Args:
+        ranges: Ascending.
+        place: First and last offset of one.
+        at_once: How many offsets a group spans at the most, where it has more than one range.
+        gap: How many offsets between two ranges are read over at the most.
+    """
+    groups: list[list[T]] = []
+    for one in ranges:
+        first, last = place(one)
+        near = groups and first - place(groups[-1][-1])[1] <= gap + 1
+        if near and last - place(groups[-1][0])[0] < at_once:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return groups
 
 
 def home_partitions(client_id: str, clients: Iterable[str], partitions: int) -> set[int]:

@@ -23,10 +23,10 @@ from kafkabus._acompat import Lock, acquire, uninterrupted
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.doorbell import Doorbell
-from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Settlement, merge_offsets
+from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Range, Settlement, merge_offsets
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
-from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions
+from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, sweeps
 from kafkabus.record import Delivery, Record, own_time_to_live
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ HEARTBEAT_LIFETIME = 5.0
 """How long, in seconds, a client that is not heard of keeps its home partitions."""
 LEAVE_ALONE = 2.0
 """For how long, in seconds, another client's partition is left alone after a lost race."""
+SWEPT_AT_ONCE = 1_000
+"""How many offsets one read of messages that were granted before spans at the most."""
 GATHER = 0.005
 """How long, in seconds, a batch waits for records that are known to be there."""
 
@@ -231,6 +233,8 @@ class Reader:
         ]
         self._services.courier.ask(*(claim for _, claim in claims))
         for view, claim in claims:
+            if view.assigned:
+                self._go_to(view, claim.granted)
             self._note(view, claim.granted)
 
     def _note(self, view: PartitionView, granted: Granted) -> None:
@@ -280,10 +284,13 @@ class Reader:
             grants.append(Grant(delivery, [], granted.now, granted.mortal))
 
     def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
-        for first, last, count in claim.granted.again:
-            records = self.read_again(claim.ledger, claim.lease, first, last)
-            if records:
-                grants.append(Grant(self._delivery(claim, count), records, claim.granted.now, True))
+        for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
+            wanted = [(first, last) for first, last, _ in sweep]
+            records = self.read_again(claim.ledger, claim.lease, wanted)
+            for first, last, count in sweep:
+                part = [record for record in records if first <= (record.offset() or 0) <= last]
+                if part:
+                    grants.append(Grant(self._delivery(claim, count), part, claim.granted.now, True))
 
     def _marks(self, ledger: Ledger, records: Sequence[Record]) -> bool:
         """Whether a time to live comes with messages whose sender did not announce it, as of Kafka's own tools.
@@ -306,21 +313,25 @@ class Reader:
         if seen is not None:
             if granted.ahead or granted.cursor > seen.upto or (seen.runs and not granted.fresh):
                 self._plan.lost_race(view, time.monotonic() + LEAVE_ALONE)
-            elsewhere = view.moved(granted)
-            if elsewhere is not None:
-                self._services.pool.run(self._seek, view.partition, elsewhere)
+            self._go_to(view, granted)
         self._note(view, granted)
 
-    def read_again(self, ledger: Ledger, lease: str, first: int, last: int) -> list[Record]:
-        """The records of a range that a lease holds, by offset; what the log lost is settled, loudly.
+    def _go_to(self, view: PartitionView, granted: Granted) -> None:
+        elsewhere = view.moved(granted)
+        if elsewhere is not None:
+            self._services.pool.run(self._seek, view.partition, elsewhere)
+
+    def read_again(self, ledger: Ledger, lease: str, ranges: Sequence[Range]) -> list[Record]:
+        """The records of ranges that a lease holds, by offset, in one go; what the log lost is settled, loudly.
 
         Raises:
             ServiceBusError: They cannot be read.
         """
         partition = ledger.partition
-        records = self._services.points.read(self._entity.topic, partition, first, last)
-        found = {record.offset() for record in records}
-        gone = [offset for offset in range(first, last + 1) if offset not in found]
+        wanted = {offset for first, last in ranges for offset in range(first, last + 1)}
+        read = self._services.points.read(self._entity.topic, partition, ranges[0][0], ranges[-1][1])
+        records = [record for record in read if record.offset() in wanted]
+        gone = sorted(wanted - {record.offset() or 0 for record in records})
         if gone:
             starts = self._services.pool.run(self._services.topics.starts, self._entity.topic, [partition])
             if gone[-1] >= starts[partition]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkabus.aio import endings
 from kafkabus.entity import Entity
-from kafkabus.exceptions import MessagingEntityNotFoundError
-from kafkabus.ledger.operations import Claim, LedgerState, Peek, Purge, Range, Seize, Settlement, merge_offsets
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Range, Seize, Settlement, merge_offsets
+from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.record import Delivery, Record, is_over
 from kafkabus.upkeep.expiries import Expiries
 from kafkabus_mapping.entities import EntityStatus
@@ -23,6 +25,8 @@ AT_ONCE = 500
 """How many messages are taken at a time."""
 LOOK_FOR_TOPIC = 2.0
 """How often, in seconds, a dead-letter queue is looked for that nobody needed yet."""
+CHECKPOINT_EVERY = 5.0
+"""How often, in seconds, it is written down where a ledger stands."""
 LOCK_MS = 60_000
 """For how long, in milliseconds, what was taken is locked; then others take it."""
 
@@ -43,6 +47,9 @@ class Tender:
         self._services = services
         self._topic_id = ""
         self._look_again_at = 0.0
+        self._write_at = 0.0
+        self._versions: dict[int, int] = {}
+        self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
 
     async def tend(self) -> None:
@@ -64,6 +71,9 @@ class Tender:
             for partition, state in enumerate(states)
             if state is None or state.held or state.cursor < ends[partition]
         ]
+        if time.monotonic() >= self._write_at:
+            self._write_at = time.monotonic() + CHECKPOINT_EVERY
+            await self._write_down(entity, states)
         if not busy:
             return
         # A claim of nothing: what has expired goes back, and the answer says what else is to be done.
@@ -92,7 +102,30 @@ class Tender:
         entity = await self._services.entity(self.path)
         if entity.topic_id != self._topic_id:
             self._topic_id, self._expiries = entity.topic_id, {}
+            self._versions, self._written = {}, {}
         return entity
+
+    async def _write_down(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
+        """Write checkpoints of the ledgers in which anything happened."""
+        keeps = [
+            Keep(entity.ledgers[partition])
+            for partition, state in enumerate(states)
+            if state is not None and state.version != self._versions.get(partition)
+        ]
+        await self._services.courier.ask(*keeps)
+        news: dict[str, Snapshot] = {}
+        for keep in keeps:
+            partition, snapshot = keep.ledger.partition, keep.snapshot
+            # Its own request counts as well.
+            self._versions[partition] = snapshot.version + 1
+            if not same(snapshot, self._written.get(partition)):
+                news[keep.ledger.keys.prefix] = snapshot
+                self._written[partition] = snapshot
+        try:
+            await self._services.checkpoints.write(news)
+        except ServiceBusError:
+            self._versions, self._written = {}, {}
+            raise
 
     async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
         """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
@@ -199,6 +232,11 @@ class Tender:
     def _delivery(entity: Entity, seize: Seize, count: int, deferred: bool) -> Delivery:
         lives = entity.description.default_message_time_to_live
         return Delivery(entity.path.key, seize.ledger.partition, seize.lease, seize.expiry, count, lives, deferred)
+
+
+def same(snapshot: Snapshot, other: Snapshot | None) -> bool:
+    """Whether two snapshots differ in nothing but their version."""
+    return other is not None and replace(snapshot, version=0) == replace(other, version=0)
 
 
 def _lease() -> str:

@@ -63,6 +63,17 @@ async def test_an_abandoned_message_comes_back_counted(client: ServiceBusClient,
         await receiver.complete_message(second)
 
 
+async def test_as_many_come_back_as_are_asked_for(client: ServiceBusClient, queue: str) -> None:
+    """Where more wait to come back, apart from each other, the receive returns all the same."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5)])
+        messages = await receiver.receive_messages(5, max_wait_time=10)
+        await receiver.abandon_messages([messages[0], messages[2], messages[4]])
+        for body in ("0", "2", "4"):
+            (message,) = await receiver.receive_messages(1, max_wait_time=10)
+            assert (str(message), message.delivery_count) == (body, 1)
+
+
 async def test_an_abandoned_message_reaches_an_idle_receiver_of_another_client(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:

@@ -80,10 +80,10 @@ def test_it_outlives_its_starter(running: RunningNamespace) -> None:
 
 
 def test_two_starts_at_once_start_one(running: RunningNamespace) -> None:
-    """One supervisor has one broker and one Redis."""
+    """One supervisor has one broker, one Redis and one upkeep service."""
     children = psutil.Process(running.pid).children()
     servers = [child for child in children if child.nice() == 0]
-    assert len(servers) == 2
+    assert len(servers) == 3
 
 
 def test_starting_again_returns_what_runs(running: RunningNamespace, data: Path) -> None:

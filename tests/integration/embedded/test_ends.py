@@ -73,9 +73,9 @@ def program() -> Iterator[Program]:
 
 
 def test_a_killed_program_takes_its_servers_along(program: Program) -> None:
-    """SIGKILL to the program ends supervisor, brokers and Redis, and removes temporary data."""
+    """SIGKILL to the program ends supervisor, brokers, Redis and upkeep, and removes temporary data."""
     pids, data = program.await_start()
-    assert len(pids) == 3
+    assert len(pids) == 4
 
     kill(program.process.pid)
 
@@ -104,7 +104,7 @@ def test_a_program_that_forked_takes_its_servers_along() -> None:
     ) as process:
         assert process.stdout is not None
         pids = {int(word) for word in process.stdout.readline().split()}
-        assert len(pids) == 3
+        assert len(pids) == 4
         wait_until_gone(pids)
 
 

@@ -16,6 +16,7 @@ from kafkabus.ledger.operations import (
     Claim,
     Deferral,
     Granted,
+    Keep,
     Ledger,
     Moved,
     Operation,
@@ -30,6 +31,7 @@ from kafkabus.ledger.operations import (
     Void,
 )
 from kafkabus.ledger.scripts import request_script
+from kafkabus.ledger.snapshot import Snapshot
 from kafkabus_mapping.names import EntityPath
 
 LOCK_MS = 60_000
@@ -140,6 +142,16 @@ class Bench:
         peek = Peek(self.ledger, start, limit)
         self.courier.ask(peek)
         return peek
+
+    def snapshot_to_keep(self) -> Snapshot:
+        """What is to be written down."""
+        keep = Keep(self.ledger)
+        self.courier.ask(keep)
+        return keep.snapshot
+
+    def lose_everything(self) -> None:
+        """As an emptied Redis does."""
+        self.store.delete(*self.keys.shared, self.keys.slot(self.client_id))
 
     def purge(self, upto: int, limit: int = 1000) -> Purge:
         """Throw away what waits."""

@@ -1,0 +1,38 @@
+-- What is written down of a ledger outside of Redis, so that it can be made anew.
+--
+-- Defines
+--   snapshot {}  Reply: {"cursor": offset, "version": number, "mortal": true,
+--                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, nobody
+--                                                              holds them; a delivery under way is counted
+--                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
+--                        "voids": [offset, …]}                 all unordered; voids include what was seized
+
+operations.snapshot = function()
+  local waiting, deferred, moving = {}, {}, {}
+  for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, -1)) do
+    local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
+    waiting[#waiting + 1] = { first, last, count }
+  end
+  for _, member in ipairs(redis.call('ZRANGE', DEFERRED, 0, -1)) do
+    local offset, count = string.match(member, '^(%d+):(%d+)$')
+    deferred[#deferred + 1] = { offset, offset, count }
+  end
+  for _, text in ipairs(redis.call('HVALS', LEASES)) do
+    for _, segment in ipairs(split_lease(text)) do
+      local home = segment.kind == 'd' and deferred or waiting
+      each_open(segment, function(first, last) home[#home + 1] = { num(first), num(last), num(segment.count + 1) } end)
+    end
+  end
+  local states = redis.call('HGETALL', MOVING)
+  for index = 1, #states, 2 do
+    local count, intent = string.match(states[index + 1], '^B|(%d+)|(.*)$')
+    if count then
+      moving[#moving + 1] = { states[index], count, intent }
+    end
+  end
+  return {
+    cursor = num(ledger.cursor), version = num(ledger.version), mortal = ledger.mortal or nil,
+    waiting = waiting, deferred = deferred, moving = moving,
+    voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf'),
+  }
+end

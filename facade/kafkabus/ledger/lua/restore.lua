@@ -1,0 +1,50 @@
+-- Makes a ledger anew of what was written down of it.
+--
+-- KEYS  as of prelude.lua, without the slot
+-- ARGV  1 JSON: {"cursor", "version", "mortal", "waiting", "deferred", "moving", "voids"} as operations.snapshot of
+--         keep.lua replies them, numbers as decimal strings
+-- Reply 1 where it was made, 0 where there is a ledger
+-- Effect: meta comes last, so there is no half-made ledger; what a script that died left of the others goes first.
+
+local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local MOVING, MOVES, VOIDS, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+
+if redis.call('EXISTS', META) == 1 then
+  return 0
+end
+redis.call('DEL', LEASES, EXPIRIES, RETURNED, MOVING, MOVES, VOIDS, DEFERRED)
+
+local time = redis.call('TIME')
+local now = time[1] .. string.format('%03d', math.floor(tonumber(time[2]) / 1000))
+local state = cjson.decode(ARGV[1])
+local held = 0
+
+for _, range in ipairs(state.waiting) do
+  redis.call('ZADD', RETURNED, range[1], table.concat(range, ':'))
+  held = held + tonumber(range[2]) - tonumber(range[1]) + 1
+end
+for _, range in ipairs(state.deferred) do
+  for offset = tonumber(range[1]), tonumber(range[2]) do
+    local text = string.format('%.0f', offset)
+    redis.call('ZADD', DEFERRED, text, text .. ':' .. range[3])
+    held = held + 1
+  end
+end
+-- Their owners are gone with what they knew: whoever comes next finishes them.
+for _, move in ipairs(state.moving) do
+  redis.call('HSET', MOVING, move[1], 'B|' .. move[2] .. '|' .. move[3])
+  redis.call('ZADD', MOVES, now, move[1])
+  held = held + 1
+end
+for _, offset in ipairs(state.voids) do
+  redis.call('ZADD', VOIDS, offset, offset)
+end
+local fields = {
+  'cursor', state.cursor, 'version', state.version, 'held', string.format('%.0f', held),
+  'voids', #state.voids > 0 and '1' or '0',
+}
+if state.mortal then
+  fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'
+end
+redis.call('HSET', META, unpack(fields))
+return 1

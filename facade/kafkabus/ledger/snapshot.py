@@ -1,0 +1,174 @@
+"""What is written down of a ledger, in blocks, so that it can be made anew; without I/O.
+
+A snapshot says of all offsets below its cursor which are not settled. They stand in blocks of offsets, each a record of its
+own, so that only what changed is written; the head has the rest, and names the version that it knows of each block. Records
+may have been written by one that was paused for long, and overwrite later ones: a block that is older than the head knows is
+no answer, and all from there on counts as never granted. A block that is newer than the head is true all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+BLOCK = 65_536
+"""How many offsets a block has."""
+
+Counted = tuple[int, int, int]
+"""First and last offset, and delivery count."""
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A ledger as it was once.
+
+    Attributes:
+        cursor: The next offset never granted.
+        version: Of the ledger; a later snapshot has a higher one.
+        mortal: Whether messages with times to live of their own were sent.
+        waiting: What is to be granted again, ascending.
+        deferred: What was set aside, ascending.
+        moving: Offset, delivery count and intent of transfers that have not ended, ascending.
+        voids: Offsets beyond the cursor that are no messages, ascending.
+    """
+
+    cursor: int
+    version: int
+    mortal: bool = False
+    waiting: list[Counted] = field(default_factory=list)
+    deferred: list[Counted] = field(default_factory=list)
+    moving: list[tuple[int, int, str]] = field(default_factory=list)
+    voids: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
+        held = {offset for first, last, _ in self.waiting for offset in range(max(first, self.cursor), last + 1)}
+        held |= {offset for first, last, _ in self.deferred for offset in range(max(first, self.cursor), last + 1)}
+        self.voids = sorted(offset for offset in set(self.voids) - held if offset >= self.cursor)
+        self.waiting = _below(self.waiting, self.cursor)
+        self.deferred = _below(self.deferred, self.cursor)
+        self.moving = sorted(self.moving)
+
+    @property
+    def watermark(self) -> int:
+        """All below this offset is settled."""
+        firsts = [one[0] for several in (self.waiting, self.deferred, self.moving) for one in several]
+        return min([self.cursor, *firsts])
+
+    def head(self, versions: Mapping[int, int]) -> str:
+        """All but the blocks, as text.
+
+        Args:
+            versions: Of the blocks that hold anything, as they are written.
+        """
+        return json.dumps(
+            {
+                "blocks": {str(block): version for block, version in sorted(versions.items())},
+                "cursor": self.cursor,
+                "version": self.version,
+                "mortal": self.mortal,
+                "watermark": self.watermark,
+                "moving": self.moving,
+                "voids": self.voids,
+            },
+            separators=(",", ":"),
+        )
+
+    def blocks(self) -> dict[int, str]:
+        """What each block holds that holds anything, by its number."""
+        parts: dict[int, dict[str, list[Counted]]] = defaultdict(lambda: {"waiting": [], "deferred": []})
+        for kind, ranges in (("waiting", self.waiting), ("deferred", self.deferred)):
+            for first, last, count in ranges:
+                for block in range(first // BLOCK, last // BLOCK + 1):
+                    part = (max(first, block * BLOCK), min(last, block * BLOCK + BLOCK - 1), count)
+                    parts[block][kind].append(part)
+        return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
+
+    def to_script(self) -> str:
+        """As ``lua/restore.lua`` reads it."""
+        return json.dumps(
+            {
+                "cursor": str(self.cursor),
+                "version": str(self.version + 1),
+                "mortal": self.mortal,
+                "waiting": [list(map(str, one)) for one in self.waiting],
+                "deferred": [list(map(str, one)) for one in self.deferred],
+                "moving": [list(map(str, one)) for one in self.moving],
+                "voids": list(map(str, self.voids)),
+            },
+            separators=(",", ":"),
+        )
+
+    def within(self, start: int, end: int) -> Snapshot:
+        """What of it is true of a log that begins and ends here: records below were trimmed, beyond there are none."""
+        cursor = max(start, min(self.cursor, end))
+
+        def clip(ranges: list[Counted]) -> list[Counted]:
+            return [(max(first, start), last, count) for first, last, count in ranges if last >= start]
+
+        return Snapshot(
+            cursor=cursor,
+            version=self.version,
+            mortal=self.mortal,
+            waiting=clip(self.waiting),
+            deferred=clip(self.deferred),
+            moving=[one for one in self.moving if start <= one[0] < end],
+            voids=[offset for offset in self.voids if offset < end],
+        )
+
+
+def block_text(version: int, content: str) -> str:
+    """A block as it is written."""
+    return f"{version} {content}"
+
+
+def block_version(text: str) -> int:
+    """The version of the ledger of which a block was written.
+
+    Raises:
+        ValueError: It is no block's text.
+    """
+    return int(text.partition(" ")[0])
+
+
+def block_content(text: str | None) -> str:
+    """What a block holds; nothing where there is none."""
+    return "" if text is None else text.partition(" ")[2]
+
+
+def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
+    """Put a snapshot together of its head and its blocks.
+
+    Raises:
+        ValueError: A text is none that was written so.
+    """
+    state = json.loads(head)
+    known = {int(block): version for block, version in state["blocks"].items()}
+    outdated = [
+        block for block, version in known.items() if block not in blocks or block_version(blocks[block]) < version
+    ]
+    cursor = state["cursor"]
+    if outdated:
+        cursor = min(cursor, max(min(outdated) * BLOCK, state["watermark"]))
+    waiting: list[Counted] = []
+    deferred: list[Counted] = []
+    for block, text in sorted(blocks.items()):
+        if block in known or block_version(text) > state["version"]:
+            part = json.loads(block_content(text))
+            waiting += [(first, last, count) for first, last, count in part["waiting"]]
+            deferred += [(first, last, count) for first, last, count in part["deferred"]]
+    return Snapshot(
+        cursor=cursor,
+        version=state["version"],
+        mortal=state["mortal"],
+        waiting=waiting,
+        deferred=deferred,
+        moving=[(offset, count, intent) for offset, count, intent in state["moving"]],
+        voids=state["voids"],
+    )
+
+
+def _below(ranges: list[Counted], cursor: int) -> list[Counted]:
+    return sorted((first, min(last, cursor - 1), count) for first, last, count in ranges if first < cursor)

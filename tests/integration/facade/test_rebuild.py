@@ -1,0 +1,151 @@
+"""A Redis that lost everything: ledgers go on from their last checkpoints."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import redis
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
+from kafkabus.checkpoints import Checkpoints
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.ledger.snapshot import Snapshot
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.services import Services
+from kafkabus.transfer import Intent
+from kafkabus_mapping.names import EntityPath
+from tests.servers import scratch_folder
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def own_runtime() -> Iterator[EmbeddedRuntime]:
+    """A namespace whose Redis may be emptied."""
+    data = scratch_folder()
+    try:
+        with EmbeddedRuntime(data, namespace="rebuilt") as running:
+            yield running
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
+    """A client's connections, to look behind what users see."""
+    opened = Services(parse_settings(own_runtime.connection_string))
+    yield opened
+    opened.close()
+
+
+def empty(runtime: EmbeddedRuntime) -> None:
+    """Redis forgets everything."""
+    with redis.Redis.from_url(runtime.redis_url) as store:
+        store.flushall()
+
+
+def wait_for_checkpoint(services: Services, queue: str, partition: int, wanted: Callable[[Snapshot], bool]) -> None:
+    """Wait until a ledger was written down as it should be."""
+    prefix = services.entity(EntityPath(queue)).ledgers[partition].keys.prefix
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        snapshot = Checkpoints(services).read(prefix)
+        if snapshot is not None and wanted(snapshot):
+            return
+        assert time.monotonic() < deadline, snapshot
+        time.sleep(0.1)
+
+
+def receive_all(receiver: ServiceBusReceiver, at_once: int = 500) -> list[ServiceBusReceivedMessage]:
+    """Receive until nothing comes."""
+    received: list[ServiceBusReceivedMessage] = []
+    while messages := receiver.receive_messages(at_once, max_wait_time=3):
+        received += messages
+    return received
+
+
+def test_an_emptied_redis_forgets_nothing_that_was_written_down(
+    own_runtime: EmbeddedRuntime, services: Services
+) -> None:
+    """What was settled stays settled, what was deferred is deferred, what was locked comes again, counted."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
+    ):
+        administration.create_queue("kept")
+        client.get_queue_sender("kept").send_messages([ServiceBusMessage(str(number)) for number in range(100)])
+        receiver = client.get_queue_receiver("kept")
+        messages = receiver.receive_messages(60, max_wait_time=10)
+        receiver.complete_messages(messages[:40])
+        receiver.defer_messages(messages[40:45])
+        receiver.dead_letter_messages(messages[45:50], "why")
+        wait_for_checkpoint(
+            services,
+            "kept",
+            0,
+            lambda one: (one.cursor, one.watermark, len(one.moving)) == (60, 40, 0) and len(one.deferred) == 5,
+        )
+        empty(own_runtime)
+        again = receive_all(receiver)
+        assert {str(message): message.delivery_count for message in again} == {
+            **{str(number): 1 for number in range(50, 60)},
+            **{str(number): 0 for number in range(60, 100)},
+        }
+        receiver.complete_messages(again)
+        deferred = receiver.receive_deferred_messages([message.sequence_number for message in messages[40:45]])
+        assert [str(message) for message in deferred] == ["40", "41", "42", "43", "44"]
+        dead = client.get_queue_receiver("kept", sub_queue="deadletter").peek_messages(10)
+        assert [str(message) for message in dead] == ["45", "46", "47", "48", "49"]
+        assert administration.get_queue_runtime_properties("kept").active_message_count == 5
+
+
+def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
+    own_runtime: EmbeddedRuntime, services: Services
+) -> None:
+    """Each message is delivered again or stands in the dead-letter queue, once."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
+    ):
+        administration.create_queue("open")
+        sender, receiver = client.get_queue_sender("open"), client.get_queue_receiver("open")
+        total = 1100
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(total)])
+        messages: list[ServiceBusReceivedMessage] = []
+        while len(messages) < total:
+            messages += receiver.receive_messages(1, max_wait_time=10)
+        entity = services.entity(EntityPath("open"))
+        destination = services.entity(EntityPath("open").dead_letter)
+        moving = {message._delivery.lease: [message._record] for message in messages[:12]}
+        intent = Intent(0, "moved", None)
+        began = time.monotonic()
+        assert not any(services.transfers.begin(entity, 0, moving, intent).values())
+        # Half of them were copied, and none has ended.
+        copied = [message._record for message in messages[:6]]
+        services.transfers.produce(entity, destination, 0, copied, intent, began)
+        wait_for_checkpoint(services, "open", 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
+        empty(own_runtime)
+        again = receive_all(receiver)
+        assert sorted(int(str(message)) for message in again) == list(range(12, total))
+        assert {message.delivery_count for message in again} == {1}
+        dead_letters = client.get_queue_receiver("open", sub_queue="deadletter")
+        assert sorted(int(str(message)) for message in receive_all(dead_letters)) == list(range(12))
+
+
+def test_without_a_checkpoint_everything_in_the_log_comes_again(own_runtime: EmbeddedRuntime) -> None:
+    """Nothing is lost."""
+    untended = own_runtime.connection_string.replace("sb://rebuilt.", "sb://untended.", 1)
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusClient.from_connection_string(untended) as client,
+    ):
+        administration.create_queue("unkept")
+        client.get_queue_sender("unkept").send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+        receiver = client.get_queue_receiver("unkept")
+        receiver.complete_messages(receiver.receive_messages(2, max_wait_time=10))
+        empty(own_runtime)
+        assert [str(message) for message in receive_all(receiver)] == ["a", "b"]

@@ -1,0 +1,91 @@
+"""Snapshots of ledgers: put apart into blocks and together again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkabus.ledger.snapshot import BLOCK, Snapshot, block_text, read_snapshot
+
+
+def written(snapshot: Snapshot) -> tuple[str, dict[int, str]]:
+    """Head and blocks as they are stored."""
+    blocks = {block: block_text(snapshot.version, content) for block, content in snapshot.blocks().items()}
+    return snapshot.head(dict.fromkeys(blocks, snapshot.version)), blocks
+
+
+def offsets(snapshot: Snapshot) -> dict[int, tuple[str, int]]:
+    """Where each offset stands that is not settled, and its delivery count."""
+    found = {offset: ("waiting", count) for first, last, count in snapshot.waiting for offset in range(first, last + 1)}
+    return found | {
+        offset: ("deferred", count) for first, last, count in snapshot.deferred for offset in range(first, last + 1)
+    }
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, 3 * BLOCK), st.tuples(st.sampled_from(["waiting", "deferred"]), st.integers(0, 9)), max_size=30
+    ),
+    st.integers(0, 3 * BLOCK),
+)
+def test_what_was_put_apart_comes_together_again(states: dict[int, tuple[str, int]], cursor: int) -> None:
+    """Whatever block it is in; what lies beyond the cursor waits without being named."""
+    ranges = {
+        kind: [(offset, offset, count) for offset, (where, count) in states.items() if where == kind]
+        for kind in ("waiting", "deferred")
+    }
+    snapshot = Snapshot(cursor, 7, waiting=ranges["waiting"], deferred=ranges["deferred"])
+    again = read_snapshot(*written(snapshot))
+    assert again == snapshot or offsets(again) == offsets(snapshot)
+    assert offsets(again) == {offset: state for offset, state in states.items() if offset < cursor}
+    assert (again.cursor, again.version, again.watermark) == (cursor, 7, min([cursor, *offsets(again)]))
+
+
+def test_a_range_over_several_blocks_is_in_each() -> None:
+    """Its parts meet again."""
+    snapshot = Snapshot(4 * BLOCK, 1, waiting=[(10, 3 * BLOCK, 2)])
+    assert set(snapshot.blocks()) == {0, 1, 2, 3}
+    assert len(offsets(read_snapshot(*written(snapshot)))) == 3 * BLOCK - 9
+
+
+def test_a_block_older_than_the_head_knows_is_no_answer() -> None:
+    """As a writer that was paused leaves it: all from there on counts as never granted."""
+    older = Snapshot(BLOCK + 10, 5, waiting=[(BLOCK + 3, BLOCK + 3, 1)])
+    newer = Snapshot(BLOCK + 90, 9, waiting=[(7, 7, 1), (BLOCK + 50, BLOCK + 60, 1)])
+    head, blocks = written(newer)
+    for stale in ({**blocks, 1: written(older)[1][1]}, {0: blocks[0]}):
+        again = read_snapshot(head, stale)
+        assert (again.cursor, set(offsets(again))) == (BLOCK, {7})
+    again = read_snapshot(head, {1: blocks[1]})
+    assert (again.cursor, set(offsets(again))) == (7, set())
+
+
+def test_a_block_newer_than_the_head_is_true() -> None:
+    """As a writer leaves it that was cut off before it wrote the head: what is settled there is settled."""
+    older = Snapshot(50, 5, waiting=[(1, 4, 1)])
+    newer = Snapshot(90, 9, waiting=[(2, 2, 1), (60, 70, 1)], deferred=[(BLOCK * 0 + 3, 3, 0)])
+    head, _ = written(older)
+    again = read_snapshot(head, written(newer)[1])
+    assert (again.cursor, set(offsets(again))) == (50, {2, 3})
+
+
+def test_a_block_that_the_head_knows_to_be_empty_is_left_over() -> None:
+    """And not delivered again."""
+    head, _ = written(Snapshot(50, 9))
+    assert offsets(read_snapshot(head, written(Snapshot(40, 5, waiting=[(1, 4, 1)]))[1])) == {}
+
+
+def test_what_was_seized_beyond_the_cursor_simply_waits() -> None:
+    """Other voids stay: copies that lost."""
+    snapshot = Snapshot(10, 1, waiting=[(12, 12, 1)], moving=[(14, 0, "i")], voids=[5, 12, 13, 14])
+    assert (snapshot.waiting, snapshot.voids) == ([], [13, 14])
+
+
+def test_a_snapshot_is_fitted_to_the_log() -> None:
+    """What was trimmed is gone; what was truncated was never granted."""
+    snapshot = Snapshot(
+        100, 3, waiting=[(5, 15, 1), (60, 70, 2)], deferred=[(8, 8, 0)], moving=[(2, 0, "a"), (80, 1, "b")]
+    )
+    within = snapshot.within(10, 65)
+    assert (within.cursor, within.waiting, within.deferred, within.moving) == (65, [(10, 15, 1), (60, 64, 2)], [], [])
+    assert snapshot.within(200, 300).cursor == 200
