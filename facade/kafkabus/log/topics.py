@@ -175,6 +175,22 @@ class Topics:
         found = self._offsets(name, partitions, OffsetSpec.for_timestamp(moment_ms))
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
+    def delete_records(self, name: str, upto: Mapping[int, int]) -> None:
+        """Delete each partition's records below an offset.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        wanted = [TopicPartition(name, partition, offset) for partition, offset in upto.items()]
+        if not wanted:
+            return
+        try:
+            for future in self._admin.delete_records(wanted, request_timeout=self._timeout).values():
+                future.result(self._timeout)
+        except KafkaException as error:
+            raise self._translate(error, f"delete records of topic {name!r}") from error
+
     def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
         wanted = {TopicPartition(name, partition): spec for partition in partitions}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from kafkabus.aio import endings
@@ -21,12 +23,16 @@ from kafkabus_mapping.names import EntityPath
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
 
+LOGGER = logging.getLogger("kafkabus.upkeep")
+
 AT_ONCE = 500
 """How many messages are taken at a time."""
 LOOK_FOR_TOPIC = 2.0
 """How often, in seconds, a dead-letter queue is looked for that nobody needed yet."""
 CHECKPOINT_EVERY = 5.0
 """How often, in seconds, it is written down where a ledger stands."""
+TRIM_EVERY = 30.0
+"""How often, in seconds, records are deleted that nobody needs any more."""
 LOCK_MS = 60_000
 """For how long, in milliseconds, what was taken is locked; then others take it."""
 
@@ -48,6 +54,8 @@ class Tender:
         self._topic_id = ""
         self._look_again_at = 0.0
         self._write_at = 0.0
+        self._trim_at = 0.0
+        self._settled: dict[int, tuple[int, ...]] = {}
         self._versions: dict[int, int] = {}
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
@@ -74,6 +82,9 @@ class Tender:
         if time.monotonic() >= self._write_at:
             self._write_at = time.monotonic() + CHECKPOINT_EVERY
             await self._write_down(entity, states)
+        if time.monotonic() >= self._trim_at:
+            self._trim_at = time.monotonic() + TRIM_EVERY
+            await self._trim(entity)
         if not busy:
             return
         # A claim of nothing: what has expired goes back, and the answer says what else is to be done.
@@ -102,7 +113,7 @@ class Tender:
         entity = await self._services.entity(self.path)
         if entity.topic_id != self._topic_id:
             self._topic_id, self._expiries = entity.topic_id, {}
-            self._versions, self._written = {}, {}
+            self._versions, self._written, self._settled = {}, {}, {}
         return entity
 
     async def _write_down(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
@@ -126,6 +137,25 @@ class Tender:
         except ServiceBusError:
             self._versions, self._written = {}, {}
             raise
+        for partition, snapshot in self._written.items():
+            self._settled[partition] = (*self._settled.get(partition, ())[-1:], snapshot.watermark)
+
+    async def _trim(self, entity: Entity) -> None:
+        """Delete records that are settled by the checkpoint before the last, and old enough."""
+        services = self._services
+        safe = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1 and marks[0] > 0}
+        ahead = await services.clocks.ahead_ms(entity) if safe else None
+        if ahead is None:
+            return
+        now = round(entity.ledgers[0].clock_ms(time.monotonic())) - ahead
+        moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
+        old = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), moment)
+        starts = await services.pool.run(services.topics.starts, entity.topic, list(safe))
+        upto = {partition: min(offset, old[partition]) for partition, offset in safe.items()}
+        upto = {partition: offset for partition, offset in upto.items() if offset > starts[partition]}
+        await services.pool.run(services.topics.delete_records, entity.topic, upto)
+        if upto:
+            LOGGER.info("trimmed entity=%s partitions=%s", entity.path, upto)
 
     async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
         """Dead-letter what was delivered too often; whoever received it last let its lock expire."""

@@ -22,7 +22,7 @@ from kafkabus.aio._acompat import Lock, acquire, uninterrupted
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Range, Settlement, merge_offsets
+from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Purge, Range, Settlement, merge_offsets
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, sweeps
@@ -78,6 +78,14 @@ class Grant:
     mortal: bool
 
 
+class _OutOfLogError(Exception):
+    """A log does not hold the offset at which it was to be read on."""
+
+    def __init__(self, view: PartitionView, reason: str) -> None:
+        super().__init__(reason)
+        self.view = view
+
+
 class Reader:
     """Reads an entity for all receivers of one client.
 
@@ -127,7 +135,11 @@ class Reader:
                 await self._tend(idle=not self._plan.buffered and not grants)
                 wait = 0.0 if grants else self._patience(deadline)
                 if left > 0 and not any(view.returned for view in self._plan.views):
-                    await self._services.pool.run(self._fill, left, wait)
+                    try:
+                        await self._services.pool.run(self._fill, left, wait)
+                    except _OutOfLogError as error:
+                        await self._find_way_back(error.view, error)
+                        continue
                 planned = self._plan.claims(left)
                 if planned:
                     await self._claim(planned, take, grants)
@@ -142,6 +154,35 @@ class Reader:
             raise
         finally:
             self._turn.release()
+
+    async def _find_way_back(self, view: PartitionView, error: Exception) -> None:
+        """The log does not hold the offset at which it was to be read on: it was trimmed or truncated.
+
+        Raises:
+            ServiceBusError: It ends before the ledger's cursor, so that it is another log than the ledger knows.
+        """
+        services, topic, partition = self._services, self._entity.topic, view.partition
+        ledger = self._entity.ledgers[partition]
+        # The cursor before the end: it is never beyond an end that is asked for afterwards.
+        (state,) = await services.courier.states([ledger])
+        start = (await services.pool.run(services.topics.starts, topic, [partition]))[partition]
+        end = (await services.pool.run(services.topics.ends, topic, [partition]))[partition]
+        if state is not None and state.cursor > end:
+            raise ServiceBusError(
+                f"the log of {self._entity.path}, partition {partition}, ends at offset {end}, and its ledger stands at "
+                f"{state.cursor}: it was truncated or made anew behind our back ({error}); nothing is skipped silently"
+            )
+        if state is not None and state.cursor < start:
+            purge = Purge(ledger, start)
+            await services.courier.ask(purge)
+            LOGGER.error(
+                "lost_by_the_log entity=%s partition=%d offsets=%s: deleted before anybody received them",
+                self._entity.path,
+                partition,
+                [(state.cursor, start - 1)],
+            )
+        # Else only this reader lagged behind what others settled.
+        self._astray = True
 
     async def put_back(self, grants: Sequence[Grant]) -> None:
         """Messages that were granted and reached nobody: others get them, and no delivery is counted.
@@ -438,10 +479,7 @@ class Reader:
                 f"{self._entity.path} was deleted: its topic {self._entity.topic} is gone"
             )
         elif code == KafkaError._AUTO_OFFSET_RESET:
-            raise ServiceBusError(
-                f"the log of {self._entity.path}, partition {view.partition}, does not hold offset {view.seen_to}, where its "
-                f"ledger stands: it was truncated or trimmed behind our back ({error}); nothing is skipped silently"
-            )
+            raise _OutOfLogError(view, str(error))
         elif code in _PASSING:
             KAFKA_LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity.path, view.partition, error)
         else:
