@@ -434,7 +434,7 @@ class ServiceBusAdministrationClient:
 
 def _exists(queue_name: str) -> MessagingEntityAlreadyExistsError:
     return MessagingEntityAlreadyExistsError(
-        f"there is a queue {queue_name!r} already: delete it or choose another name"
+        f"there is a queue {queue_name!r} already: use it as it is, or choose another name"
     )
 
 

@@ -216,16 +216,24 @@ def _tell_next(folder: Path, running: RunningNamespace, stop: str) -> None:
     from kafkabus.cli.connection import VARIABLE
     from kafkabus.embedded import default_data_folder
 
+    tries = ["kafkabus queue create orders", "kafkabus send orders hello", "kafkabus receive orders"]
+    if _queues(running.connection_string):
+        tries = ["kafkabus queue list"]
     lines = [f"\nThe namespace runs (process {running.pid}); its data is in {folder}.", "Stop it with:   " + stop]
-    lines.append("Try it with:    " + "kafkabus queue create orders")
+    label = "Try it with:    "
     if folder != default_data_folder():
-        lines[-1:] = [
-            f"Use it with:    export {VARIABLE}=$(kafkabus status{_data_words(folder)})",
-            "                kafkabus queue create orders",
-        ]
-    lines.append("                kafkabus send orders hello")
-    lines.append("                kafkabus receive orders")
+        lines.append(f"Use it with:    export {VARIABLE}=$(kafkabus status{_data_words(folder)})")
+        label = " " * len(label)
+    lines += [label + tries[0], *(" " * len(label) + one for one in tries[1:])]
     say("\n".join(lines))
+
+
+def _queues(connection_string: str) -> bool:
+    """Whether the namespace has queues already."""
+    from kafkabus.management import ServiceBusAdministrationClient
+
+    with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
+        return next(iter(administration.list_queues()), None) is not None
 
 
 def _data_words(data: Path | None) -> str:
