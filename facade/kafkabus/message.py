@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from enum import Enum, IntEnum
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
+from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 from kafkabus.exceptions import MessageSizeExceededError
 from kafkabus.record import Delivery, Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.codec import (
@@ -20,14 +22,26 @@ from kafkabus_mapping.codec import (
     from_milliseconds,
     record_size,
 )
+from kafkabus_mapping.headers import BODY_TYPE
 from kafkabus_mapping.numbers import LockToken, sequence_number
-from kafkabus_mapping.properties import PropertyValue
+from kafkabus_mapping.properties import PropertyValue, decode_value, encode_value
 
 MAX_IDENTIFIER = 128
 """Longest message id, session id, partition key and reply-to session id, in characters."""
 
 MAX_BATCH_BY_HAND = 1024 * 1024
 """Default limit of a batch that no sender made, in bytes."""
+
+PARTITION_KEY_ANNOTATION = "x-opt-partition-key"
+"""Annotation of AMQP messages that is the partition key."""
+
+CARRIED_HEADER = frozenset({"durable", "first_acquirer", "priority"})
+"""Fields of an AMQP header that are carried and mean nothing here."""
+
+CARRIED_PROPERTIES = frozenset(
+    {"user_id", "content_encoding", "creation_time", "absolute_expiry_time", "group_sequence"}
+)
+"""Likewise of AMQP properties."""
 
 ApplicationProperties = dict[str | bytes, PropertyValue]
 
@@ -38,14 +52,6 @@ class ServiceBusMessageState(IntEnum):
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
-
-
-class AmqpMessageBodyType(str, Enum):
-    """Kinds of AMQP bodies."""
-
-    DATA = "data"
-    SEQUENCE = "sequence"
-    VALUE = "value"
 
 
 class Outgoing(NamedTuple):
@@ -153,6 +159,8 @@ class ServiceBusMessage:
         raise RuntimeError("a message that was not received has an envelope from the start")
 
     def __str__(self) -> str:
+        if self._body_kind is not None:
+            return str(self.body)
         return "" if self._body is None else self._body.decode()
 
     def __repr__(self) -> str:
@@ -160,14 +168,69 @@ class ServiceBusMessage:
         return f"{kind}(message_id={self.message_id!r}, session_id={self.session_id!r}, body={size} bytes)"
 
     @property
-    def body(self) -> Iterator[bytes] | None:
-        """The body's bytes, as an iterator (join them), or None where there is no body."""
-        return None if self._body is None else iter((self._body,))
+    def _body_kind(self) -> str | None:
+        """``sequence`` or ``value`` where the body is JSON; None where it is bytes, or where there is none."""
+        return self._envelope.body_type
+
+    @property
+    def body(self) -> Any:
+        """The body: for ``DATA`` an iterator of bytes (join them), for ``SEQUENCE`` a list of lists, for ``VALUE`` the value.
+
+        A body that says that it is one of the latter two, and is not, as of a foreign producer, is given as bytes.
+        """
+        if self._body is None:
+            return None
+        if self._body_kind is not None:
+            with contextlib.suppress(ValueError):
+                return decode_value(self._body)
+        return iter((self._body,))
 
     @property
     def body_type(self) -> AmqpMessageBodyType:
-        """``DATA``, or ``VALUE`` where there is no body."""
-        return AmqpMessageBodyType.VALUE if self._body is None else AmqpMessageBodyType.DATA
+        """``DATA``, ``SEQUENCE`` or ``VALUE``; ``VALUE`` also where there is no body."""
+        if self._body is None or self._body_kind == "value":
+            return AmqpMessageBodyType.VALUE
+        return AmqpMessageBodyType.SEQUENCE if self._body_kind == "sequence" else AmqpMessageBodyType.DATA
+
+    @property
+    def raw_amqp_message(self) -> AmqpAnnotatedMessage:
+        """The message as AMQP has it, a copy: what is changed in it does not change this message."""
+        envelope = self._envelope
+        carried: dict[str, Any] = {}
+        if envelope.amqp is not None:
+            with contextlib.suppress(ValueError):
+                carried = decode_value(envelope.amqp)
+        named = {
+            "message_id": self.message_id,
+            "to": envelope.to,
+            "subject": envelope.subject,
+            "reply_to": envelope.reply_to,
+            "correlation_id": envelope.correlation_id,
+            "content_type": envelope.content_type,
+            "group_id": envelope.session_id,
+            "reply_to_group_id": envelope.reply_to_session_id,
+        }
+        properties = {name: self._amqp_text(value) for name, value in named.items()} | carried.get("properties", {})
+        header = carried.get("header", {})
+        if envelope.time_to_live is not None:
+            header["time_to_live"] = envelope.time_to_live // timedelta(milliseconds=1)
+        annotations = carried.get("annotations", {})
+        if envelope.partition_key is not None:
+            annotations[self._amqp_text(PARTITION_KEY_ANNOTATION)] = self._amqp_text(envelope.partition_key)
+        kind = {AmqpMessageBodyType.SEQUENCE: "sequence_body", AmqpMessageBodyType.VALUE: "value_body"}
+        body = {kind.get(self.body_type, "data_body"): self.body if self.body_type in kind else self._body}
+        return AmqpAnnotatedMessage(
+            header=header,
+            footer=carried.get("footer", {}),
+            properties=properties,
+            application_properties=self.application_properties,
+            annotations=annotations,
+            delivery_annotations=carried.get("delivery_annotations", {}),
+            **body,
+        )
+
+    def _amqp_text(self, value: str | None) -> str | bytes | None:
+        return value
 
     @property
     def message_id(self) -> str | None:
@@ -345,6 +408,19 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         return as_bytes(self._record.value())
 
     @property
+    def _body_kind(self) -> str | None:
+        # Most bodies are looked at before anything else of a message is: its other headers need not be decoded for that.
+        if self._own_envelope is not None:
+            return self._own_envelope.body_type
+        for name, value in self._record.headers() or ():
+            if name == BODY_TYPE and value is not None:
+                return value.decode(errors="replace")
+        return None
+
+    def _amqp_text(self, value: str | None) -> str | bytes | None:
+        return None if value is None else value.encode()
+
+    @property
     def _offset(self) -> int:
         return self._record.offset()  # type: ignore[return-value]  # a consumed record has an offset
 
@@ -483,7 +559,7 @@ class ServiceBusMessageBatch:
         """Size of what was added, in bytes; 0 for an empty batch."""
         return self._size
 
-    def add_message(self, message: ServiceBusMessage | Mapping[str, object]) -> None:
+    def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, object]) -> None:
         """Add a message.
 
         Args:
@@ -504,13 +580,15 @@ class ServiceBusMessageBatch:
 
 
 def as_message(message: object) -> ServiceBusMessage:
-    """A message as it is, or one made of a mapping of ``ServiceBusMessage``'s arguments.
+    """A message as it is, or one made of an AMQP message or of a mapping of ``ServiceBusMessage``'s arguments.
 
     Raises:
-        TypeError: It is neither.
+        TypeError: It is none of these.
     """
     if isinstance(message, ServiceBusMessage):
         return message
+    if isinstance(message, AmqpAnnotatedMessage):
+        return _from_amqp(message)
     if isinstance(message, Mapping):
         if "body" not in message:
             raise TypeError("a message given as a mapping needs the key 'body' (it may be None)")
@@ -519,6 +597,50 @@ def as_message(message: object) -> ServiceBusMessage:
         f"{message!r:.80} is {type(message).__name__}, no message: send ServiceBusMessage, a mapping of its arguments, "
         "a list of these, or a ServiceBusMessageBatch"
     )
+
+
+def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
+    """A message with all that an AMQP message carries."""
+    properties = message.properties or AmqpMessageProperties()
+    header = message.header or AmqpMessageHeader()
+    annotations = {_plain(name): value for name, value in (message.annotations or {}).items()}
+    made = ServiceBusMessage(
+        None,
+        application_properties=message.application_properties,
+        message_id=_plain(properties.message_id),
+        session_id=_plain(properties.group_id),
+        content_type=_plain(properties.content_type),
+        correlation_id=_plain(properties.correlation_id),
+        subject=_plain(properties.subject),
+        to=_plain(properties.to),
+        reply_to=_plain(properties.reply_to),
+        reply_to_session_id=_plain(properties.reply_to_group_id),
+        partition_key=_plain(annotations.pop(PARTITION_KEY_ANNOTATION, None)),
+        time_to_live=None if header.time_to_live is None else timedelta(milliseconds=header.time_to_live),
+    )
+    if message.body_type is AmqpMessageBodyType.DATA:
+        made._own_body = b"".join(message.pieces())
+    elif message.body is not None:
+        made._own_body = encode_value(message.body).encode()
+        made._envelope.body_type = message.body_type.value
+    carried = {
+        "header": {name: value for name, value in header.items() if value is not None and name in CARRIED_HEADER},
+        "properties": {
+            name: value for name, value in properties.items() if value is not None and name in CARRIED_PROPERTIES
+        },
+        "footer": dict(message.footer or {}),
+        "annotations": annotations,
+        "delivery_annotations": dict(message.delivery_annotations or {}),
+    }
+    present = {name: part for name, part in carried.items() if part}
+    if present:
+        made._envelope.amqp = encode_value(present)
+    return made
+
+
+def _plain(value: Any) -> Any:
+    """Text that came as bytes, as AMQP's does, as text."""
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _restore(

@@ -12,6 +12,7 @@ from typing import Any
 
 from typing_extensions import Self
 
+from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -38,7 +39,7 @@ DEFAULT_TIMEOUT = 60.0
 SHORT_TIMEOUT = 15.0
 """A time-out, in seconds, that leaves no time for another partition."""
 
-MessageLike = ServiceBusMessage | Mapping[str, Any]
+MessageLike = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
 
 
 class ServiceBusSender:
@@ -174,7 +175,7 @@ def _outgoing(message: object) -> Sequence[Outgoing]:
     """
     if isinstance(message, ServiceBusMessageBatch):
         return message._messages
-    if isinstance(message, (ServiceBusMessage, Mapping)):
+    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)):
         outgoing = [as_message(message)._outgoing()]
     elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
         outgoing = [as_message(one)._outgoing() for one in message]

@@ -13,6 +13,7 @@ import math
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timedelta | None
 """What an application property may hold."""
@@ -35,6 +36,42 @@ def encode_properties(properties: Mapping[str | bytes, PropertyValue]) -> str:
     for key, value in properties.items():
         encoded[_text_key(key)] = value if type(value) is str or type(value) is bool else _encode_value(key, value)
     return json.dumps(encoded, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def encode_value(value: object) -> str:
+    """Any value that AMQP carries, as JSON text: as a property's, and lists and mappings of these.
+
+    A list is a JSON array; a mapping is ``{"map": [[key, value], …]}``, because its keys need not be text.
+
+    Raises:
+        PropertyRuleError: A value is of a type that no message carries.
+    """
+    return json.dumps(_encode_tree(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def decode_value(text: str | bytes) -> Any:
+    """Read what ``encode_value`` wrote.
+
+    Raises:
+        ValueError: The text is none that it wrote.
+    """
+    return _decode_tree(json.loads(text))
+
+
+def _encode_tree(value: object) -> object:
+    if isinstance(value, (list, tuple)):
+        return [_encode_tree(one) for one in value]
+    if isinstance(value, Mapping):
+        return {"map": [[_encode_tree(key), _encode_tree(one)] for key, one in value.items()]}
+    return _encode_value("value", value)
+
+
+def _decode_tree(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_decode_tree(one) for one in value]
+    if isinstance(value, dict) and value.keys() == {"map"}:
+        return {_decode_tree(key): _decode_tree(one) for key, one in value["map"]}
+    return _decode_value(value)
 
 
 def decode_properties(text: str | bytes) -> dict[str, PropertyValue]:

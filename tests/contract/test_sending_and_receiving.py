@@ -13,9 +13,11 @@ from kafkabus import (
     ServiceBusClient,
     ServiceBusMessage,
     ServiceBusMessageBatch,
+    ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
     ServiceBusReceiver,
 )
+from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, MessagingEntityNotFoundError
 from tests.contract.conftest import MakeQueue
 
@@ -338,3 +340,25 @@ def test_a_closed_client_can_be_used_again(client: ServiceBusClient, queue: str)
     with pytest.raises(ValueError, match="already been shutdown"):
         sender.send_messages(ServiceBusMessage("x"))
     assert drain(client.get_queue_receiver(queue), 1) == ["x"]
+
+
+def test_bodies_of_every_kind_travel(client: ServiceBusClient, queue: str) -> None:
+    """Alone, in a list and in a batch; what AMQP carries beside them too."""
+    value = {"order": 17, "lines": [b"a", 2.5, None], "at": datetime(2026, 1, 1, tzinfo=timezone.utc)}
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        key = {"x-opt-partition-key": "k"}
+        sender.send_messages(AmqpAnnotatedMessage(value_body=value, annotations=key, header={"priority": 3}))
+        sender.send_messages([AmqpAnnotatedMessage(sequence_body=[1, 2], annotations=key)])
+        batch = sender.create_message_batch()
+        batch.add_message(AmqpAnnotatedMessage(data_body="text", annotations=key))
+        sender.send_messages(batch)
+        sender.send_messages(ServiceBusMessage(None, partition_key="k"))
+        messages: list[ServiceBusReceivedMessage] = []
+        while len(messages) < 4:
+            messages += receiver.receive_messages(4, max_wait_time=10)
+        assert [message.body_type for message in messages] == ["value", "sequence", "data", "value"]
+        assert (messages[0].body, messages[1].body, messages[3].body) == (value, [[1, 2]], None)
+        assert b"".join(messages[2].body) == b"text"
+        header = messages[0].raw_amqp_message.header
+        assert header is not None
+        assert header.priority == 3

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafkabus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceiveMode
+from kafkabus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage, ServiceBusReceiveMode
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
+from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, MessagingEntityNotFoundError
 from tests.contract.aio.conftest import MakeQueue
 
@@ -336,3 +337,25 @@ async def test_a_closed_client_can_be_used_again(client: ServiceBusClient, queue
     with pytest.raises(ValueError, match="already been shutdown"):
         await sender.send_messages(ServiceBusMessage("x"))
     assert await drain(client.get_queue_receiver(queue), 1) == ["x"]
+
+
+async def test_bodies_of_every_kind_travel(client: ServiceBusClient, queue: str) -> None:
+    """Alone, in a list and in a batch; what AMQP carries beside them too."""
+    value = {"order": 17, "lines": [b"a", 2.5, None], "at": datetime(2026, 1, 1, tzinfo=timezone.utc)}
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        key = {"x-opt-partition-key": "k"}
+        await sender.send_messages(AmqpAnnotatedMessage(value_body=value, annotations=key, header={"priority": 3}))
+        await sender.send_messages([AmqpAnnotatedMessage(sequence_body=[1, 2], annotations=key)])
+        batch = await sender.create_message_batch()
+        batch.add_message(AmqpAnnotatedMessage(data_body="text", annotations=key))
+        await sender.send_messages(batch)
+        await sender.send_messages(ServiceBusMessage(None, partition_key="k"))
+        messages: list[ServiceBusReceivedMessage] = []
+        while len(messages) < 4:
+            messages += await receiver.receive_messages(4, max_wait_time=10)
+        assert [message.body_type for message in messages] == ["value", "sequence", "data", "value"]
+        assert (messages[0].body, messages[1].body, messages[3].body) == (value, [[1, 2]], None)
+        assert b"".join(messages[2].body) == b"text"
+        header = messages[0].raw_amqp_message.header
+        assert header is not None
+        assert header.priority == 3
