@@ -11,7 +11,8 @@ from kafkabus.entity import Entity
 from kafkabus.ledger.operations import Found, Peek
 from kafkabus.log.plan import sweeps
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.record import Delivery, Record
+from kafkabus.record import Record, as_bytes
+from kafkabus_mapping.codec import record_size
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -31,8 +32,7 @@ class _Room:
 
     def takes(self, record: Record) -> bool:
         """Whether a record fits; then it is counted."""
-        size = len(record.value() or b"") + len(record.key() or b"")
-        size += sum(len(name) + len(value or b"") for name, value in record.headers() or ())
+        size = record_size(as_bytes(record.value()), record.key(), record.headers() or ())
         if self.messages <= 0 or (size > self.bytes and self.bytes < PEEKED_BYTES):
             self.messages = 0
             return False
@@ -144,9 +144,7 @@ class Browser:
         """Add a record as a message; False where no more fit."""
         if not room.takes(record):
             return False
-        lives = entity.description.default_message_time_to_live
-        delivery = Delivery(entity.path.key, partition, "", 0, count, lives, deferred)
-        messages.append(ServiceBusReceivedMessage(record, delivery))
+        messages.append(ServiceBusReceivedMessage(record, entity.delivery(partition, "", 0, count, deferred=deferred)))
         self._places[partition] = (record.offset() or 0) + 1
         return True
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkabus._acompat import Lock
-from kafkabus.exceptions import ServiceBusCommunicationError
-from kafkabus.ledger.snapshot import Snapshot, block_content, block_text, block_version, read_snapshot
-from kafkabus.log.outbox import OutgoingRecord
+from kafkabus.ledger.snapshot import Snapshot, block_content, block_text, block_version, head_version, read_snapshot
 from kafkabus.log.topics import COMPANION_TOPIC
 from kafkabus.record import as_bytes
-from kafkabus_mapping.names import companion_topic
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
 
 LOGGER = logging.getLogger("kafkabus")
 
-READ_AT_ONCE = 5_000
-"""How many records of the topic are read in one go."""
 BELIEVED_FOR = 2.0
 """How old, in seconds, what was read of the topic may be; an older checkpoint only delivers more again."""
 SEPARATOR = "#"
 """Stands between a ledger's prefix and a block's number in the key of a block; the key of a head is the prefix alone."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """What the topic holds of one ledger: its head, and its blocks by their numbers."""
+
+    head: str | None = None
+    blocks: dict[int, str] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -37,10 +42,9 @@ class Checkpoints:
     """
 
     def __init__(self, services: Services) -> None:
-        self._services = services
-        self._topic = companion_topic(services.settings.namespace, "checkpoints")
+        self._companion = services.companion("checkpoints", COMPANION_TOPIC)
         self._lock = Lock()
-        self._texts: dict[str, str] = {}
+        self._written: dict[str, _Written] = defaultdict(_Written)
         self._read_to = 0
         self._read_at = float("-inf")
 
@@ -54,10 +58,9 @@ class Checkpoints:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         with self._lock:
-            if time.monotonic() - self._read_at > BELIEVED_FOR:
-                self._read_on()
-            head = self._texts.get(prefix)
-            return None if head is None else read_snapshot(head, self._blocks(prefix))
+            self._read_on()
+            written = self._written[prefix]
+            return None if written.head is None else read_snapshot(written.head, written.blocks)
 
     def write(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Write checkpoints, as far as they differ from the last ones; none that is older than the one that is there.
@@ -69,16 +72,15 @@ class Checkpoints:
             ServiceBusCommunicationError: They were not all stored.
         """
         with self._lock:
-            if time.monotonic() - self._read_at > BELIEVED_FOR:
-                self._read_on()
+            self._read_on()
             blocks: dict[str, str | None] = {}
             heads: dict[str, str | None] = {}
             for prefix, snapshot in snapshots.items():
-                head = self._texts.get(prefix)
-                if head is not None and read_snapshot(head, {}).version >= snapshot.version:
+                written = self._written[prefix]
+                if written.head is not None and head_version(written.head) >= snapshot.version:
                     LOGGER.warning("checkpoint_outdated ledger=%s version=%d", prefix, snapshot.version)
                     continue
-                present, versions = self._blocks(prefix), dict[int, int]()
+                present, versions = written.blocks, dict[int, int]()
                 for block, content in snapshot.blocks().items():
                     if block_content(present.get(block)) == content:
                         versions[block] = block_version(present[block])
@@ -91,49 +93,32 @@ class Checkpoints:
             for texts in (blocks, heads):
                 self._store(texts)
 
-    def forget(self, prefix: str) -> None:
-        """Remove the checkpoint of a ledger that is gone for good.
-
-        Raises:
-            ServiceBusCommunicationError: Kafka cannot be reached.
-        """
-        with self._lock:
-            keys = [key for key in self._texts if key == prefix or key.startswith(f"{prefix}{SEPARATOR}")]
-            self._store(dict.fromkeys(keys))
-
-    def _blocks(self, prefix: str) -> dict[int, str]:
-        begin = f"{prefix}{SEPARATOR}"
-        return {int(key[len(begin) :]): text for key, text in self._texts.items() if key.startswith(begin)}
-
     def _store(self, texts: Mapping[str, str | None]) -> None:
         if not texts:
             return
-        self._services.pool.run(self._services.topics.create, self._topic, 1, COMPANION_TOPIC)
-        records = [OutgoingRecord(0, key, None if text is None else text.encode(), []) for key, text in texts.items()]
-        parcel = self._services.outbox.send(self._topic, records, timeout=30.0)
-        if not parcel.done or parcel.failures:
-            raise ServiceBusCommunicationError(f"checkpoints were not stored in {self._topic}")
+        records: dict[str | None, bytes | None] = {
+            key: None if text is None else text.encode() for key, text in texts.items()
+        }
+        self._companion.store("a checkpoint", records, timeout=30.0)
         for key, text in texts.items():
             self._keep(key, text)
 
     def _read_on(self) -> None:
-        """Read what the topic holds beyond what was read of it before."""
-        services = self._services
-        if services.pool.run(services.topics.describe, self._topic) is not None:
-            start = (services.pool.run(services.topics.starts, self._topic, [0]))[0]
-            end = (services.pool.run(services.topics.ends, self._topic, [0]))[0]
-            at = max(start, self._read_to)
-            while at < end:
-                upto = min(end, at + READ_AT_ONCE)
-                for record in services.points.read(self._topic, 0, at, upto - 1):
-                    key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
-                    self._keep(key, None if value is None else value.decode())
-                at = upto
-            self._read_to = at
+        """Read what the topic holds beyond what was read of it before, where that is a while ago."""
+        if time.monotonic() - self._read_at <= BELIEVED_FOR:
+            return
+        records, self._read_to = self._companion.read(self._read_to)
+        for record in records:
+            key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
+            self._keep(key, None if value is None else value.decode())
         self._read_at = time.monotonic()
 
     def _keep(self, key: str, text: str | None) -> None:
-        if text is None:
-            self._texts.pop(key, None)
+        prefix, separator, block = key.partition(SEPARATOR)
+        written = self._written[prefix]
+        if not separator:
+            written.head = text
+        elif text is None:
+            written.blocks.pop(int(block), None)
         else:
-            self._texts[key] = text
+            written.blocks[int(block)] = text

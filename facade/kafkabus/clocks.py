@@ -15,9 +15,8 @@ from kafkabus._acompat import Lock
 from kafkabus.entity import Entity
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.ledger.operations import Claim
-from kafkabus.log.outbox import OutgoingRecord
+from kafkabus.log.parcel import UNKNOWN_OFFSET
 from kafkabus.log.topics import CLOCK_TOPIC
-from kafkabus_mapping.names import companion_topic
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -39,7 +38,7 @@ class Clocks:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._topic = companion_topic(services.settings.namespace, "clock")
+        self._companion = services.companion("clock", CLOCK_TOPIC)
         self._lock = Lock()
         self._known: dict[str, tuple[float, int]] = {}
 
@@ -70,14 +69,11 @@ class Clocks:
             return ahead
 
     def _measure(self, entity: Entity) -> int:
-        services = self._services
-        # Not a claim of anything, but an answer with the ledger's time in it.
-        services.courier.ask(*(Claim(ledger, "", want=0, lock_ms=0) for ledger in entity.ledgers))
-        services.pool.run(services.topics.create, self._topic, 1, CLOCK_TOPIC)
-        parcel = services.outbox.send(self._topic, [OutgoingRecord(0, None, None, [])], timeout=10.0, keep_offsets=True)
+        # An answer with the ledger's time in it.
+        self._services.courier.ask(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
+        (offset,) = self._companion.store("a record that shows the time", {None: None}, timeout=10.0)
         at = time.monotonic()
-        if not parcel.stored or parcel.stored[0][1] < 0:
-            raise ServiceBusError(f"a record in {self._topic} was not acknowledged within 10 s")
-        offset = parcel.stored[0][1]
-        (record,) = services.points.read(self._topic, 0, offset, offset)
+        if offset == UNKNOWN_OFFSET:
+            raise ServiceBusError(f"a record was stored in {self._companion.name}, and the broker did not say where")
+        record = self._companion.read_one(offset)
         return max(round(ledger.clock_ms(at)) for ledger in entity.ledgers) - record.timestamp()[1]

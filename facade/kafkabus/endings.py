@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.ledger.operations import Settlement, merge_offsets
+from kafkabus.ledger.operations import Settlement
+from kafkabus.log.plan import runs_of
 from kafkabus.record import Delivery, Record, is_over
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ def expire(services: Services, entity: Entity, delivery: Delivery, records: Sequ
     if entity.keeps_expired:
         give_up(services, entity, delivery, records, *EXPIRED)
     elif delivery.lease:
-        ranges = merge_offsets(record.offset() or 0 for record in records)
-        settlement = Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges)
+        settlement = Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, runs_of(records))
         services.courier.ask(settlement)
 
 

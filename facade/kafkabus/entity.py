@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
 from kafkabus.ledger.operations import Ledger
+from kafkabus.record import Delivery
 from kafkabus_mapping.entities import FOREVER, QueueDescription
 from kafkabus_mapping.names import EntityPath
 
@@ -63,6 +64,11 @@ class Entity:
             for partition in range(description.partitions)
         )
         return cls(namespace, path, description, topic, topic_id, description.partitions, ledgers, max_message_bytes)
+
+    def delivery(self, partition: int, lease: str, expiry: int, count: int, *, deferred: bool = False) -> Delivery:
+        """A delivery of its messages; see ``Delivery``."""
+        lives = self.description.default_message_time_to_live
+        return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred)
 
     @property
     def channel(self) -> str:

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
@@ -28,7 +27,8 @@ from kafkabus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.held import Held, by_delivery, check_unsettled, raise_lost, still_there
-from kafkabus.ledger.operations import Deferral, Purge, Recall, Renewal, Settlement, merge_offsets
+from kafkabus.ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, merge_offsets, new_lease
+from kafkabus.log.plan import runs_of
 from kafkabus.log.reader import Grant, Reader
 from kafkabus.message import ServiceBusReceivedMessage
 from kafkabus.record import Delivery, Record
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from kafkabus.renewer import AutoLockRenewer
 
 LOGGER = logging.getLogger("kafkabus")
+
+S = TypeVar("S", bound=Settlement)
 
 DEFAULT_WAIT = 60.0
 """How long a receive waits for a first message where nobody says otherwise, in seconds."""
@@ -219,14 +221,11 @@ class ServiceBusReceiver:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
         held = self._held(messages)
         entity = self._services.entity(self._path)
-        held, lost = still_there(held, entity)
-        deferrals = [
-            Deferral(entity.ledgers[one.delivery.partition], one.delivery.lease, one.ranges, DEFERRED_LIMIT)
-            for one in held
-        ]
-        self._services.courier.ask(*deferrals)
-        full = [deferral.ledger.partition for deferral in deferrals if deferral.full]
-        for one, deferral in zip(held, deferrals, strict=True):
+        asked, lost = self._ask(
+            entity, held, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
+        )
+        full = [deferral.ledger.partition for _, deferral in asked if deferral.full]
+        for one, deferral in asked:
             if not deferral.full:
                 lost += one.settled(deferral.lost)
         if full:
@@ -390,14 +389,21 @@ class ServiceBusReceiver:
             purges = [Purge(purge.ledger, purge.upto) for purge in purges if purge.more]
         return purged
 
+    def _ask(
+        self, entity: Entity, held: list[Held], operation: Callable[[Ledger, Held], S]
+    ) -> tuple[list[tuple[Held, S]], list[ServiceBusReceivedMessage]]:
+        """Have something done with messages, in one round trip: what was done, and messages whose partition is gone."""
+        there, lost = still_there(held, entity)
+        operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
+        self._services.courier.ask(*operations)
+        return list(zip(there, operations, strict=True)), lost
+
     def _settle(self, entity: Entity, verb: str, held: list[Held]) -> list[ServiceBusReceivedMessage]:
         """Complete or abandon messages; returns those whose locks were lost."""
-        held, lost = still_there(held, entity)
-        settlements = [
-            Settlement(entity.ledgers[one.delivery.partition], verb, one.delivery.lease, one.ranges) for one in held
-        ]
-        self._services.courier.ask(*settlements)
-        for one, settlement in zip(held, settlements, strict=True):
+        asked, lost = self._ask(
+            entity, held, lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges)
+        )
+        for one, settlement in asked:
             lost += one.settled(settlement.lost)
         return lost
 
@@ -421,13 +427,10 @@ class ServiceBusReceiver:
     def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]:
         """Lock messages anew, in one round trip; returns those whose locks were lost."""
         entity = self._services.entity(self._path)
-        held, lost = still_there(held, entity)
-        renewals = [
-            Renewal(entity.ledgers[one.delivery.partition], one.delivery.lease, one.ranges, entity.lock_ms)
-            for one in held
-        ]
-        self._services.courier.ask(*renewals)
-        for one, renewal in zip(held, renewals, strict=True):
+        asked, lost = self._ask(
+            entity, held, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
+        )
+        for one, renewal in asked:
             lost += one.renewed(renewal.lost, renewal.expiry)
         return lost
 
@@ -438,7 +441,7 @@ class ServiceBusReceiver:
     def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
         """Lock deferred messages and read them; those that expired go where such messages go."""
         recalls = [
-            Recall(entity.ledgers[partition], os.urandom(8).hex(), merge_offsets(offsets), entity.lock_ms)
+            Recall(entity.ledgers[partition], new_lease(), merge_offsets(offsets), entity.lock_ms)
             for partition, offsets in wanted.items()
         ]
         self._services.courier.ask(*recalls)
@@ -465,10 +468,9 @@ class ServiceBusReceiver:
             raise
 
     def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
-        lives, partition = entity.description.default_message_time_to_live, recall.ledger.partition
         return [
             Grant(
-                Delivery(entity.path.key, partition, recall.lease, recall.expiry, count, lives, deferred=True),
+                entity.delivery(recall.ledger.partition, recall.lease, recall.expiry, count, deferred=True),
                 reader.read_again(recall.ledger, recall.lease, [(first, last)]),
                 recall.now,
                 True,
@@ -575,8 +577,8 @@ class ServiceBusReceiver:
             if delivery.lease and entity.ledgers[delivery.partition].seconds_until(delivery.expiry) <= 0:
                 continue  # Reading took longer than their lock lasted: they come again.
             if take and delivery.lease:
-                ranges = merge_offsets(record.offset() or 0 for record in records)
-                again.append(Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, ranges))
+                ledger = entity.ledgers[delivery.partition]
+                again.append(Settlement(ledger, "complete", delivery.lease, runs_of(records)))
                 delivery = replace(delivery, lease="", expiry=0)
             messages += [ServiceBusReceivedMessage(record, delivery) for record in records]
             self._browser.received(entity, delivery.partition, records[-1].offset() or 0)

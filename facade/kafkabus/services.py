@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -20,13 +20,14 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.operations import Ledger, Mark
+from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
 from kafkabus.log.points import PointReader
 from kafkabus.log.reader import Reader
-from kafkabus.log.topics import ENTITY_TOPIC, Topics
+from kafkabus.log.topics import COMPANION_TOPIC, ENTITY_TOPIC, Topics
 from kafkabus.transfer import Transfers
 from kafkabus_mapping.entities import EntityStatus
-from kafkabus_mapping.names import EntityPath, topic_name
+from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
 LOGGER = logging.getLogger("kafkabus")
@@ -55,12 +56,8 @@ class Services:
         self.outbox = Outbox(settings, self.pool)
         self.points = PointReader(settings, self.pool)
         self.directory = Directory(
-            settings.namespace,
-            cache=DescriptionCache(self.redis, settings.namespace, settings.redis_url),
-            topics=self.topics,
-            outbox=self.outbox,
-            points=self.points,
-            pool=self.pool,
+            self.companion("descriptions", COMPANION_TOPIC),
+            DescriptionCache(self.redis, settings.namespace, settings.redis_url),
         )
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
@@ -80,6 +77,17 @@ class Services:
         if self._transfer_outbox is None:
             self._transfer_outbox = Outbox(self.settings, self.pool, message_timeout=TRANSFER_TIMEOUT)
         return self._transfer_outbox
+
+    def companion(self, purpose: str, config: Mapping[str, str]) -> Companion:
+        """One of the namespace's own topics."""
+        return Companion(
+            companion_topic(self.settings.namespace, purpose),
+            config,
+            topics=self.topics,
+            outbox=self.outbox,
+            points=self.points,
+            pool=self.pool,
+        )
 
     def namespace(self) -> NamespaceDescription:
         """The namespace's description; a Standard one where nobody created it yet.

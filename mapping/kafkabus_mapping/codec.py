@@ -141,7 +141,7 @@ def from_milliseconds(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def record_size(value: bytes | None, key: str | None, headers: Headers) -> int:
+def record_size(value: bytes | None, key: str | bytes | None, headers: Iterable[tuple[str, str | bytes | None]]) -> int:
     """Size of a record as limits and quotas count it: body, key, header names and values, in bytes."""
     size = len(value or b"") + (_size(key) if key else 0)
     for name, content in headers:

@@ -8,6 +8,7 @@ total queue: *lost* is what a send acknowledged and nobody ever received; *unexp
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import shutil
 import signal
@@ -25,6 +26,7 @@ from kafkabus import ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
+from tests.integration.embedded.serving import kill
 from tests.servers import scratch_folder
 
 QUEUE = "killed"
@@ -137,8 +139,8 @@ def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties:
         pid = runtime.processes.get(party)
         if pid is None:
             return False
-        with_signal = signal.SIGKILL
-        subprocess.run(["kill", f"-{with_signal.value}", str(pid)], check=False)
+        with contextlib.suppress(ProcessLookupError):
+            kill(pid)
     return True
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from kafkabus.aio._acompat import Pool
 from kafkabus.aio.ledger.connection import Described, DescriptionCache
-from kafkabus.aio.log.outbox import Outbox, OutgoingRecord
-from kafkabus.aio.log.points import PointReader
-from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.aio.log.companion import Companion
 from kafkabus.log.parcel import UNKNOWN_OFFSET
-from kafkabus.log.topics import COMPANION_TOPIC, Topics
 from kafkabus.record import as_bytes, place_of
 from kafkabus_mapping.entities import QueueDescription
-from kafkabus_mapping.names import companion_topic
 from kafkabus_mapping.namespaces import NamespaceDescription
 
 _NAMESPACE = "$namespace"
@@ -22,30 +17,13 @@ class Directory:
     """What entities a namespace has.
 
     Args:
-        namespace: Its name.
+        companion: The topic that holds their descriptions.
         cache: Descriptions in Redis.
-        topics: The cluster's topics.
-        outbox: Writes descriptions.
-        points: Reads them.
-        pool: Threads for blocking calls.
     """
 
-    def __init__(
-        self,
-        namespace: str,
-        *,
-        cache: DescriptionCache,
-        topics: Topics,
-        outbox: Outbox,
-        points: PointReader,
-        pool: Pool,
-    ) -> None:
-        self._topic = companion_topic(namespace, "descriptions")
+    def __init__(self, companion: Companion, cache: DescriptionCache) -> None:
+        self._companion = companion
         self._cache = cache
-        self._topics = topics
-        self._outbox = outbox
-        self._points = points
-        self._pool = pool
 
     async def get(self, name: str) -> QueueDescription | None:
         """The description of a queue, None where there is none.
@@ -106,13 +84,8 @@ class Directory:
         await self._write(name.lower(), None)
 
     async def _write(self, name: str, text: str | None) -> None:
-        await self._pool.run(self._topics.create, self._topic, 1, COMPANION_TOPIC)
-        record = OutgoingRecord(0, name, None if text is None else text.encode(), [])
-        parcel = await self._outbox.send(self._topic, [record], timeout=60.0, keep_offsets=True)
-        if not parcel.done or parcel.failures:
-            reason = parcel.failures[0].error if parcel.failures else "no answer within 60 s"
-            raise ServiceBusCommunicationError(f"the description of {name!r} was not stored in {self._topic}: {reason}")
-        _, offset = parcel.stored[0]
+        record: dict[str | None, bytes | None] = {name: None if text is None else text.encode()}
+        (offset,) = await self._companion.store(f"the description of {name!r}", record, timeout=60.0)
         if offset == UNKNOWN_OFFSET:
             await self._load()
         else:
@@ -121,11 +94,9 @@ class Directory:
     async def _load(self) -> dict[str, str]:
         """Read the topic to its end and fill the cache."""
         described: dict[str, Described] = {}
-        if await self._pool.run(self._topics.describe, self._topic) is not None:
-            start = (await self._pool.run(self._topics.starts, self._topic, [0]))[0]
-            end = (await self._pool.run(self._topics.ends, self._topic, [0]))[0]
-            for record in await self._points.read(self._topic, 0, start, end - 1):
-                name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
-                described[name] = Described(place_of(record)[2], None if text is None else text.decode())
+        records, _ = await self._companion.read()
+        for record in records:
+            name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
+            described[name] = Described(place_of(record)[2], None if text is None else text.decode())
         await self._cache.keep(described, loaded=True)
         return {name: text for name, (_, text) in described.items() if text is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -15,6 +15,7 @@ from kafkabus.aio.clocks import Clocks
 from kafkabus.aio.directory import Directory
 from kafkabus.aio.ledger.connection import DescriptionCache, check, connect
 from kafkabus.aio.ledger.courier import Courier
+from kafkabus.aio.log.companion import Companion
 from kafkabus.aio.log.outbox import Outbox
 from kafkabus.aio.log.points import PointReader
 from kafkabus.aio.log.reader import Reader
@@ -23,9 +24,9 @@ from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, Mark
-from kafkabus.log.topics import ENTITY_TOPIC, Topics
+from kafkabus.log.topics import COMPANION_TOPIC, ENTITY_TOPIC, Topics
 from kafkabus_mapping.entities import EntityStatus
-from kafkabus_mapping.names import EntityPath, topic_name
+from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
 LOGGER = logging.getLogger("kafkabus")
@@ -54,12 +55,8 @@ class Services:
         self.outbox = Outbox(settings, self.pool)
         self.points = PointReader(settings, self.pool)
         self.directory = Directory(
-            settings.namespace,
-            cache=DescriptionCache(self.redis, settings.namespace, settings.redis_url),
-            topics=self.topics,
-            outbox=self.outbox,
-            points=self.points,
-            pool=self.pool,
+            self.companion("descriptions", COMPANION_TOPIC),
+            DescriptionCache(self.redis, settings.namespace, settings.redis_url),
         )
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
@@ -79,6 +76,17 @@ class Services:
         if self._transfer_outbox is None:
             self._transfer_outbox = Outbox(self.settings, self.pool, message_timeout=TRANSFER_TIMEOUT)
         return self._transfer_outbox
+
+    def companion(self, purpose: str, config: Mapping[str, str]) -> Companion:
+        """One of the namespace's own topics."""
+        return Companion(
+            companion_topic(self.settings.namespace, purpose),
+            config,
+            topics=self.topics,
+            outbox=self.outbox,
+            points=self.points,
+            pool=self.pool,
+        )
 
     async def namespace(self) -> NamespaceDescription:
         """The namespace's description; a Standard one where nobody created it yet.

@@ -30,6 +30,11 @@ class _Console(Console):
         raise OutputClosed
 
 
+def interactive() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
 def say(text: str) -> None:
     """Tell a person something, on stderr."""
     # Names and paths are shown as they are: no markup, no colours, no line breaks of our own.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -373,6 +374,11 @@ class Claim(Operation):
         self.take = take
         self._granted: Granted | None = None
 
+    @classmethod
+    def of_nothing(cls, ledger: Ledger) -> Claim:
+        """A claim that is granted nothing: what has expired goes back, and the answer says where the ledger stands."""
+        return cls(ledger, "", want=0, lock_ms=0)
+
     @property
     def was_granted(self) -> bool:
         """Whether the ledger has answered."""
@@ -668,6 +674,11 @@ def _common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
         for start, end in others
         if first <= end and start <= last
     ]
+
+
+def new_lease() -> str:
+    """A lease id, as clients make them up: 64 random bits, so that no two are alike."""
+    return os.urandom(8).hex()
 
 
 def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:

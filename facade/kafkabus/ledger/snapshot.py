@@ -119,6 +119,16 @@ class Snapshot:
         )
 
 
+def head_version(head: str) -> int:
+    """The version of the ledger of which a head was written.
+
+    Raises:
+        ValueError: It is no head's text.
+    """
+    version: int = json.loads(head)["version"]
+    return version
+
+
 def block_text(version: int, content: str) -> str:
     """A block as it is written."""
     return f"{version} {content}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING
 from kafkabus.aio import endings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Range, Seize, Settlement, merge_offsets
+from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Range, Seize, new_lease
 from kafkabus.ledger.snapshot import Snapshot
-from kafkabus.record import Delivery, Record, is_over
+from kafkabus.log.plan import runs_of
+from kafkabus.record import Record, is_over
 from kafkabus.upkeep.expiries import Expiries
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
@@ -87,8 +87,8 @@ class Tender:
             await self._trim(entity)
         if not busy:
             return
-        # A claim of nothing: what has expired goes back, and the answer says what else is to be done.
-        claims = [Claim(entity.ledgers[partition], "", want=0, lock_ms=0) for partition in busy]
+        # What has expired goes back, and the answer says what else is to be done.
+        claims = [Claim.of_nothing(entity.ledgers[partition]) for partition in busy]
         await services.courier.ask(*claims)
         for claim in claims:
             if claim.granted.moves:
@@ -159,14 +159,14 @@ class Tender:
 
     async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
         """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
-        seize = Seize.hopeless(entity.ledgers[partition], _lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
+        seize = Seize.hopeless(entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
         await self._services.courier.ask(seize)
+        reader = await self._services.reader(entity)
         for first, last, count, deferred in seize.again:
-            records = await self._read(entity, partition, first, last)
-            delivery = self._delivery(entity, seize, count, deferred)
-            await endings.give_up(
-                self._services, entity, delivery, records, *endings.delivered_too_often(entity, count)
-            )
+            records = await reader.read_again(seize.ledger, seize.lease, [(first, last)])
+            delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
+            reason = endings.delivered_too_often(entity, count)
+            await endings.give_up(self._services, entity, delivery, records, *reason)
 
     async def _expire(
         self,
@@ -219,15 +219,14 @@ class Tender:
             records = await self._read(entity, partition, first, last)
             over = [record for record in records if is_over(record, entity.life_ms, now)]
             if over:
-                await self._take(entity, partition, merge_offsets(record.offset() or 0 for record in over), over)
+                await self._take(entity, partition, runs_of(over), over)
             gone = set(map(id, over))
             expiries.add(first, last, [record for record in records if id(record) not in gone], entity.life_ms)
 
     async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
         """Take what was never granted, from the cursor on, and let it expire."""
         records = await self._read(entity, partition, first, upto - 1)
-        ranges = merge_offsets(record.offset() or 0 for record in records)
-        await self._take(entity, partition, ranges, records, (first, upto))
+        await self._take(entity, partition, runs_of(records), records, (first, upto))
 
     async def _take(
         self,
@@ -237,37 +236,22 @@ class Tender:
         records: Sequence[Record] | None = None,
         seen: Range | None = None,
     ) -> None:
-        """Lock what waits in ranges, and let it expire."""
-        seize = Seize(entity.ledgers[partition], _lease(), ranges, LOCK_MS, seen)
+        """Lock what waits in ranges, whose records are these where they were read, and let it expire."""
+        seize = Seize(entity.ledgers[partition], new_lease(), ranges, LOCK_MS, seen)
         await self._services.courier.ask(seize)
-        by_offset = {record.offset(): record for record in records or ()}
+        reader = await self._services.reader(entity)
         for first, last, count, deferred in seize.again:
-            delivery = self._delivery(entity, seize, count, deferred)
             if records is None:
-                taken = await self._read(entity, partition, first, last)
+                taken = await reader.read_again(seize.ledger, seize.lease, [(first, last)])
             else:
-                taken = [by_offset[offset] for offset in range(first, last + 1) if offset in by_offset]
+                taken = [record for record in records if first <= (record.offset() or 0) <= last]
+            delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             await endings.expire(self._services, entity, delivery, taken)
-            lost = last - first + 1 - len(taken)
-            if lost:
-                # The log does not hold them any more.
-                await self._services.courier.ask(
-                    Settlement(entity.ledgers[partition], "complete", seize.lease, [(first, last)])
-                )
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
         return await self._services.points.read(entity.topic, partition, first, last)
-
-    @staticmethod
-    def _delivery(entity: Entity, seize: Seize, count: int, deferred: bool) -> Delivery:
-        lives = entity.description.default_message_time_to_live
-        return Delivery(entity.path.key, seize.ledger.partition, seize.lease, seize.expiry, count, lives, deferred)
 
 
 def same(snapshot: Snapshot, other: Snapshot | None) -> bool:
     """Whether two snapshots differ in nothing but their version."""
     return other is not None and replace(snapshot, version=0) == replace(other, version=0)
-
-
-def _lease() -> str:
-    return os.urandom(8).hex()

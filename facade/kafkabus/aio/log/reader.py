@@ -8,7 +8,6 @@ alone.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from kafkabus.aio._acompat import Lock, acquire, uninterrupted
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Purge, Range, Settlement, merge_offsets
+from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Purge, Range, Settlement, merge_offsets, new_lease
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, sweeps
@@ -271,9 +270,7 @@ class Reader:
 
     async def _ask_for_returned(self) -> None:
         """Ask every ledger, without claiming, for ranges to be granted again."""
-        claims = [
-            (view, Claim(self._entity.ledgers[view.partition], "", want=0, lock_ms=0)) for view in self._plan.views
-        ]
+        claims = [(view, Claim.of_nothing(self._entity.ledgers[view.partition])) for view in self._plan.views]
         await self._services.courier.ask(*(claim for _, claim in claims))
         for view, claim in claims:
             if view.assigned:
@@ -292,7 +289,7 @@ class Reader:
         claims = [
             Claim(
                 self._entity.ledgers[plan.view.partition],
-                os.urandom(8).hex(),
+                new_lease(),
                 want=plan.want,
                 lock_ms=lock_ms,
                 seen=plan.seen,
@@ -347,8 +344,7 @@ class Reader:
         return True
 
     def _delivery(self, claim: Claim, count: int) -> Delivery:
-        lives = self._entity.description.default_message_time_to_live
-        return Delivery(self._entity.path.key, claim.ledger.partition, claim.lease, claim.granted.expiry, count, lives)
+        return self._entity.delivery(claim.ledger.partition, claim.lease, claim.granted.expiry, count)
 
     async def _follow(self, plan: PlannedClaim, claim: Claim) -> None:
         """Go where the ledger's cursor is, and note what else it said."""

@@ -9,6 +9,7 @@ import typer
 from kafkabus.cli.connection import existing_queue, open_administration, open_client
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_of, print_json
+from kafkabus.cli.options import JsonLinesOption, QueueArgument
 from kafkabus.cli.terminal import counting, printable, say, write, write_table
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ AT_ONCE = 100
 LONGEST_BODY = 40
 """How much of a body a table shows."""
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
-
 
 @app.command("list")
 def list_messages(
@@ -30,7 +29,7 @@ def list_messages(
     queue: QueueArgument,
     *,
     limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
     """List a queue's dead letters and why they are there; none is locked. With none, the exit status is 3."""
     messages: list[ServiceBusReceivedMessage] = []

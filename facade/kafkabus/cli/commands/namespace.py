@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafkabus.cli.connection import open_administration
+from kafkabus.cli.options import JsonOption
 from kafkabus.cli.terminal import write, write_fields, write_json
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def create(context: typer.Context, tier: TierOption = "Standard", partitions: Pa
 
 
 @app.command()
-def show(context: typer.Context, json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False) -> None:
+def show(context: typer.Context, json: JsonOption = False) -> None:
     """Show the namespace's tier."""
     with open_administration(context) as administration:
         namespace = administration.get_namespace_properties()

@@ -9,6 +9,7 @@ import typer
 from kafkabus.cli.connection import existing_queue, open_client
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import print_body, print_json
+from kafkabus.cli.options import JsonLinesOption, QueueArgument
 from kafkabus.cli.terminal import say
 
 app = typer.Typer()
@@ -17,14 +18,14 @@ app = typer.Typer()
 @app.command()
 def peek(
     context: typer.Context,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    queue: QueueArgument,
     *,
     limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
     number: Annotated[
         int, typer.Option("--from", min=0, metavar="NUMBER", help="Begin at this sequence number.", show_default=False)
     ] = 0,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Look at the queue's dead-letter queue.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
     """Look at messages without locking them: waiting, locked and deferred ones.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from kafkabus.cli.connection import existing_queue, open_client
-from kafkabus.cli.terminal import write
+from kafkabus.cli.options import QueueArgument, YesOption
+from kafkabus.cli.terminal import interactive, write
 
 app = typer.Typer()
 
@@ -16,10 +16,10 @@ app = typer.Typer()
 @app.command()
 def purge(
     context: typer.Context,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    queue: QueueArgument,
     *,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Purge the queue's dead-letter queue.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in a terminal.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Throw away all messages of a queue that wait; locked and deferred ones stay.
 
@@ -30,7 +30,7 @@ def purge(
         open_client(context) as client,
         client.get_queue_receiver(queue, sub_queue="deadletter" if dead_letter else None) as receiver,
     ):
-        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        if not yes and interactive():
             typer.confirm(f"Throw away what waits in {receiver.entity_path}?", abort=True, err=True)
         count = receiver.purge_messages()
     write(f"purged {count} message{'' if count == 1 else 's'} from {receiver.entity_path}")

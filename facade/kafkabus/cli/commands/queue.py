@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,8 @@ import typer
 
 from kafkabus.cli.connection import existing_queue, open_administration
 from kafkabus.cli.durations import format_duration, iso_duration, parse_duration
-from kafkabus.cli.terminal import say, write, write_fields, write_json, write_table
+from kafkabus.cli.options import JsonOption, YesOption
+from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
 
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Create, list, show, change and delete queues.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 
 def _duration(text: str) -> timedelta:
@@ -166,11 +165,11 @@ def show(context: typer.Context, name: NameArgument, json: JsonOption = False) -
 def delete(
     context: typer.Context,
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in a terminal.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Delete a queue, its dead-letter queue and all their messages."""
     with existing_queue(context, name), open_administration(context) as administration:
-        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        if not yes and interactive():
             counts = administration.get_queue_runtime_properties(name)
             typer.confirm(f"Delete {counts.name} and its {counts.total_message_count} messages?", abort=True, err=True)
         administration.delete_queue(name)

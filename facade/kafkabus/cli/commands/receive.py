@@ -11,6 +11,7 @@ import typer
 from kafkabus.cli.connection import existing_queue, open_client
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import print_body, print_json
+from kafkabus.cli.options import JsonLinesOption, QueueArgument
 from kafkabus.cli.terminal import flush, say
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class _Outcome(str, Enum):
 @app.command()
 def receive(
     context: typer.Context,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    queue: QueueArgument,
     *,
     limit: Annotated[
         int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all that wait.")
@@ -56,7 +57,7 @@ def receive(
         bool, typer.Option("--delete", help="Delete each message as it is received: if printing fails, it is gone.")
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until --max.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")] = False,
+    json: JsonLinesOption = False,
 ) -> None:
     """Receive messages and print their bodies, one per line.
 

@@ -13,6 +13,7 @@ import typer
 
 from kafkabus.cli.connection import existing_queue, open_client
 from kafkabus.cli.exits import CommandError
+from kafkabus.cli.options import QueueArgument
 from kafkabus.cli.terminal import counting, say, write
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _CHUNK = 1 << 18
 @app.command()
 def send(
     context: typer.Context,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
+    queue: QueueArgument,
     bodies: Annotated[
         list[str] | None,
         typer.Argument(

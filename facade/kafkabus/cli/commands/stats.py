@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from kafkabus.cli.connection import existing_queue, open_administration
+from kafkabus.cli.options import JsonOption, QueueArgument
 from kafkabus.cli.terminal import write_json, write_table
 
 app = typer.Typer()
@@ -15,8 +14,8 @@ app = typer.Typer()
 @app.command()
 def stats(
     context: typer.Context,
-    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)],
-    json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    queue: QueueArgument,
+    json: JsonOption = False,
 ) -> None:
     """Count a queue's messages, per partition and in all.
 

@@ -57,8 +57,7 @@ local function grant_returned(want)
       if granted >= want then
         break
       end
-      local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
-      first, last, count = tonumber(first), tonumber(last), tonumber(count)
+      local first, last, count = split_returned(member)
       local stop = math.min(last, first + want - granted - 1)
       segments[#segments + 1] = { first = first, last = stop, count = count }
       leaving[#leaving + 1] = { member = member, rest = stop < last and { stop + 1, last, count } }

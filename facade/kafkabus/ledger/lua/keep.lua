@@ -10,12 +10,12 @@
 operations.snapshot = function()
   local waiting, deferred, moving = {}, {}, {}
   for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, -1)) do
-    local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
-    waiting[#waiting + 1] = { first, last, count }
+    local first, last, count = split_returned(member)
+    waiting[#waiting + 1] = { num(first), num(last), num(count) }
   end
   for _, member in ipairs(redis.call('ZRANGE', DEFERRED, 0, -1)) do
-    local offset, count = string.match(member, '^(%d+):(%d+)$')
-    deferred[#deferred + 1] = { offset, offset, count }
+    local offset, count = split_deferred(member)
+    deferred[#deferred + 1] = { num(offset), num(offset), num(count) }
   end
   for _, text in ipairs(redis.call('HVALS', LEASES)) do
     for _, segment in ipairs(split_lease(text)) do

@@ -1,7 +1,7 @@
 -- Leases as text, and messages that go back to where they came from.
 --
--- Defines split_lease, each_open, give_back, returned_at, leave_returned, set_aside, put_back, store_lease, write_lease
--- and expire_leases.
+-- Defines split_lease, split_returned, split_deferred, each_open, give_back, returned_at, leave_returned, set_aside,
+-- put_back, store_lease, write_lease and expire_leases.
 
 local function split_lease(text)
   local segments = {}
@@ -12,6 +12,18 @@ local function split_lease(text)
     }
   end
   return segments
+end
+
+-- First, last and count of a member of the returned ranges.
+local function split_returned(member)
+  local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
+  return tonumber(first), tonumber(last), tonumber(count)
+end
+
+-- Offset and count of a member of the deferred ones.
+local function split_deferred(member)
+  local offset, count = string.match(member, '^(%d+):(%d+)$')
+  return tonumber(offset), tonumber(count)
 end
 
 local function join_lease(segments)
@@ -45,9 +57,11 @@ end
 -- The returned range that holds an offset: its member, first, last and count; nothing where there is none.
 local function returned_at(offset)
   local member = redis.call('ZREVRANGEBYSCORE', RETURNED, num(offset), '-inf', 'LIMIT', 0, 1)[1]
-  local first, last, count = string.match(member or '', '^(%d+):(%d+):(%d+)$')
-  if first and tonumber(last) >= offset then
-    return member, tonumber(first), tonumber(last), tonumber(count)
+  if member then
+    local first, last, count = split_returned(member)
+    if last >= offset then
+      return member, first, last, count
+    end
   end
 end
 

@@ -16,13 +16,21 @@
 --   purge  {upto, limit}             what waits below upto is done with, except where it is leased or deferred
 --          Reply: {"purged": count, "more": true where more than limit returned ranges were there}
 
+-- Delivery count of a deferred message, nothing where it is not deferred.
+local function deferred_at(offset)
+  local member = redis.call('ZRANGEBYSCORE', DEFERRED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
+  if member then
+    local _, count = split_deferred(member)
+    return count
+  end
+end
+
 operations.recall = function(op)
   expire_leases()
   local missing, segments = {}, {}
   for _, range in ipairs(op.ranges) do
     for offset = range[1], range[2] do
-      local member = redis.call('ZRANGEBYSCORE', DEFERRED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
-      local count = tonumber(string.match(member or '', ':(%d+)$'))
+      local count = deferred_at(offset)
       local previous = segments[#segments]
       if not count then
         missing[#missing + 1] = { num(offset), num(offset) }
@@ -85,9 +93,9 @@ operations.seize = function(op)
           add(offset, 0, 'n', 'log')
         end
       else
-        local deferred = redis.call('ZRANGEBYSCORE', DEFERRED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
-        if deferred then
-          add(offset, tonumber(string.match(deferred, ':(%d+)$')), 'd', 'deferred')
+        count = deferred_at(offset)
+        if count then
+          add(offset, count, 'd', 'deferred')
         end
       end
     end
@@ -117,11 +125,9 @@ operations.hopeless = function(op)
   expire_leases()
   local segments = {}
   for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, 999)) do
-    local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
-    if tonumber(count) >= op.count and #segments < op.limit then
-      segments[#segments + 1] = {
-        first = tonumber(first), last = tonumber(last), count = tonumber(count), kind = 'n', home = member,
-      }
+    local first, last, count = split_returned(member)
+    if count >= op.count and #segments < op.limit then
+      segments[#segments + 1] = { first = first, last = last, count = count, kind = 'n', home = member }
     end
   end
   return lock_segments(op, segments, function(segment) write('ZREM', RETURNED, segment.home) end)
@@ -141,19 +147,19 @@ operations.peek = function(op)
   end
   local function add_returned(members)
     for _, member in ipairs(members) do
-      local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
-      add(tonumber(first), tonumber(last), 'n', count)
+      local first, last, count = split_returned(member)
+      add(first, last, 'n', count)
     end
   end
   add_returned(redis.call('ZREVRANGEBYSCORE', RETURNED, '(' .. num(op.from), '-inf', 'LIMIT', 0, 1))
   add_returned(redis.call('ZRANGEBYSCORE', RETURNED, num(op.from), '+inf', 'LIMIT', 0, op.limit))
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', DEFERRED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
-    local offset, count = string.match(member, '^(%d+):(%d+)$')
-    add(tonumber(offset), tonumber(offset), 'd', count)
+    local offset, count = split_deferred(member)
+    add(offset, offset, 'd', count)
   end
   for _, text in ipairs(redis.call('HVALS', LEASES)) do
     for _, segment in ipairs(split_lease(text)) do
-      each_open(segment, function(first, last) add(first, last, segment.kind, num(segment.count)) end)
+      each_open(segment, function(first, last) add(first, last, segment.kind, segment.count) end)
     end
   end
   table.sort(found, function(a, b) return a[1] < b[1] end)
@@ -163,7 +169,7 @@ operations.peek = function(op)
       break
     end
     local last = math.min(run[2], run[1] + room - 1)
-    ranges[index] = { num(run[1]), num(last), run[3], run[4] }
+    ranges[index] = { num(run[1]), num(last), run[3], num(run[4]) }
     room = room - (last - run[1] + 1)
   end
   local voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf')
@@ -174,10 +180,9 @@ operations.purge = function(op)
   local purged = 0
   local members = redis.call('ZRANGEBYSCORE', RETURNED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
   for _, member in ipairs(members) do
-    local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
-    first, last = tonumber(first), tonumber(last)
+    local first, last, count = split_returned(member)
     if last >= op.upto then
-      give_back(op.upto, last, tonumber(count))
+      give_back(op.upto, last, count)
       last = op.upto - 1
     end
     write('ZREM', RETURNED, member)

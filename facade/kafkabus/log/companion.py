@@ -1,0 +1,101 @@
+# Generated from facade/kafkabus/aio/log/companion.py by tools/generate_blocking.py. Do not edit.
+"""Companion topics: what a namespace writes down for itself, in one partition each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafkabus._acompat import Pool
+from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.log.outbox import Outbox, OutgoingRecord
+from kafkabus.log.points import PointReader
+from kafkabus.log.topics import Topics
+from kafkabus.record import Record
+
+READ_AT_ONCE = 5_000
+"""How many records are read in one go."""
+
+
+class Companion:
+    """One companion topic, created when it is first written to.
+
+    Args:
+        name: Of the topic.
+        config: Its settings.
+        topics: The cluster's topics.
+        outbox: Writes records.
+        points: Reads them.
+        pool: Threads for blocking calls.
+
+    Attributes:
+        name: As given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Mapping[str, str],
+        *,
+        topics: Topics,
+        outbox: Outbox,
+        points: PointReader,
+        pool: Pool,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._topics = topics
+        self._outbox = outbox
+        self._points = points
+        self._pool = pool
+        self._exists = False
+
+    def store(self, what: str, records: Mapping[str | None, bytes | None], *, timeout: float) -> list[int]:
+        """Store records; they are durable when this returns.
+
+        Args:
+            what: They, for the error.
+            records: Values by keys; None removes what a key had.
+            timeout: In seconds.
+
+        Returns:
+            Their offsets; ``UNKNOWN_OFFSET`` where the broker did not say.
+
+        Raises:
+            ServiceBusCommunicationError: They were not all stored.
+        """
+        if not self._exists:
+            self._pool.run(self._topics.create, self.name, 1, self._config)
+            self._exists = True
+        outgoing = [OutgoingRecord(0, key, value, []) for key, value in records.items()]
+        parcel = self._outbox.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
+        if not parcel.done or parcel.failures:
+            self._exists = False
+            reason = parcel.failures[0].error if parcel.failures else f"no answer within {timeout:.0f} s"
+            raise ServiceBusCommunicationError(f"{what} was not stored in {self.name}: {reason}")
+        return [offset for _, offset in parcel.stored]
+
+    def read(self, start: int = 0) -> tuple[list[Record], int]:
+        """The records from an offset on, and where the topic ended.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        records: list[Record] = []
+        if self._pool.run(self._topics.describe, self.name) is None:
+            return records, start
+        at = max(start, (self._pool.run(self._topics.starts, self.name, [0]))[0])
+        end = (self._pool.run(self._topics.ends, self.name, [0]))[0]
+        while at < end:
+            upto = min(end, at + READ_AT_ONCE)
+            records += self._points.read(self.name, 0, at, upto - 1)
+            at = upto
+        return records, at
+
+    def read_one(self, offset: int) -> Record:
+        """The record at an offset.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        (record,) = self._points.read(self.name, 0, offset, offset)
+        return record
