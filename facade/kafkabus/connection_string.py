@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+from kafkabus import in_process
 from kafkabus_mapping.connection import (
     ServiceBusConnectionStringProperties,
     bootstrap_servers_of,
@@ -95,7 +96,7 @@ def settings_for(
             f"it is not said where Redis is for {fully_qualified_namespace!r}: add Redis=redis://host:port/0 "
             "to the connection string, or set KAFKABUS_REDIS_URL"
         )
-    if urlsplit(url).scheme not in {"redis", "rediss", "unix"}:
+    if urlsplit(url).scheme not in {"redis", "rediss", "unix", in_process.ADDRESS}:
         raise ValueError(f"Redis={url!r}: a Redis URL begins with redis://, rediss:// or unix://")
     namespace = namespace_of(fully_qualified_namespace)
     return Settings(namespace, fully_qualified_namespace, servers, url, entity_path, kafka_options or {})

@@ -20,11 +20,12 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.operations import Ledger, Mark
+from kafkabus.log.clients import open_topics
 from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
 from kafkabus.log.points import PointReader
 from kafkabus.log.reader import Reader
-from kafkabus.log.topics import COMPANION_TOPIC, ENTITY_TOPIC, Topics
+from kafkabus.log.topics import COMPANION_TOPIC, ENTITY_TOPIC
 from kafkabus.transfer import Transfers
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
@@ -52,7 +53,7 @@ class Services:
         self.pool = Pool("kafkabus")
         self.redis = connect(settings.redis_url)
         self.courier = Courier(self.redis, address=settings.redis_url, rebuild=self._rebuild, retry_for=retry_for)
-        self.topics = Topics(settings)
+        self.topics = open_topics(settings)
         self.outbox = Outbox(settings, self.pool)
         self.points = PointReader(settings, self.pool)
         self.directory = Directory(

@@ -1,20 +1,56 @@
-"""What the blocking contract tests start; ``tests/contract/aio/conftest.py`` is the asyncio twin, written by hand."""
+"""What the contract tests start: each backend, of which no test knows which one it has, and the blocking clients.
+
+``tests/contract/aio/conftest.py`` has the asyncio ones, written by hand as well.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
 from kafkabus import ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.testing import InMemoryNamespace
 from tests.clock import advance
 
 MakeQueue = Callable[..., str]
 Advance = Callable[[str, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A namespace named ``tests``, whatever it is made of.
+
+    Attributes:
+        connection_string: How clients reach it.
+        advance: Lets time pass for a queue's locks: its name, and seconds.
+    """
+
+    connection_string: str
+    advance: Advance
+
+
+@pytest.fixture(params=["memory", "embedded"])
+def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
+    """Each kind of namespace in turn; one in memory is the test's own, because its clock is moved as a whole."""
+    if request.param == "memory":
+        with InMemoryNamespace("tests") as namespace:
+            yield Backend(namespace.connection_string, lambda _queue, seconds: namespace.advance(seconds))
+    else:
+        runtime: EmbeddedRuntime = request.getfixturevalue("runtime")
+        yield Backend(runtime.connection_string, partial(advance, runtime.redis_url, "tests"))
+
+
+@pytest.fixture
+def connection_string(backend: Backend) -> str:
+    """How clients reach the namespace."""
+    return backend.connection_string
 
 
 @pytest.fixture
@@ -75,10 +111,6 @@ def queue(make_queue: MakeQueue) -> str:
 
 
 @pytest.fixture
-def later(runtime: EmbeddedRuntime) -> Advance:
+def later(backend: Backend) -> Advance:
     """Lets time pass for a queue's locks."""
-
-    def let_pass(queue: str, seconds: float) -> None:
-        advance(runtime.redis_url, "tests", queue, seconds)
-
-    return let_pass
+    return backend.advance

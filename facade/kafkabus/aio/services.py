@@ -24,7 +24,8 @@ from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, Mark
-from kafkabus.log.topics import COMPANION_TOPIC, ENTITY_TOPIC, Topics
+from kafkabus.log.clients import open_topics
+from kafkabus.log.topics import COMPANION_TOPIC, ENTITY_TOPIC
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
@@ -51,7 +52,7 @@ class Services:
         self.pool = Pool("kafkabus")
         self.redis = connect(settings.redis_url)
         self.courier = Courier(self.redis, address=settings.redis_url, rebuild=self._rebuild, retry_for=retry_for)
-        self.topics = Topics(settings)
+        self.topics = open_topics(settings)
         self.outbox = Outbox(settings, self.pool)
         self.points = PointReader(settings, self.pool)
         self.directory = Directory(

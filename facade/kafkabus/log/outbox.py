@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from confluent_kafka import Producer
-
 from kafkabus._acompat import Pool
 from kafkabus.connection_string import Settings
 from kafkabus.log._acompat import Deliveries
-from kafkabus.log.configuration import LOGGER, producer_options
+from kafkabus.log.clients import open_producer
+from kafkabus.log.configuration import producer_options
 from kafkabus.log.parcel import Parcel
 from kafkabus_mapping.codec import Headers
 
@@ -43,7 +42,7 @@ class Outbox:
     """
 
     def __init__(self, settings: Settings, pool: Pool, *, message_timeout: float = 60.0) -> None:
-        self._producer = Producer(producer_options(settings, message_timeout=message_timeout), logger=LOGGER)
+        self._producer = open_producer(settings, producer_options(settings, message_timeout=message_timeout))
         self._deliveries = Deliveries(self._producer, pool)
         self._pool = pool
 

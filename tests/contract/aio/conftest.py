@@ -10,8 +10,7 @@ import pytest
 
 from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
-from kafkabus.embedded import EmbeddedRuntime
-from tests.clock import advance
+from tests.contract.conftest import Backend
 
 MakeQueue = Callable[..., Awaitable[str]]
 Advance = Callable[[str, float], Awaitable[None]]
@@ -75,10 +74,10 @@ async def queue(make_queue: MakeQueue) -> str:
 
 
 @pytest.fixture
-def later(runtime: EmbeddedRuntime) -> Advance:
+def later(backend: Backend) -> Advance:
     """Lets time pass for a queue's locks."""
 
     async def let_pass(queue: str, seconds: float) -> None:
-        advance(runtime.redis_url, "tests", queue, seconds)
+        backend.advance(queue, seconds)
 
     return let_pass

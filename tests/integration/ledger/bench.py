@@ -18,6 +18,7 @@ from kafkabus.ledger.operations import (
     Granted,
     Keep,
     Ledger,
+    LedgerState,
     Moved,
     Operation,
     Peek,
@@ -30,7 +31,6 @@ from kafkabus.ledger.operations import (
     Settlement,
     Void,
 )
-from kafkabus.ledger.scripts import request_script
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus_mapping.names import EntityPath
 
@@ -186,12 +186,19 @@ class Bench:
     @property
     def cursor(self) -> int:
         """The ledger's cursor."""
-        return int(self.store.hget(self.keys.meta, "cursor"))  # type: ignore[arg-type]
+        return self.state.cursor
 
     @property
     def held(self) -> int:
         """How many messages the ledger says are granted and not settled."""
-        return int(self.store.hget(self.keys.meta, "held"))  # type: ignore[arg-type]
+        return self.state.held
+
+    @property
+    def state(self) -> LedgerState:
+        """Where the ledger stands."""
+        (state,) = self.courier.states([self.ledger])
+        assert state is not None
+        return state
 
     def pass_time(self, ms: int) -> None:
         """The ledger's clock goes on by this much."""
@@ -211,7 +218,7 @@ class Bench:
         payload = json.dumps([operation.arguments() for operation in operations])
         keys = self.ledger.script_keys
         return json.loads(  # type: ignore[no-any-return]
-            self.store.eval(request_script().text, len(keys), *keys, number, self.ledger.channel, 0, payload)
+            self.store.eval(self.courier._script.text, len(keys), *keys, number, self.ledger.channel, 0, payload)
         )
 
     def snapshot(self) -> dict[str, object]:

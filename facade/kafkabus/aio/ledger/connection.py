@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
+from kafkabus import in_process
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.keys import descriptions_key
 from kafkabus.ledger.scripts import describe_script
@@ -26,6 +27,10 @@ _LOADED = "$loaded"
 
 def connect(url: str) -> Redis:
     """A client of the Redis at this address; it connects when it is first used."""
+    here = in_process.find(url)
+    if here is not None:
+        return cast("Redis", here.async_redis())  # aio-only
+        # blocking: return cast("Redis", here.redis())
     return Redis.from_url(url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT)
 
 

@@ -9,7 +9,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kafkabus.aio._acompat import Lock, Pool, try_acquire
 from kafkabus.connection_string import Settings
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.log.configuration import LOGGER, point_options
+from kafkabus.log.clients import open_consumer
+from kafkabus.log.configuration import point_options
 from kafkabus.record import Record
 
 READ_TIMEOUT = 30.0
@@ -142,7 +143,7 @@ class _PointConsumer:
 
     def _place(self, topic: str, partition: int, offset: int) -> Consumer:
         if self._consumer is None:
-            self._consumer = Consumer(point_options(self._settings), logger=LOGGER)
+            self._consumer = open_consumer(self._settings, point_options(self._settings))
             self.assigned = None
         where = TopicPartition(topic, partition, offset)
         if self.assigned == (topic, partition):

@@ -22,6 +22,7 @@ from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Purge, Range, Settlement, merge_offsets, new_lease
+from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, sweeps
@@ -397,9 +398,8 @@ class Reader:
 
     def _assign(self, places: Sequence[tuple[PartitionView, int]]) -> None:
         if self._consumer is None:
-            self._consumer = Consumer(
-                consumer_options(self._services.settings, f"kafkabus.{self._entity.topic}"), logger=KAFKA_LOGGER
-            )
+            settings = self._services.settings
+            self._consumer = open_consumer(settings, consumer_options(settings, f"kafkabus.{self._entity.topic}"))
         self._consumer.incremental_assign(
             [TopicPartition(self._entity.topic, view.partition, cursor) for view, cursor in places]
         )

@@ -1,0 +1,67 @@
+"""Namespaces that live in this process; the clients of Kafka and Redis are theirs where an address names one.
+
+``kafkabus.testing`` opens them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+ADDRESS = "memory"
+"""Host, and scheme of the Redis URL, of every namespace in this process; its id follows."""
+
+
+class Backend(Protocol):
+    """What stands in for Kafka and Redis; each call makes another client of them."""
+
+    def producer(self) -> Any:
+        """Stands in for ``confluent_kafka.Producer``."""
+        ...
+
+    def consumer(self) -> Any:
+        """Stands in for ``confluent_kafka.Consumer``."""
+        ...
+
+    def topics(self) -> Any:
+        """Stands in for ``kafkabus.log.topics.Topics``."""
+        ...
+
+    def redis(self) -> Any:
+        """Stands in for ``redis.Redis``."""
+        ...
+
+    def async_redis(self) -> Any:
+        """Stands in for ``redis.asyncio.Redis``."""
+        ...
+
+
+_OPEN: dict[str, Backend] = {}
+
+
+def enter(backend: Backend, number: str) -> tuple[str, str]:
+    """Make a namespace known; returns its bootstrap servers and its Redis URL."""
+    _OPEN[number] = backend
+    return f"{ADDRESS}-{number}:9092", f"{ADDRESS}://{number}"
+
+
+def leave(number: str) -> None:
+    """Forget a namespace."""
+    _OPEN.pop(number, None)
+
+
+def find(address: str) -> Backend | None:
+    """The namespace that bootstrap servers or a Redis URL name, None where they name none in any process's memory.
+
+    Raises:
+        ValueError: They name one that is not open in this process.
+    """
+    for prefix in (f"{ADDRESS}://", f"{ADDRESS}-"):
+        if address.startswith(prefix):
+            number = address.removeprefix(prefix).removesuffix(":9092")
+            if number not in _OPEN:
+                raise ValueError(
+                    f"{address!r} names an in-memory namespace that is not open in this process: use it in the process, and "
+                    "within the 'with' block, of its kafkabus.testing.InMemoryNamespace"
+                )
+            return _OPEN[number]
+    return None

@@ -1,0 +1,30 @@
+"""Clients of Kafka: librdkafka's, or those of a namespace in this process."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from confluent_kafka import Consumer, Producer
+
+from kafkabus import in_process
+from kafkabus.connection_string import Settings
+from kafkabus.log.configuration import LOGGER, Options
+from kafkabus.log.topics import Topics
+
+
+def open_producer(settings: Settings, options: Options) -> Producer:
+    """A producer; see ``producer_options``."""
+    here = in_process.find(settings.bootstrap_servers)
+    return Producer(options, logger=LOGGER) if here is None else cast("Producer", here.producer())
+
+
+def open_consumer(settings: Settings, options: Options) -> Consumer:
+    """A consumer; see ``consumer_options`` and ``point_options``."""
+    here = in_process.find(settings.bootstrap_servers)
+    return Consumer(options, logger=LOGGER) if here is None else cast("Consumer", here.consumer())
+
+
+def open_topics(settings: Settings) -> Topics:
+    """The cluster's topics."""
+    here = in_process.find(settings.bootstrap_servers)
+    return Topics(settings) if here is None else cast("Topics", here.topics())

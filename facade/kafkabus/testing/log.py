@@ -1,0 +1,322 @@
+"""What a namespace asks of Kafka, without Kafka: topics, a producer, consumers.
+
+The clients have those methods of confluent-kafka's that the facade calls, no more.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
+
+from kafkabus.log.topics import Topic
+
+Headers = list[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMessage:
+    """Stands in for ``confluent_kafka.Message``; the methods are ``kafkabus.record.Record``'s."""
+
+    _place: tuple[str, int, int]
+    _content: tuple[bytes | None, bytes | None, Headers]
+    _stored_ms: int
+    _error: KafkaError | None = None
+
+    def topic(self) -> str:
+        """Kafka topic."""
+        return self._place[0]
+
+    def partition(self) -> int:
+        """Kafka partition."""
+        return self._place[1]
+
+    def offset(self) -> int:
+        """Kafka offset."""
+        return self._place[2]
+
+    def key(self) -> bytes | None:
+        """The partition key, or None."""
+        return self._content[0]
+
+    def value(self) -> bytes | None:
+        """The body, or None."""
+        return self._content[1]
+
+    def headers(self) -> Headers:
+        """Names and values in order."""
+        return self._content[2]
+
+    def timestamp(self) -> tuple[int, int]:
+        """Kind of the timestamp, and milliseconds since 1970 UTC."""
+        return TIMESTAMP_LOG_APPEND_TIME, self._stored_ms
+
+    def error(self) -> KafkaError | None:
+        """What went wrong, where this is an event and no record."""
+        return self._error
+
+
+@dataclass(slots=True)
+class _Log:
+    """One partition's records; ``start`` is the first one's offset."""
+
+    start: int = 0
+    records: list[MemoryMessage] = field(default_factory=list[MemoryMessage])
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.records)
+
+
+@dataclass(slots=True)
+class _Topic:
+    topic_id: str
+    logs: list[_Log]
+
+
+class Cluster:
+    """All topics of one namespace; safe to share.
+
+    Args:
+        now_ms: The time, ms since 1970.
+
+    Attributes:
+        grown: Held while topics are looked at or changed; whoever waits for records is told through it.
+        topics: By name.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self.grown = threading.Condition()
+        self.topics: dict[str, _Topic] = {}
+
+    def append(self, topic: str, partition: int, content: tuple[bytes | None, bytes | None, Headers]) -> MemoryMessage:
+        """Store a record; returns it, or an event that says why not."""
+        with self.grown:
+            known = self.topics.get(topic)
+            if known is None or not 0 <= partition < len(known.logs):
+                error = KafkaError(KafkaError._UNKNOWN_TOPIC if known is None else KafkaError._UNKNOWN_PARTITION)
+                return MemoryMessage((topic, partition, -1), content, 0, error)
+            log = known.logs[partition]
+            stored = MemoryMessage((topic, partition, log.end), content, self._now_ms())
+            log.records.append(stored)
+            self.grown.notify_all()
+            return stored
+
+
+class MemoryTopics:
+    """Stands in for ``kafkabus.log.topics.Topics``, which says what each call does."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def brokers(self) -> int:
+        """One, so to say."""
+        return 1
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str]) -> bool:  # noqa: ARG002 - nothing is dropped
+        """Create a topic; False where it was there."""
+        with self._cluster.grown:
+            if name in self._cluster.topics:
+                return False
+            self._cluster.topics[name] = _Topic(uuid.uuid4().hex[:22], [_Log() for _ in range(partitions)])
+            return True
+
+    def delete(self, name: str) -> bool:
+        """Delete a topic; False where there was none."""
+        with self._cluster.grown:
+            gone = self._cluster.topics.pop(name, None) is not None
+            self._cluster.grown.notify_all()
+            return gone
+
+    def describe(self, name: str) -> Topic | None:
+        """A topic; None where there is none."""
+        with self._cluster.grown:
+            known = self._cluster.topics.get(name)
+            return None if known is None else Topic(name, known.topic_id, len(known.logs), ())
+
+    def wait_for(self, name: str) -> Topic:
+        """A topic that was just created."""
+        described = self.describe(name)
+        if described is None:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return described
+
+    def starts(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The first offset of each log."""
+        with self._cluster.grown:
+            return {partition: self._log(name, partition).start for partition in partitions}
+
+    def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The end of each log."""
+        with self._cluster.grown:
+            return {partition: self._log(name, partition).end for partition in partitions}
+
+    def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
+        """The first offset of each log whose record is not older than a moment; the end where none is."""
+        with self._cluster.grown:
+            logs = {partition: self._log(name, partition) for partition in partitions}
+            return {
+                partition: next((one.offset() for one in log.records if one.timestamp()[1] >= moment_ms), log.end)
+                for partition, log in logs.items()
+            }
+
+    def delete_records(self, name: str, upto: Mapping[int, int]) -> None:
+        """Delete each log's records below an offset."""
+        with self._cluster.grown:
+            for partition, offset in upto.items():
+                log = self._log(name, partition)
+                start = min(max(log.start, offset), log.end)
+                del log.records[: start - log.start]
+                log.start = start
+
+    def _log(self, name: str, partition: int) -> _Log:
+        known = self._cluster.topics.get(name)
+        if known is None:
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        return known.logs[partition]
+
+
+class MemoryProducer:
+    """Stands in for ``confluent_kafka.Producer``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._told: deque[Callable[[], object]] = deque()
+
+    def produce(
+        self,
+        topic: str,
+        value: str | bytes | None,
+        key: str | bytes | None,
+        partition: int,
+        callback: Callable[[KafkaError | None, Any], object],
+        _reserved: object = None,
+        _timestamp: int = 0,
+        headers: Sequence[tuple[str, str | bytes | None]] = (),
+    ) -> None:
+        """Store a record; the callback is told by the next ``flush``."""
+        kept = [(name, _bytes(content)) for name, content in headers]
+        stored = self._cluster.append(topic, partition, (_bytes(key), _bytes(value), kept))
+        self._told.append(lambda: callback(stored.error(), stored))
+
+    def flush(self, _timeout: float = -1) -> int:
+        """Tell the callbacks; nothing is ever left to send."""
+        while self._told:
+            try:
+                tell = self._told.popleft()
+            except IndexError:
+                break  # Another thread told it.
+            tell()
+        return 0
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where a consumer stands in a log; quiet: it said that it is at the end, or that it cannot go on."""
+
+    topic: _Topic | None
+    offset: int
+    quiet_at: int = -1
+
+
+class MemoryConsumer:
+    """Stands in for ``confluent_kafka.Consumer``, set as ``consumer_options`` says; one thread at a time may use it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._positions: dict[tuple[str, int], _Position] = {}
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions and no other."""
+        self._positions = {}
+        self.incremental_assign(places)
+
+    def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions too."""
+        with self._cluster.grown:
+            for place in places:
+                known = self._cluster.topics.get(place.topic)
+                self._positions[place.topic, place.partition] = _Position(known, place.offset)
+
+    def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
+        """Read these partitions no more."""
+        for place in places:
+            self._positions.pop((place.topic, place.partition), None)
+
+    def seek(self, place: TopicPartition) -> None:
+        """Read on elsewhere."""
+        if (place.topic, place.partition) not in self._positions:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+        self.incremental_assign([place])
+
+    def poll(self, timeout: float) -> MemoryMessage | None:
+        """A record or an event, None where none comes in time."""
+        found = self.consume(1, timeout)
+        return found[0] if found else None
+
+    def consume(self, count: int, timeout: float) -> list[MemoryMessage]:
+        """Up to so many records and events; waits until there is one."""
+        deadline = time.monotonic() + timeout
+        with self._cluster.grown:
+            while True:
+                found: list[MemoryMessage] = []
+                for (topic, partition), position in self._positions.items():
+                    found += self._read(topic, partition, position, count - len(found))
+                left = deadline - time.monotonic()
+                if found or left <= 0:
+                    return found
+                self._cluster.grown.wait(left)
+
+    def get_watermark_offsets(self, place: TopicPartition, **_options: object) -> tuple[int, int]:
+        """First offset and end of a log."""
+        with self._cluster.grown:
+            known = self._cluster.topics.get(place.topic)
+            if known is None:
+                raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+            log = known.logs[place.partition]
+            return log.start, log.end
+
+    def list_topics(self, topic: str, timeout: float = -1) -> Any:  # noqa: ARG002 - nobody waits here
+        """Whether a topic is there."""
+        there = topic in self._cluster.topics
+        error = None if there else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
+
+    def close(self) -> None:
+        """Read no more."""
+        self._positions = {}
+
+    def _read(self, topic: str, partition: int, position: _Position, count: int) -> list[MemoryMessage]:
+        if count <= 0:
+            return []
+        if position.topic is None or self._cluster.topics.get(topic) is not position.topic:
+            return self._say_once(KafkaError.UNKNOWN_TOPIC_OR_PART, topic, partition, position)
+        log = position.topic.logs[partition]
+        if not log.start <= position.offset <= log.end:
+            return self._say_once(KafkaError._AUTO_OFFSET_RESET, topic, partition, position)
+        if position.offset == log.end:
+            return self._say_once(KafkaError._PARTITION_EOF, topic, partition, position)
+        begin = position.offset - log.start
+        records = log.records[begin : begin + count]
+        position.offset += len(records)
+        position.quiet_at = -1
+        return records
+
+    @staticmethod
+    def _say_once(code: int, topic: str, partition: int, position: _Position) -> list[MemoryMessage]:
+        if position.quiet_at == position.offset:
+            return []
+        position.quiet_at = position.offset
+        return [MemoryMessage((topic, partition, position.offset), (None, None, []), 0, KafkaError(code))]
+
+
+def _bytes(content: str | bytes | None) -> bytes | None:
+    return content.encode() if isinstance(content, str) else content

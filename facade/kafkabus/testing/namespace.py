@@ -1,0 +1,142 @@
+"""The in-memory namespace: the facade itself, over a log and ledgers that live in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from types import TracebackType
+
+from typing_extensions import Self
+
+from kafkabus import in_process
+from kafkabus.connection_string import Settings, parse_settings
+from kafkabus.testing.log import Cluster, MemoryConsumer, MemoryProducer, MemoryTopics
+from kafkabus.testing.store import AsyncMemoryRedis, MemoryRedis, Store
+from kafkabus.upkeep.service import Upkeep
+
+
+class InMemoryNamespace:
+    """A namespace for unit tests: no Kafka, no Redis, nothing to install or to start, and time that can be moved.
+
+    Clients, blocking and asyncio ones, use it by its connection string, within the ``with`` block and within this process.
+    What they do is what they do elsewhere: it is the same code, over a log and ledgers in memory. Nothing outlives the
+    block. Speed and faults are not those of a real namespace.
+
+    Args:
+        namespace: Its name, as in ``sb://<name>.servicebus.windows.net``; every instance is a namespace of its own.
+        upkeep: Whether it is looked after, so that messages expire and are dead-lettered without a receiver.
+
+    Examples:
+        >>> from kafkabus import ServiceBusClient, ServiceBusMessage
+        >>> from kafkabus.management import ServiceBusAdministrationClient
+        >>> from kafkabus.testing import InMemoryNamespace
+        >>> with InMemoryNamespace() as namespace:
+        ...     with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as admin:
+        ...         _ = admin.create_queue("orders", enable_partitioning=True)
+        ...     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+        ...         with client.get_queue_sender("orders") as sender:
+        ...             sender.send_messages(ServiceBusMessage(b"an order"))
+        ...         with client.get_queue_receiver("orders") as receiver:
+        ...             [order] = receiver.receive_messages()
+        ...             namespace.advance(61)  # its lock expires
+        ...             [again] = receiver.receive_messages()
+        ...             print(str(again), again.delivery_count)
+        an order 1
+    """
+
+    def __init__(self, namespace: str = "memory", *, upkeep: bool = True) -> None:
+        self._name = namespace
+        self._ahead_ms = 0
+        self._number = uuid.uuid4().hex[:12]
+        self._cluster = Cluster(self._now_ms)
+        self._store = Store(self._now_ms)
+        self._upkeep = upkeep
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._settings: Settings | None = None
+        self._connection_string = ""
+
+    @property
+    def connection_string(self) -> str:
+        """How clients in this process reach it.
+
+        Raises:
+            RuntimeError: It is not open.
+        """
+        if not self._connection_string:
+            raise RuntimeError("the in-memory namespace is not open: use it in a 'with' statement")
+        return self._connection_string
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass: locks and times to live that are over by then expire, as seen by the next call of anybody.
+
+        Args:
+            seconds: How much, 0 or more.
+
+        Raises:
+            ValueError: Time does not go back.
+        """
+        if seconds < 0:
+            raise ValueError(f"seconds={seconds!r}: time does not go back; give 0 or more")
+        self._ahead_ms += round(seconds * 1000)
+        self._store.ring_all()
+
+    def __enter__(self) -> Self:
+        servers, redis_url = in_process.enter(self, self._number)
+        self._connection_string = (
+            f"Endpoint=sb://{self._name}.servicebus.windows.net/;SharedAccessKeyName=memory;SharedAccessKey=memory;"
+            f"KafkaBootstrapServers={servers};Redis={redis_url}"
+        )
+        self._settings = parse_settings(self._connection_string)
+        if self._upkeep:
+            started = threading.Event()
+            self._thread = threading.Thread(target=self._tend, args=[started], name="kafkabus-upkeep", daemon=True)
+            self._thread.start()
+            started.wait()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None and self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        in_process.leave(self._number)
+        self._connection_string = ""
+
+    def _tend(self, started: threading.Event) -> None:
+        async def tend(settings: Settings) -> None:
+            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+            started.set()
+            await Upkeep(settings).run(self._stop)
+
+        if self._settings is not None:
+            asyncio.run(tend(self._settings))
+
+    def _now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._ahead_ms
+
+    # What clients are given in place of Kafka's and Redis's.
+
+    def producer(self) -> MemoryProducer:
+        """Stands in for ``confluent_kafka.Producer``."""
+        return MemoryProducer(self._cluster)
+
+    def consumer(self) -> MemoryConsumer:
+        """Stands in for ``confluent_kafka.Consumer``."""
+        return MemoryConsumer(self._cluster)
+
+    def topics(self) -> MemoryTopics:
+        """Stands in for ``kafkabus.log.topics.Topics``."""
+        return MemoryTopics(self._cluster)
+
+    def redis(self) -> MemoryRedis:
+        """Stands in for ``redis.Redis``."""
+        return MemoryRedis(self._store)
+
+    def async_redis(self) -> AsyncMemoryRedis:
+        """Stands in for ``redis.asyncio.Redis``."""
+        return AsyncMemoryRedis(self._store)

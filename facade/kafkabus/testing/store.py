@@ -1,0 +1,283 @@
+"""What a namespace asks of Redis, without Redis: ledgers, descriptions, heartbeats, doorbells.
+
+The clients have those methods of redis-py's that the facade calls, no more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_script, restore_script
+from kafkabus.testing.ledger import MemoryLedger
+
+
+class Store:
+    """All keys of one namespace; safe to share.
+
+    Args:
+        now_ms: The time, ms since 1970.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._guard = threading.RLock()
+        self._ledgers: dict[str, MemoryLedger] = {}
+        self._hashes: dict[str, dict[str, str]] = {}
+        self._heard_of: dict[str, dict[str, int]] = {}
+        self._listeners: dict[str, list[deque[int]]] = {}
+        self._bells: dict[tuple[str, int], None] = {}
+        self._scripts: dict[str, Callable[[list[str], list[Any]], Any]] = {
+            request_script().sha: self._request,
+            create_script().sha: self._create,
+            restore_script().sha: self._restore,
+            heartbeat_script().sha: self._heartbeat,
+            describe_script().sha: self._describe,
+        }
+        self._by_text = {
+            script().text: script().sha
+            for script in (create_script, restore_script, heartbeat_script, describe_script, request_script)
+        }
+
+    def evaluate(self, sha: str, count: int, *arguments: Any) -> Any:
+        """Run a script; its keys come first."""
+        with self._guard:
+            return self._scripts[sha](list(arguments[:count]), list(arguments[count:]))
+
+    def sha_of(self, text: str) -> str:
+        """A script's name by its text."""
+        return self._by_text[text]
+
+    def fields(self, key: str, names: Sequence[str]) -> list[bytes | None]:
+        """Fields of a hash."""
+        with self._guard:
+            ledger = self._ledgers.get(key)
+            if ledger is not None:
+                known = {"cursor": str(ledger.cursor), "held": str(ledger.held), "version": str(ledger.version)}
+                values = known | ({"mortal": "1"} if ledger.mortal else {})
+            else:
+                values = self._hashes.get(key, {})
+            return [value.encode() if (value := values.get(name)) is not None else None for name in names]
+
+    def hash(self, key: str) -> dict[bytes, bytes]:
+        """A whole hash."""
+        with self._guard:
+            return {name.encode(): value.encode() for name, value in self._hashes.get(key, {}).items()}
+
+    def delete(self, keys: Sequence[str]) -> int:
+        """Delete ledgers by their keys; a ledger goes with its first one."""
+        with self._guard:
+            return sum(self._ledgers.pop(key, None) is not None for key in keys)
+
+    def listen(self, channel: str, heard: deque[int]) -> None:
+        """Have rings of a bell put into a queue."""
+        with self._guard:
+            self._listeners.setdefault(channel, []).append(heard)
+
+    def leave(self, heard: deque[int]) -> None:
+        """Put no more rings there."""
+        with self._guard:
+            for several in self._listeners.values():
+                several[:] = [one for one in several if one is not heard]
+
+    def ring_all(self) -> None:
+        """Ring every bell: time went on."""
+        with self._guard:
+            for channel, partition in self._bells:
+                self._ring(channel, partition)
+
+    def _ring(self, channel: str, partition: int) -> None:
+        for heard in self._listeners.get(channel, ()):
+            heard.append(partition)
+
+    # The scripts.
+
+    def _request(self, keys: list[str], arguments: list[Any]) -> str:
+        number, channel, partition, payload = arguments
+        ledger = self._ledgers.get(keys[0])
+        if ledger is None:
+            return json.dumps({"status": "missing"})
+        reply = ledger.request(keys[-1], int(number), json.loads(payload), self._now_ms())
+        self._bells[channel, int(partition)] = None
+        if ledger.rings:
+            self._ring(channel, int(partition))
+        return reply
+
+    def _create(self, keys: list[str], arguments: list[Any]) -> int:
+        if keys[0] in self._ledgers:
+            return 0
+        cursor, mortal = arguments
+        self._ledgers[keys[0]] = MemoryLedger(int(cursor), mortal=bool(int(mortal)))
+        return 1
+
+    def _restore(self, keys: list[str], arguments: list[Any]) -> int:
+        if keys[0] in self._ledgers:
+            return 0
+        self._ledgers[keys[0]] = MemoryLedger.restored(arguments[0], self._now_ms())
+        return 1
+
+    def _heartbeat(self, keys: list[str], arguments: list[Any]) -> list[bytes]:
+        client, lifetime = arguments
+        # Real time: clients are heard of by it, whatever the namespace's clock is made to show.
+        now = time.monotonic_ns() // 1_000_000
+        heard_of = self._heard_of.setdefault(keys[0], {})
+        heard_of[client] = now
+        for other, moment in list(heard_of.items()):
+            if moment < now - int(lifetime):
+                del heard_of[other]
+        return [name.encode() for name in heard_of]
+
+    def _describe(self, keys: list[str], arguments: list[Any]) -> int:
+        loaded, *rest = arguments
+        hashed = self._hashes.setdefault(keys[0], {})
+        kept = 0
+        for name, offset, text in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+            present = hashed.get(name)
+            if present is None or int(present.partition(" ")[0]) < int(offset):
+                hashed[name] = f"{offset} {text}"
+                kept += 1
+        if int(loaded):
+            hashed["$loaded"] = "1"
+        return kept
+
+
+class MemoryRedis:
+    """Stands in for ``redis.Redis``.
+
+    Args:
+        store: What it works on.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def config_get(self, *_names: str) -> dict[str, str]:
+        """It never drops keys; that it keeps nothing is known."""
+        return {"maxmemory-policy": "noeviction", "appendonly": "yes", "save": ""}
+
+    def execute_command(self, *arguments: Any) -> Any:
+        """``EVALSHA`` alone."""
+        command, *rest = arguments
+        if command != "EVALSHA":
+            raise ResponseError(f"an in-memory namespace knows no command {command!r}")
+        return self._store.evaluate(*rest)
+
+    def eval(self, text: str, count: int, *arguments: Any) -> Any:
+        """Run a script."""
+        return self._store.evaluate(self._store.sha_of(text), count, *arguments)
+
+    def hmget(self, key: str, names: Sequence[str]) -> Any:
+        """Fields of a hash."""
+        return self._store.fields(key, names)
+
+    def hgetall(self, key: str) -> Any:
+        """A whole hash."""
+        return self._store.hash(key)
+
+    def delete(self, *keys: str) -> Any:
+        """Delete keys."""
+        return self._store.delete(keys)
+
+    def pipeline(self, *, transaction: bool = False) -> MemoryPipeline:  # noqa: ARG002 - redis-py's
+        """Calls that are made together."""
+        return MemoryPipeline(self._store)
+
+    def pubsub(self, *, ignore_subscribe_messages: bool = True) -> MemoryPubSub:  # noqa: ARG002 - redis-py's
+        """Listens to channels."""
+        return MemoryPubSub(self._store)
+
+    def close(self) -> Any:
+        """Nothing to close."""
+
+
+class MemoryPipeline:
+    """Stands in for ``redis.client.Pipeline``."""
+
+    def __init__(self, store: Store) -> None:
+        self._redis = MemoryRedis(store)
+        self._calls: list[Callable[[], Any]] = []
+
+    def hmget(self, key: str, names: Sequence[str]) -> None:
+        """Fields of a hash."""
+        self._calls.append(lambda: self._redis.hmget(key, names))
+
+    def delete(self, *keys: str) -> None:
+        """Delete keys."""
+        self._calls.append(lambda: self._redis.delete(*keys))
+
+    def execute_command(self, *arguments: Any) -> None:
+        """``EVALSHA`` alone."""
+        self._calls.append(lambda: self._redis.execute_command(*arguments))
+
+    def execute(self, *, raise_on_error: bool = True) -> Any:  # noqa: ARG002 - nothing fails here
+        """Make the calls; their replies."""
+        return [call() for call in self._calls]
+
+
+class MemoryPubSub:
+    """Stands in for ``redis.client.PubSub``."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._heard: deque[int] = deque()
+
+    def subscribe(self, channel: str) -> Any:
+        """Listen to a channel."""
+        self._store.listen(channel, self._heard)
+
+    def get_message(self, *, timeout: float = 0.0) -> Any:  # noqa: ARG002 - nobody waits here
+        """What was said first, None where nothing was."""
+        return {"data": str(self._heard.popleft())} if self._heard else None
+
+    def close(self) -> Any:
+        """Stop listening."""
+        self._store.leave(self._heard)
+
+
+class _Awaited:
+    """A client whose calls are awaited. Nothing here waits, so each is the blocking one."""
+
+    def __init__(self, blocking: MemoryRedis | MemoryPubSub) -> None:
+        self._blocking = blocking
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        call = getattr(self._blocking, "close" if name == "aclose" else name)
+
+        async def awaited(*arguments: Any, **named: Any) -> Any:
+            return call(*arguments, **named)
+
+        return awaited
+
+
+class AsyncMemoryRedis(_Awaited):
+    """Stands in for ``redis.asyncio.Redis``.
+
+    Args:
+        store: What it works on.
+    """
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(MemoryRedis(store))
+        self._store = store
+
+    def pipeline(self, *, transaction: bool = False) -> AsyncMemoryPipeline:  # noqa: ARG002 - redis-py's
+        """Calls that are made together."""
+        return AsyncMemoryPipeline(self._store)
+
+    def pubsub(self, *, ignore_subscribe_messages: bool = True) -> _Awaited:  # noqa: ARG002 - redis-py's
+        """Listens to channels."""
+        return _Awaited(MemoryPubSub(self._store))
+
+
+class AsyncMemoryPipeline(MemoryPipeline):
+    """Stands in for ``redis.asyncio.client.Pipeline``."""
+
+    async def execute(self, *, raise_on_error: bool = True) -> Any:
+        """Make the calls; their replies."""
+        return super().execute(raise_on_error=raise_on_error)

@@ -1,0 +1,69 @@
+"""The in-memory namespace as its users meet it; what it does with messages, the contract tests say."""
+
+from __future__ import annotations
+
+import asyncio
+import doctest
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import aio as kafkabus_aio
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.testing import InMemoryNamespace, namespace
+
+
+def test_the_docstrings_example_works() -> None:
+    """It is what users try first."""
+    assert doctest.testmod(namespace) == (0, 4)
+
+
+def test_blocking_and_asyncio_clients_share_a_namespace() -> None:
+    """What one sends, the other receives."""
+
+    async def receive(connection_string: str) -> list[str]:
+        async with (
+            kafkabus_aio.ServiceBusClient.from_connection_string(connection_string) as client,
+            client.get_queue_receiver("q") as receiver,
+        ):
+            return [str(message) for message in await receiver.receive_messages(max_wait_time=10)]
+
+    with InMemoryNamespace() as here:
+        with ServiceBusAdministrationClient.from_connection_string(here.connection_string) as administration:
+            administration.create_queue("q")
+        with (
+            ServiceBusClient.from_connection_string(here.connection_string) as client,
+            client.get_queue_sender("q") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("hello"))
+        assert asyncio.run(receive(here.connection_string)) == ["hello"]
+
+
+def test_each_namespace_is_apart() -> None:
+    """Two of one name share nothing."""
+    with InMemoryNamespace(upkeep=False) as one, InMemoryNamespace(upkeep=False) as other:
+        with ServiceBusAdministrationClient.from_connection_string(one.connection_string) as administration:
+            administration.create_queue("q")
+        with ServiceBusAdministrationClient.from_connection_string(other.connection_string) as administration:
+            assert list(administration.list_queues()) == []
+
+
+def test_outside_of_its_block_it_is_not_there() -> None:
+    """Neither before nor afterwards, and the error says what to do."""
+    closed = InMemoryNamespace(upkeep=False)
+    with pytest.raises(RuntimeError, match="'with' statement"):
+        _ = closed.connection_string
+    with closed:
+        connection_string = closed.connection_string
+    with (
+        pytest.raises(ValueError, match=r"not open in this process: .*\.InMemoryNamespace"),
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_sender("q") as sender,
+    ):
+        sender.send_messages(ServiceBusMessage("x"))
+
+
+def test_time_does_not_go_back() -> None:
+    """A negative time is refused by name."""
+    with InMemoryNamespace(upkeep=False) as here, pytest.raises(ValueError, match="seconds=-1"):
+        here.advance(-1)
