@@ -42,6 +42,7 @@ class Settings:
         redis_url: ``redis://…`` or ``rediss://…``.
         entity_path: The one entity that may be used, or None.
         kafka_options: Further options of librdkafka: TLS and SASL.
+        replication_factor: Of the topics of entities; None: 3, or as many as there are brokers.
     """
 
     namespace: str
@@ -50,6 +51,7 @@ class Settings:
     redis_url: str
     entity_path: str | None = None
     kafka_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    replication_factor: int | None = None
 
 
 def parse_settings(conn_str: str, environment: Mapping[str, str] | None = None) -> Settings:
@@ -70,6 +72,7 @@ def parse_settings(conn_str: str, environment: Mapping[str, str] | None = None) 
         redis_url=parts.get("Redis"),
         entity_path=properties.entity_path,
         kafka_options=kafka_options(parts),
+        replication_factor=parts.get("KafkaReplicationFactor"),
         environment=environment,
     )
 
@@ -81,12 +84,14 @@ def settings_for(
     redis_url: str | None = None,
     entity_path: str | None = None,
     kafka_options: Mapping[str, str] | None = None,
+    replication_factor: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
     """Where a namespace lives, by its host name; what is not given comes from the environment.
 
     Raises:
-        ValueError: The host name names no namespace, or it is not said where Kafka or Redis is.
+        ValueError: The host name names no namespace, it is not said where Kafka or Redis is, or the replication factor is no
+            number.
     """
     env = os.environ if environment is None else environment
     servers = bootstrap_servers_of(fully_qualified_namespace, bootstrap_servers, env)
@@ -99,4 +104,15 @@ def settings_for(
     if urlsplit(url).scheme not in {"redis", "rediss", "unix", in_process.ADDRESS}:
         raise ValueError(f"Redis={url!r}: a Redis URL begins with redis://, rediss:// or unix://")
     namespace = namespace_of(fully_qualified_namespace)
-    return Settings(namespace, fully_qualified_namespace, servers, url, entity_path, kafka_options or {})
+    factor = replication_factor or env.get("KAFKABUS_REPLICATION_FACTOR")
+    if factor is not None and not (factor.isdigit() and int(factor) > 0):
+        raise ValueError(f"KafkaReplicationFactor={factor!r}: give a number of replicas, 1 or more")
+    return Settings(
+        namespace,
+        fully_qualified_namespace,
+        servers,
+        url,
+        entity_path,
+        kafka_options or {},
+        None if factor is None else int(factor),
+    )

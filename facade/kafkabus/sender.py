@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import logging
 import random
+import time
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from types import TracebackType
 from typing import Any
 
@@ -22,17 +24,20 @@ from kafkabus.exceptions import (
     ServiceBusCommunicationError,
 )
 from kafkabus.log.outbox import OutgoingRecord
-from kafkabus.log.parcel import Parcel
+from kafkabus.log.parcel import Failure, Parcel
 from kafkabus.message import (
     Outgoing,
     ServiceBusMessage,
     ServiceBusMessageBatch,
     as_message,
 )
+from kafkabus.outages import LOOK_TIME, LOOKS
 from kafkabus.services import Services
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, effective_key, partition_of
 from kafkabus_mapping.names import EntityPath
+
+LOGGER = logging.getLogger("kafkabus.sender")
 
 DEFAULT_TIMEOUT = 60.0
 """How long an operation may take, in seconds."""
@@ -102,7 +107,8 @@ class ServiceBusSender:
             MessagingEntityNotFoundError: There is no such queue.
             MessagingEntityDisabledError: The queue takes no messages.
             OperationTimeoutError: Not all was acknowledged in time; the message says what is unknown.
-            ServiceBusCommunicationError: Kafka did not store all; the message says what was stored.
+            ServiceBusCommunicationError: Kafka did not store all; the message says what was stored. So it is where the
+                partition that a key belongs to is unavailable; messages without a key go to another one.
         """
         self._check_open()
         seconds = _check_timeout(timeout)
@@ -112,13 +118,63 @@ class ServiceBusSender:
         entity = self._services.entity(self._path)
         _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
-        records = self._place(entity, outgoing)
+        deadline = time.monotonic() + seconds
+        keyed, keyless = self._place(entity, outgoing, self._services.outages.of(entity))
         if any(one.envelope.time_to_live is not None for one in outgoing):
             # Before they are stored, so that whoever is granted one looks for its time to live.
-            self._services.mark_mortal(entity, {record.partition for record in records})
-        parcel = self._services.outbox.send(entity.topic, records, timeout=seconds)
-        if not parcel.done or parcel.failures:
-            raise _send_error(entity, records, parcel, seconds)
+            self._services.mark_mortal(entity, {record.partition for record in (*keyed, *keyless)})
+        unsent = _Unsent(entity, len(outgoing), seconds)
+        if keyed:
+            self._send_keyed(entity, keyed, deadline, unsent)
+        if keyless:
+            self._send_keyless(entity, keyless, deadline, unsent)
+        unsent.check()
+
+    def _send_keyed(self, entity: Entity, records: Sequence[OutgoingRecord], deadline: float, unsent: _Unsent) -> None:
+        """Send records to the partitions that their keys belong to, and to no other.
+
+        Raises:
+            ServiceBusCommunicationError: A partition is known to be unavailable, and stayed so; nothing was sent.
+        """
+        services, partitions = self._services, {record.partition for record in records}
+        unavailable = services.outages.over(entity, partitions, deadline)
+        if unavailable:
+            raise ServiceBusCommunicationError(
+                f"{_unavailable(entity, unavailable, records)}; that did not end within {unsent.timeout:g} s; nothing was sent"
+            )
+        left = deadline - time.monotonic()
+        parcel = services.outbox.send(entity.topic, records, timeout=left - min(left / 4, LOOKS * LOOK_TIME))
+        if parcel.failures or not parcel.done:
+            unsent.add(records, parcel, services.outages.look(entity))
+
+    def _send_keyless(
+        self, entity: Entity, records: Sequence[OutgoingRecord], deadline: float, unsent: _Unsent
+    ) -> None:
+        """Send records to their partition, and what that does not take to the next one, until time runs out."""
+        services = self._services
+        while True:
+            parcel = services.keyless_outbox.send(entity.topic, records, timeout=max(0.0, deadline - time.monotonic()))
+            if parcel.done and not parcel.failures:
+                return
+            unavailable = services.outages.look(entity)
+            if (
+                not parcel.done
+                or time.monotonic() >= deadline
+                or not all(failure.elsewhere for failure in parcel.failures)
+            ):
+                unsent.add(records, parcel, unavailable)
+                return
+            records = _failed(records, parcel.failures)
+            partition = self._next_partition(entity, unavailable | {records[0].partition})
+            LOGGER.warning(
+                "send_elsewhere entity=%s from=%d to=%d count=%d error=%s",
+                entity.path,
+                records[0].partition,
+                partition,
+                len(records),
+                parcel.failures[0].error,
+            )
+            records = [record._replace(partition=partition) for record in records]
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """An empty batch within the namespace's limit.
@@ -136,11 +192,14 @@ class ServiceBusSender:
             raise ValueError(f"max_size_in_bytes {max_size_in_bytes}: the namespace takes {limit} bytes")
         return ServiceBusMessageBatch(limit if max_size_in_bytes is None else max_size_in_bytes)
 
-    def _place(self, entity: Entity, outgoing: Sequence[Outgoing]) -> list[OutgoingRecord]:
-        """Give each message its partition: by its key, or the next in turn for those without."""
+    def _place(
+        self, entity: Entity, outgoing: Sequence[Outgoing], unavailable: frozenset[int]
+    ) -> tuple[list[OutgoingRecord], list[OutgoingRecord]]:
+        """Give each message its partition: by its key; or, returned apart, the next in turn for those without."""
         partitions, detects = entity.partitions, entity.description.requires_duplicate_detection
         turn = -1
-        records: list[OutgoingRecord] = []
+        keyed: list[OutgoingRecord] = []
+        keyless: list[OutgoingRecord] = []
         for envelope, value, headers, _ in outgoing:
             try:
                 key = effective_key(
@@ -152,13 +211,20 @@ class ServiceBusSender:
             except KeyRuleError as error:
                 raise InvalidOperationError(str(error), error=error) from error
             if key is not None:
-                partition = partition_of(key, partitions)
+                keyed.append(OutgoingRecord(partition_of(key, partitions), key, value, headers))
             else:
                 if turn < 0:
-                    turn = self._turn = (self._turn + 1) % partitions
-                partition = turn
-            records.append(OutgoingRecord(partition, key, value, headers))
-        return records
+                    turn = self._next_partition(entity, unavailable)
+                keyless.append(OutgoingRecord(turn, key, value, headers))
+        return keyed, keyless
+
+    def _next_partition(self, entity: Entity, unavailable: Set[int]) -> int:
+        """The next in turn that is not unavailable; the next at all, where all are."""
+        for _ in range(entity.partitions):
+            self._turn = (self._turn + 1) % entity.partitions
+            if self._turn not in unavailable:
+                break
+        return self._turn
 
     def _check_open(self) -> None:
         if self._closed:
@@ -217,22 +283,70 @@ def _check_timeout(timeout: float | None) -> float:
     return timeout
 
 
-def _send_error(
-    entity: Entity, records: Sequence[OutgoingRecord], parcel: Parcel, timeout: float
-) -> ServiceBusCommunicationError | OperationTimeoutError:
-    """What became of messages that were not all stored: how many were, which were not, which may have been."""
-    total = len(records)
-    if not parcel.done:
-        return OperationTimeoutError(
-            f"sending {total} messages to {entity.path} was not acknowledged within {timeout:g} s: "
-            "which of them are stored is unknown (sending again may store them twice)"
+class _Unsent:
+    """What of one send was not stored, or not known to be.
+
+    Args:
+        entity: Where it was sent to.
+        total: How many messages it has.
+        timeout: As given, in seconds.
+    """
+
+    def __init__(self, entity: Entity, total: int, timeout: float) -> None:
+        self.timeout = timeout
+        self._entity = entity
+        self._total = total
+        self._parts: list[tuple[Sequence[OutgoingRecord], Parcel, frozenset[int]]] = []
+
+    def add(self, records: Sequence[OutgoingRecord], parcel: Parcel, unavailable: frozenset[int]) -> None:
+        """Records of which some were not stored, and the partitions that are unavailable."""
+        self._parts.append((records, parcel, unavailable))
+
+    def check(self) -> None:
+        """Say how many were stored, which were not, and of which it is unknown.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka did not store all, or a partition is unavailable.
+            OperationTimeoutError: Nothing is known but that time ran out.
+        """
+        if not self._parts:
+            return
+        causes: list[str] = []
+        failed: list[str] = []
+        unknown: list[str] = []
+        missing = 0
+        for records, parcel, unavailable in self._parts:
+            missing += parcel.left + len(parcel.failures)
+            failed += [one.message_id for one in _failed(records, [f for f in parcel.failures if not f.unknown])]
+            unknown += [one.message_id for one in _failed(records, [f for f in parcel.failures if f.unknown])]
+            if not parcel.done:
+                unknown += [one.message_id for one in records if one.message_id not in failed]
+            hit = unavailable & {record.partition for record in records}
+            if hit:
+                causes.append(_unavailable(self._entity, hit, records))
+            elif parcel.failures:
+                causes.append(str(parcel.failures[0].error))
+        what = (
+            f"of {self._total} messages to {self._entity.path}, {self._total - missing} were acknowledged within "
+            f"{self.timeout:g} s; not stored are {failed[:10]}; unknown is it of {unknown[:10]} (sending these again may store "
+            "them twice)"
         )
-    unknown = [failure.message_id for failure in parcel.failures if failure.unknown]
-    failed = [failure.message_id for failure in parcel.failures if not failure.unknown]
-    partitions = sorted({record.partition for record in records})
-    keys = sorted({str(record.key) for record in records if record.key is not None})
-    return ServiceBusCommunicationError(
-        f"of {total} messages to {entity.path} (partitions {partitions}, keys {keys[:10]}) "
-        f"{total - len(parcel.failures)} were stored, {len(failed)} were not ({failed[:10]}), of {len(unknown)} it is unknown "
-        f"({unknown[:10]}): {parcel.failures[0].error}"
+        if causes:
+            raise ServiceBusCommunicationError(f"{what}: {'; '.join(causes)}")
+        raise OperationTimeoutError(what)
+
+
+def _failed(records: Sequence[OutgoingRecord], failures: Sequence[Failure]) -> list[OutgoingRecord]:
+    """The records that failures name: of records that are alike, all."""
+    contents = {failure.content for failure in failures}
+    return [record for record in records if record.content in contents] if contents else []
+
+
+def _unavailable(entity: Entity, partitions: frozenset[int], records: Sequence[OutgoingRecord]) -> str:
+    keys = sorted({str(one.key) for one in records if one.partition in partitions and one.key is not None})
+    which = ", ".join(map(str, sorted(partitions)))
+    return (
+        f"partition {which} of {entity.path}"
+        + (f", to which key {', '.join(map(repr, keys[:10]))} belongs," if keys else "")
+        + " is unavailable: it has no leader, or too few replicas in sync"
     )

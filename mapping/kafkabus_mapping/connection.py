@@ -30,6 +30,7 @@ _PARTS = {
         "KafkaSaslUsername",
         "KafkaSaslPassword",
         "KafkaSslCaLocation",
+        "KafkaReplicationFactor",
         "Redis",
     )
 }

@@ -19,13 +19,14 @@ from kafkabus.aio.log.companion import Companion
 from kafkabus.aio.log.outbox import Outbox
 from kafkabus.aio.log.points import PointReader
 from kafkabus.aio.log.reader import Reader
+from kafkabus.aio.outages import Outages
 from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, Mark
 from kafkabus.log.clients import open_topics
-from kafkabus.log.topics import COMPANION_TOPIC, ENTITY_TOPIC
+from kafkabus.log.topics import COMPANION_TOPIC
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
@@ -34,6 +35,8 @@ LOGGER = logging.getLogger("kafkabus")
 
 DESCRIPTION_AGE = 5.0
 """How old, in seconds, a description may be that a client goes by."""
+KEYLESS_TIMEOUT = 15.0
+"""After how many seconds another partition is tried for a message without a key."""
 TRANSFER_TIMEOUT = 10.0
 """After how many seconds a transfer's record is given up; well within half of the time after which it is an orphan."""
 
@@ -62,6 +65,8 @@ class Services:
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
         self.checkpoints = Checkpoints(self)
+        self.outages = Outages(self)
+        self._keyless_outbox: Outbox | None = None
         self._transfer_outbox: Outbox | None = None
         self._checked = False
         self._locks: dict[str, Lock] = {}
@@ -70,6 +75,13 @@ class Services:
         self._by_ledger: dict[Ledger, Entity] = {}
         self._mortal: set[tuple[str, int]] = set()
         self._readers: dict[str, tuple[Entity, Reader]] = {}
+
+    @property
+    def keyless_outbox(self) -> Outbox:
+        """The producer of messages without a key, which are given up soon enough to be sent to another partition."""
+        if self._keyless_outbox is None:
+            self._keyless_outbox = Outbox(self.settings, self.pool, message_timeout=KEYLESS_TIMEOUT)
+        return self._keyless_outbox
 
     @property
     def transfer_outbox(self) -> Outbox:
@@ -199,9 +211,9 @@ class Services:
             await self.courier.flush()
         except ServiceBusError as error:
             LOGGER.warning("close client=%s error=%s", self.client_id, error)
-        await self.outbox.close()
-        if self._transfer_outbox is not None:
-            await self._transfer_outbox.close()
+        for outbox in (self.outbox, self._keyless_outbox, self._transfer_outbox):
+            if outbox is not None:
+                await outbox.close()
         await self.points.close()
         await self.pool.close()
         await self.redis.aclose()
@@ -237,7 +249,7 @@ class Services:
         topic = topic_name(self.settings.namespace, path)
         described = await self.pool.run(self.topics.describe, topic)
         if described is None:
-            await self.pool.run(self.topics.create, topic, partitions, ENTITY_TOPIC)
+            await self.pool.run(self.topics.create_entity, topic, partitions)
         described = await self.pool.run(self.topics.wait_for, topic)
         return topic, described.topic_id
 

@@ -24,7 +24,7 @@ def open_consumer(settings: Settings, options: Options) -> Consumer:
     return Consumer(options, logger=LOGGER) if here is None else cast("Consumer", here.consumer())
 
 
-def open_topics(settings: Settings) -> Topics:
-    """The cluster's topics."""
+def open_topics(settings: Settings, *, timeout: float = 30.0) -> Topics:
+    """The cluster's topics; ``timeout`` is for one call, in seconds."""
     here = in_process.find(settings.bootstrap_servers)
-    return Topics(settings) if here is None else cast("Topics", here.topics())
+    return Topics(settings, timeout=timeout) if here is None else cast("Topics", here.topics())

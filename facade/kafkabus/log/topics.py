@@ -48,7 +48,7 @@ class Topic:
         name: Its name.
         topic_id: Its id, made by the broker: another one after the topic was deleted and created again.
         partitions: How many it has.
-        unavailable: Partitions without a leader or with fewer in-sync replicas than replicas.
+        unavailable: Partitions without a leader or with too few replicas in sync, which take no records now.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Topics:
 
     def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
         self._servers = settings.bootstrap_servers
+        self._replicas = settings.replication_factor
         self._timeout = timeout
         self._admin = AdminClient(common_options(settings), logger=LOGGER)
 
@@ -77,17 +78,25 @@ class Topics:
         except KafkaException as error:
             raise self._translate(error, "ask for the cluster's brokers") from error
 
-    def create(self, name: str, partitions: int, config: Mapping[str, str]) -> bool:
-        """Create a topic, with three replicas where the cluster has as many brokers; False where it was there.
+    def create_entity(self, name: str, partitions: int) -> bool:
+        """Create an entity's topic, with as many replicas as the settings say; see ``create``."""
+        return self.create(name, partitions, ENTITY_TOPIC, self._replicas)
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> bool:
+        """Create a topic; False where it was there.
+
+        Args:
+            name: Its name.
+            partitions: How many it has.
+            config: Its settings.
+            replicas: How many there are of each partition; by default three, or as many as there are brokers.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ServiceBusError: Kafka refuses.
         """
-        replicas = min(3, self.brokers())
-        settings = dict(config)
-        if replicas == 3:
-            settings["min.insync.replicas"] = "2"
+        replicas = replicas or min(3, self.brokers())
+        settings = {**config, "min.insync.replicas": str(_needed(replicas))}
         topic = NewTopic(name, partitions, replicas, config=settings)
         try:
             self._admin.create_topics([topic], operation_timeout=self._timeout)[name].result(self._timeout)
@@ -130,7 +139,9 @@ class Topics:
         unavailable = tuple(
             partition.id
             for partition in described.partitions
-            if partition.leader is None or partition.leader.id < 0 or len(partition.isr) < len(partition.replicas)
+            if partition.leader is None
+            or partition.leader.id < 0
+            or len(partition.isr) < _needed(len(partition.replicas))
         )
         return Topic(name, str(described.topic_id), len(described.partitions), unavailable)
 
@@ -221,6 +232,11 @@ class Topics:
         if isinstance(cause, KafkaError) and cause.code() in _UNREACHABLE:
             return ServiceBusCommunicationError(f"{message} (tried for {self._timeout:.0f} s)", error=error)
         return ServiceBusError(message, error=error)
+
+
+def _needed(replicas: int) -> int:
+    """How many replicas must be in sync for a partition to take records: an acknowledged one outlives a broker."""
+    return 2 if replicas > 2 else 1
 
 
 _UNREACHABLE = {

@@ -21,7 +21,6 @@ from kafkabus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
-from kafkabus.log.topics import ENTITY_TOPIC
 from kafkabus.management.models import (
     READ_ONLY,
     SETTINGS,
@@ -204,7 +203,7 @@ class ServiceBusAdministrationClient:
         namespace = services.directory.namespace() or services.create_namespace()
         description = self._check_new(path, namespace, enable_partitioning, given)
         # The broker lets one of several creations win.
-        if not services.pool.run(services.topics.create, description.topic, description.partitions, ENTITY_TOPIC):
+        if not services.pool.run(services.topics.create_entity, description.topic, description.partitions):
             self._wait_for_other(queue_name)
         topic = services.pool.run(services.topics.wait_for, description.topic)
         if topic.partitions != description.partitions:

@@ -11,8 +11,10 @@ from kafkabus.aio.log._acompat import Deliveries
 from kafkabus.connection_string import Settings
 from kafkabus.log.clients import open_producer
 from kafkabus.log.configuration import producer_options
-from kafkabus.log.parcel import Parcel
+from kafkabus.log.parcel import Content, Parcel
+from kafkabus.record import as_bytes
 from kafkabus_mapping.codec import Headers
+from kafkabus_mapping.headers import MESSAGE_ID
 
 
 class OutgoingRecord(NamedTuple):
@@ -29,6 +31,16 @@ class OutgoingRecord(NamedTuple):
     key: str | bytes | None
     value: bytes | None
     headers: Headers
+
+    @property
+    def content(self) -> Content:
+        """By which a failure names it."""
+        return self.partition, as_bytes(self.key), self.value
+
+    @property
+    def message_id(self) -> str:
+        """The message id among its headers."""
+        return next((str(value) for name, value in self.headers if name == MESSAGE_ID), "(no id)")
 
 
 class Outbox:

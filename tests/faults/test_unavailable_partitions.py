@@ -1,0 +1,112 @@
+"""One of three brokers is gone, and with it some partitions of a queue that has no replicas."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.management import EntityAvailabilityStatus, ServiceBusAdministrationClient
+from kafkabus_mapping.keys import partition_of
+from kafkabus_mapping.names import EntityPath, topic_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VICTIM = 2
+PARTITIONS = 16
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[EmbeddedRuntime]:
+    """Three brokers, and a queue without replicas."""
+    with (
+        EmbeddedRuntime(namespace="spread", brokers=3) as started,
+        ServiceBusAdministrationClient.from_connection_string(
+            f"{started.connection_string};KafkaReplicationFactor=1"
+        ) as administration,
+    ):
+        administration.create_queue("orders", enable_partitioning=True)
+        yield started
+
+
+def partitions_of(runtime: EmbeddedRuntime, queue: str, broker: int) -> set[int]:
+    """The partitions that a broker leads."""
+    topic = topic_name("spread", EntityPath(queue))
+    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
+    described = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
+    return {one.id for one in described.partitions if one.leader is not None and one.leader.id == broker}
+
+
+def key_of(partitions: set[int]) -> str:
+    """A key that belongs to one of these partitions."""
+    return next(key for number in itertools.count() if partition_of(key := f"key-{number}", PARTITIONS) in partitions)
+
+
+def received(receiver: ServiceBusReceiver) -> list[str]:
+    """All that comes, completed."""
+    bodies: list[str] = []
+    while messages := receiver.receive_messages(100, max_wait_time=5):
+        receiver.complete_messages(messages)
+        bodies += map(str, messages)
+    return bodies
+
+
+def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster: EmbeddedRuntime) -> None:
+    """Keyless sends succeed, keyed ones fail where their partition is, the rest is received, and nothing is lost."""
+    connection_string = cluster.connection_string
+    sent: list[str] = []
+
+    def send(body: str, key: str | None = None, timeout: float = 60) -> None:
+        sender.send_messages(ServiceBusMessage(body, partition_key=key), timeout=timeout)
+        sent.append(body)
+
+    with (
+        ServiceBusAdministrationClient.from_connection_string(connection_string) as administration,
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_sender("orders") as sender,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        assert administration.get_queue("orders").availability_status is EntityAvailabilityStatus.AVAILABLE
+        gone = partitions_of(cluster, "orders", VICTIM)
+        there = set(range(PARTITIONS)) - gone
+        assert gone
+        lost_key, safe_key = key_of(gone), key_of(there)
+        for number in range(2 * PARTITIONS):
+            send(f"before {number}")
+        send("before, with a key", lost_key)
+
+        victim = cluster.processes[f"broker-{VICTIM}"]
+        os.kill(victim, signal.SIGSTOP)
+        for number in range(2 * PARTITIONS):
+            send(f"meanwhile {number}")
+        send("meanwhile, with a key", safe_key)
+        with pytest.raises(
+            ServiceBusCommunicationError, match=f"partition {partition_of(lost_key, PARTITIONS)} of"
+        ) as no:
+            send("not sent", lost_key, timeout=20)
+        assert repr(lost_key) in str(no.value)
+        assert "nothing was sent" in str(no.value)
+        assert administration.get_queue("orders").availability_status is EntityAvailabilityStatus.LIMITED
+        bodies = received(receiver)
+        # Where the broker fetched it just before it stopped, even what is on its partitions came.
+        assert {body for body in sent if body.startswith("meanwhile")} - {"meanwhile 0"} <= set(bodies)
+
+        os.kill(victim, signal.SIGKILL)
+        send("afterwards, with a key", lost_key)
+        while set(sent) - set(bodies):
+            more = received(receiver)
+            bodies += more
+        assert set(bodies) == set(sent)
+        assert len(bodies) - len(sent) <= 1  # The one that was under way when the broker stopped.
+        assert administration.get_queue("orders").availability_status is EntityAvailabilityStatus.AVAILABLE

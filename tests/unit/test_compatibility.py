@@ -1,0 +1,60 @@
+"""The page on compatibility: each statement has its row, and each test that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "compatibility.md"
+STATEMENTS = ROOT / "docs" / "reference" / "statements.md"
+
+_NUMBERED = re.compile(r"^- \*\*([A-Z]\d+)\*\* ", re.MULTILINE)
+_REFERENCE = re.compile(r"`([^`]*::[^`]*)`")
+_SHOWN = re.compile(r"`tests/.+\.py::test_\w+`|deviation: .|no test yet|not there yet: .")
+
+
+def rows(section: str) -> list[list[str]]:
+    """The cells of a section's table, row by row, without its head."""
+    text = PAGE.read_text(encoding="utf-8")
+    _, found, rest = text.partition(f"\n## {section}\n")
+    assert found, f"{PAGE.name} has no section {section!r}"
+    lines = [line for line in re.split(r"^## ", rest, flags=re.MULTILINE)[0].splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def functions_of(file: Path) -> set[str]:
+    """The names of a module's functions."""
+    body = ast.parse(file.read_text(encoding="utf-8"), file.name).body
+    return {one.name for one in body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
+
+
+def test_every_statement_has_one_row() -> None:
+    """In the order of their numbers; no row is about anything else."""
+    numbers = _NUMBERED.findall(STATEMENTS.read_text(encoding="utf-8"))
+    assert len(numbers) > 30
+    assert [row[0] for row in rows("Statements")] == numbers
+
+
+def test_every_row_says_what_shows_it() -> None:
+    """A test, a deviation and its reason, or that there is none; no row is there twice."""
+    behaviours = rows("Behaviours")
+    assert [row for row in behaviours if len(row) != 3] == []
+    assert [row for row in rows("Statements") if len(row) != 2] == []
+    assert [row for row in [*behaviours, *rows("Statements")] if not _SHOWN.match(row[-1])] == []
+    texts = [row[1] for row in behaviours]
+    assert sorted(set(texts)) == sorted(texts)
+
+
+def test_every_test_that_is_named_exists() -> None:
+    """As a function of that name in that file."""
+    references = set(_REFERENCE.findall(PAGE.read_text(encoding="utf-8")))
+    assert len(references) > 50
+    missing: list[str] = []
+    for reference in sorted(references - {"file::name"}):
+        path, _, name = reference.partition("::")
+        file = ROOT / path
+        if not (path.startswith("tests/") and file.is_file() and name in functions_of(file)):
+            missing.append(reference)
+    assert missing == []
