@@ -15,6 +15,7 @@ from kafkabus import in_process
 from kafkabus_mapping.connection import (
     ServiceBusConnectionStringProperties,
     bootstrap_servers_of,
+    host_of,
     kafka_options,
     namespace_of,
     parse_connection_string,
@@ -25,6 +26,7 @@ from kafkabus_mapping.connection import (
 __all__ = [
     "ServiceBusConnectionStringProperties",
     "Settings",
+    "host_of",
     "parse_connection_string",
     "parse_settings",
     "settings_for",

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 from kafkabus.exceptions import MessageSizeExceededError
+from kafkabus.keywords import warn_of
 from kafkabus.record import Delivery, Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.codec import (
     Envelope,
@@ -87,6 +88,7 @@ class ServiceBusMessage:
         to: Not interpreted.
         reply_to: Not interpreted.
         reply_to_session_id: Up to 128 characters.
+        **unsupported: Named in a warning.
 
     Raises:
         TypeError: The body or a property is of a type that no message carries.
@@ -114,7 +116,10 @@ class ServiceBusMessage:
         to: str | None = None,
         reply_to: str | None = None,
         reply_to_session_id: str | None = None,
+        **unsupported: object,
     ) -> None:
+        if unsupported:
+            warn_of(unsupported)
         if body is None or type(body) is bytes:
             self._own_body = body
         elif isinstance(body, str):
@@ -366,7 +371,9 @@ class ServiceBusMessage:
         Raises:
             PropertyRuleError: An application property cannot be carried.
         """
-        envelope = self._envelope
+        return self._encoded(self._envelope)
+
+    def _encoded(self, envelope: Envelope) -> Outgoing:
         if envelope.message_id is None:
             envelope.message_id = _random_id()
         headers = encode_headers(envelope)
@@ -432,7 +439,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     def _outgoing(self) -> Outgoing:
         # What a transfer noted belongs to the copy that it made, not to a message sent anew.
-        envelope = self._own_envelope = replace(
+        envelope = replace(
             self._envelope,
             dead_letter_reason=None,
             dead_letter_error_description=None,
@@ -442,7 +449,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         )
         if self._properties is not None:
             envelope.application_properties = _text_again(self._properties, envelope.application_properties or {})
-        return super()._outgoing()
+        return self._encoded(envelope)
 
     @property
     def application_properties(self) -> ApplicationProperties | None:

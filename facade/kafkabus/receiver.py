@@ -27,6 +27,7 @@ from kafkabus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.held import Held, by_delivery, check_unsettled, raise_lost, still_there
+from kafkabus.keywords import warn_of
 from kafkabus.ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, merge_offsets, new_lease
 from kafkabus.log.plan import runs_of
 from kafkabus.log.reader import Grant, Reader
@@ -73,11 +74,13 @@ class ServiceBusReceiver:
         prefetch_count: int = 0,
         auto_lock_renewer: AutoLockRenewer | None = None,
         client_identifier: str | None = None,
+        on_close: Callable[[ServiceBusReceiver], object],
     ) -> None:
         self.entity_path = str(path)
         self.fully_qualified_namespace = services.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBReceiver-{uuid.uuid4()}"
         self._services = services
+        self._on_close = on_close
         self._path = path
         self._mode = receive_mode
         self._max_wait_time = max_wait_time
@@ -108,6 +111,7 @@ class ServiceBusReceiver:
         counted.
         """
         self._closed = True
+        self._on_close(self)
         stock, self._stock = self._stock, deque()
         self._put_back(list(stock))
 
@@ -153,6 +157,7 @@ class ServiceBusReceiver:
         return self._receive(max_message_count, wait)
 
     def __iter__(self) -> Iterator[ServiceBusReceivedMessage]:
+        self._check_open()
         return self
 
     def __next__(self) -> ServiceBusReceivedMessage:
@@ -267,12 +272,15 @@ class ServiceBusReceiver:
             lost = self._dead_letter(entity, held, reason, error_description)
         raise_lost("dead-lettered", lost)
 
-    def renew_message_lock(self, message: ServiceBusReceivedMessage, *, timeout: float | None = None) -> datetime:
+    def renew_message_lock(
+        self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
+    ) -> datetime:
         """Lock the message anew, for the queue's whole lock duration from now on; its token stays.
 
         Args:
             message: The message.
             timeout: Kept for compatibility: a ledger answers or cannot be reached.
+            **unsupported: Named in a warning.
 
         Returns:
             When the lock expires now, in UTC, on the ledger's clock; also in ``message.locked_until_utc``.
@@ -280,6 +288,7 @@ class ServiceBusReceiver:
         Raises:
             MessageLockLostError: The lock expired before. For the others see ``complete_message``.
         """
+        warn_of(unsupported)
         _check_timeout(timeout)
         raise_lost("renewed", self._renew(self._held([message])))
         until = message.locked_until_utc
@@ -288,7 +297,7 @@ class ServiceBusReceiver:
         return until
 
     def receive_deferred_messages(
-        self, sequence_numbers: int | Sequence[int], *, timeout: float | None = None
+        self, sequence_numbers: int | Sequence[int], *, timeout: float | None = None, **unsupported: object
     ) -> list[ServiceBusReceivedMessage]:
         """Receive messages that were deferred, all of them or none.
 
@@ -297,6 +306,7 @@ class ServiceBusReceiver:
         Args:
             sequence_numbers: Their sequence numbers, one or several.
             timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
 
         Returns:
             The messages in the order of the numbers.
@@ -307,6 +317,7 @@ class ServiceBusReceiver:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         self._check_open()
+        warn_of(unsupported)
         _check_timeout(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if not numbers:
@@ -326,7 +337,12 @@ class ServiceBusReceiver:
         return [received[number] for number in dict.fromkeys(numbers)]
 
     def peek_messages(
-        self, max_message_count: int = 1, *, sequence_number: int = 0, timeout: float | None = None
+        self,
+        max_message_count: int = 1,
+        *,
+        sequence_number: int = 0,
+        timeout: float | None = None,
+        **unsupported: object,
     ) -> list[ServiceBusReceivedMessage]:
         """Look at messages that are not settled, without locking them: waiting, locked and deferred ones.
 
@@ -337,6 +353,7 @@ class ServiceBusReceiver:
             max_message_count: How many at the most.
             sequence_number: Look from this number on, in the order of the numbers; 0: go on.
             timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
 
         Returns:
             The messages, which cannot be settled.
@@ -347,6 +364,7 @@ class ServiceBusReceiver:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         self._check_open()
+        warn_of(unsupported)
         _check_timeout(timeout)
         if max_message_count < 0:
             raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")

@@ -154,6 +154,13 @@ def bootstrap_servers_of(fully_qualified_namespace: str, given: str | None, envi
     return servers
 
 
+def host_of(uri: str) -> str:
+    """The host of an address, without scheme, port and path; an IPv6 literal keeps its brackets."""
+    host = uri.partition("://")[2] or uri
+    host = host.partition("/")[0].rpartition("@")[2]
+    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+
+
 def namespace_of(fully_qualified_namespace: str) -> str:
     """The namespace that a host name names: its first label, in lower case.
 
@@ -189,7 +196,7 @@ def properties_of(parts: Mapping[str, str]) -> ServiceBusConnectionStringPropert
             f"Invalid Endpoint on the Connection String: {endpoint!r}; write Endpoint=sb://<namespace host>/"
         )
     emulator = lowered.get("usedevelopmentemulator", "").lower() == "true"
-    host = split.netloc if emulator else split.hostname
+    host = split.netloc if emulator else host_of(endpoint)
     return ServiceBusConnectionStringProperties(
         endpoint=f"{split.scheme}://{split.netloc}/",
         fully_qualified_namespace=host,

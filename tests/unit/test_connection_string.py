@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabus import parse_connection_string
-from kafkabus.connection_string import parse_settings
+from kafkabus import ServiceBusClient, parse_connection_string
+from kafkabus.connection_string import host_of, parse_settings
+from kafkabus.management import ServiceBusAdministrationClient
 
 AZURE = "Endpoint=sb://my-bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=secret="
 OURS = f"{AZURE};KafkaBootstrapServers=a:1,b:2;Redis=redis://:pw=@c:3/0"
@@ -36,6 +37,45 @@ def test_azures_string_and_the_environment_are_enough() -> None:
     environment = {"KAFKABUS_BOOTSTRAP_SERVERS": "a:1", "KAFKABUS_REDIS_URL": "redis://c:3/0"}
     settings = parse_settings(AZURE, environment)
     assert (settings.bootstrap_servers, settings.redis_url) == ("a:1", "redis://c:3/0")
+
+
+@pytest.mark.parametrize(
+    ("uri", "host"),
+    [
+        ("contoso.servicebus.windows.net", "contoso.servicebus.windows.net"),
+        ("sb://contoso.servicebus.windows.net/", "contoso.servicebus.windows.net"),
+        ("https://Contoso.servicebus.windows.net:443/some/path", "Contoso.servicebus.windows.net"),
+        ("[::1]:5672", "[::1]"),
+        ("sb://[2001:db8::1]/", "[2001:db8::1]"),
+    ],
+)
+def test_scheme_port_and_path_are_no_part_of_the_host(uri: str, host: str) -> None:
+    """However a program writes the address, it means one namespace."""
+    assert host_of(uri) == host
+    if "://" in uri:
+        assert parse_connection_string(f"Endpoint={uri}").fully_qualified_namespace == host
+
+
+@pytest.mark.parametrize("kind", [ServiceBusClient, ServiceBusAdministrationClient])
+def test_a_client_takes_an_address_too(
+    kind: type[ServiceBusClient | ServiceBusAdministrationClient], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once took the scheme for the namespace's name, so that all namespaces were one."""
+    monkeypatch.setenv("KAFKABUS_BOOTSTRAP_SERVERS", "a:1")
+    monkeypatch.setenv("KAFKABUS_REDIS_URL", "redis://c:3/0")
+    client = kind("sb://contoso.servicebus.windows.net:443/")
+    assert client.fully_qualified_namespace == "contoso.servicebus.windows.net"
+    assert client._settings.namespace == "contoso"
+
+
+def test_a_replication_factor_is_a_number() -> None:
+    """From the string or the environment, and refused by name where it is none."""
+    assert parse_settings(OURS, {}).replication_factor is None
+    assert parse_settings(f"{OURS};KafkaReplicationFactor=2", {}).replication_factor == 2
+    assert parse_settings(OURS, {"KAFKABUS_REPLICATION_FACTOR": "1"}).replication_factor == 1
+    for wrong in ("0", "many"):
+        with pytest.raises(ValueError, match=f"KafkaReplicationFactor='{wrong}'"):
+            parse_settings(f"{OURS};KafkaReplicationFactor={wrong}", {})
 
 
 def test_tls_and_sasl_parts_become_options() -> None:

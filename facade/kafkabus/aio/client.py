@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TypeVar
@@ -14,8 +13,9 @@ from kafkabus.aio.receiver import ServiceBusReceiver
 from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.sender import ServiceBusSender
 from kafkabus.aio.services import Services
-from kafkabus.connection_string import Settings, parse_settings, settings_for
+from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
 from kafkabus.enums import ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus.keywords import warn_of
 from kafkabus_mapping.names import EntityPath, check_entity
 
 MAX_PREFETCH = 50_000
@@ -31,9 +31,8 @@ class ServiceBusClient:
         fully_qualified_namespace: Host name of the namespace; where Kafka and Redis are is said by the environment
             (``KAFKABUS_BOOTSTRAP_SERVERS``, ``KAFKABUS_REDIS_URL``).
         credential: Carried, not checked: access is what Kafka and Redis grant.
-        retry_total: Kept for compatibility; what cannot be reached is tried again for as long as the operation may take.
-        user_agent: Kept for compatibility.
-        logging_enable: Kept for compatibility; configure the logger ``kafkabus``.
+        **unsupported: Named in a warning, but for those that nobody misses: ``retry_…``, ``user_agent``, ``logging_enable``
+            (configure the logger ``kafkabus``).
 
     Attributes:
         fully_qualified_namespace: Host name of the namespace.
@@ -46,14 +45,10 @@ class ServiceBusClient:
         self,
         fully_qualified_namespace: str,
         credential: object = None,  # noqa: ARG002 - carried, not checked
-        *,
-        retry_total: int = 3,  # noqa: ARG002 - kept for compatibility
-        user_agent: str | None = None,  # noqa: ARG002 - kept for compatibility
-        logging_enable: bool = False,  # noqa: ARG002 - kept for compatibility
         **unsupported: object,
     ) -> None:
-        _warn_of(unsupported)
-        self._open(settings_for(fully_qualified_namespace))
+        warn_of(unsupported)
+        self._open(settings_for(host_of(fully_qualified_namespace)))
 
     @classmethod
     def from_connection_string(
@@ -64,12 +59,12 @@ class ServiceBusClient:
         Args:
             conn_str: The connection string.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
-            **unsupported: Named in a warning.
+            **unsupported: As of the class.
 
         Raises:
             ValueError: The string is malformed (the message says which part), or it is not said where Kafka or Redis is.
         """
-        _warn_of(unsupported)
+        warn_of(unsupported)
         client = cls.__new__(cls)
         client._open(parse_settings(conn_str, environment))
         return client
@@ -79,7 +74,7 @@ class ServiceBusClient:
         self._settings = settings
         self._guard = threading.Lock()
         self._services: Services | None = None
-        self._handles: list[ServiceBusSender | ServiceBusReceiver] = []
+        self._handles: set[ServiceBusSender | ServiceBusReceiver] = set()
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,26 +86,34 @@ class ServiceBusClient:
 
     async def close(self) -> None:
         """Close all senders and receivers that this client made; the client itself can be used again."""
-        handles, self._handles = self._handles, []
-        for handle in handles:
+        for handle in list(self._handles):
             await handle.close()
         services, self._services = self._services, None
         if services is not None:
             await services.close()
 
-    def get_queue_sender(self, queue_name: str, *, client_identifier: str | None = None) -> ServiceBusSender:
+    def get_queue_sender(
+        self,
+        queue_name: str,
+        *,
+        client_identifier: str | None = None,
+        socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
+    ) -> ServiceBusSender:
         """A sender to a queue; nothing is sent or asked before it is used.
 
         Args:
             queue_name: Name of the queue.
             client_identifier: For logs.
+            socket_timeout: Kept for compatibility.
 
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
         self._check_entity_path(queue_name)
-        sender = ServiceBusSender(self._connections(), check_entity(queue_name), client_identifier)
-        self._handles.append(sender)
+        sender = ServiceBusSender(
+            self._connections(), check_entity(queue_name), client_identifier, on_close=self._handles.discard
+        )
+        self._handles.add(sender)
         return sender
 
     def get_queue_receiver(
@@ -123,6 +126,7 @@ class ServiceBusClient:
         auto_lock_renewer: AutoLockRenewer | None = None,
         prefetch_count: int = 0,
         client_identifier: str | None = None,
+        socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
     ) -> ServiceBusReceiver:
         """A receiver from a queue; nothing is received or asked before it is used.
 
@@ -138,6 +142,7 @@ class ServiceBusClient:
                 default 0. They are never handed out expired: those whose lock is half over are given back, no delivery counted.
                 With ``RECEIVE_AND_DELETE`` nothing is settled before it is asked for.
             client_identifier: For logs.
+            socket_timeout: Kept for compatibility.
 
         Raises:
             ValueError: An argument is none of its choices or not positive, or the connection string is for another entity.
@@ -166,8 +171,9 @@ class ServiceBusClient:
             prefetch_count=prefetch_count,
             auto_lock_renewer=auto_lock_renewer,
             client_identifier=client_identifier,
+            on_close=self._handles.discard,
         )
-        self._handles.append(receiver)
+        self._handles.add(receiver)
         return receiver
 
     def _connections(self) -> Services:
@@ -187,8 +193,3 @@ def _choice(name: str, choices: type[E], value: object) -> E:
         return choices(value)
     except ValueError:
         raise ValueError(f"{name} {value!r}: choose from {[choice.value for choice in choices]}") from None
-
-
-def _warn_of(unsupported: Mapping[str, object]) -> None:
-    if unsupported:
-        warnings.warn(f"Unsupported keyword args: {', '.join(sorted(unsupported))}", stacklevel=3)

@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import TracebackType
 from typing import Any
 
@@ -25,6 +25,7 @@ from kafkabus.exceptions import (
     OperationTimeoutError,
     ServiceBusCommunicationError,
 )
+from kafkabus.keywords import warn_of
 from kafkabus.log.parcel import Failure, Parcel
 from kafkabus.message import (
     Outgoing,
@@ -55,11 +56,19 @@ class ServiceBusSender:
         client_identifier: As given, or made up.
     """
 
-    def __init__(self, services: Services, entity_name: str, client_identifier: str | None = None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        entity_name: str,
+        client_identifier: str | None = None,
+        *,
+        on_close: Callable[[ServiceBusSender], object],
+    ) -> None:
         self.entity_name = entity_name
         self.fully_qualified_namespace = services.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
         self._services = services
+        self._on_close = on_close
         self._path = EntityPath(entity_name)
         # Not always the same partition first, or senders that live for one message would all use that.
         self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
@@ -81,12 +90,14 @@ class ServiceBusSender:
     async def close(self) -> None:
         """Close the sender; what was sent is durable already. Closing twice does nothing."""
         self._closed = True
+        self._on_close(self)
 
     async def send_messages(
         self,
         message: MessageLike | Iterable[MessageLike] | ServiceBusMessageBatch,
         *,
         timeout: float | None = None,
+        **unsupported: object,
     ) -> None:
         """Send one message, several, or a batch; when this returns they are durable.
 
@@ -97,6 +108,7 @@ class ServiceBusSender:
             message: A message, a mapping of its arguments, any iterable of these, or a batch. An empty one is no error.
             timeout: In seconds, default 60. Up to 15 s draws a warning on a partitioned queue: it leaves no time for another
                 partition.
+            **unsupported: Named in a warning.
 
         Raises:
             TypeError: Something is no message.
@@ -110,6 +122,7 @@ class ServiceBusSender:
                 partition that a key belongs to is unavailable; messages without a key go to another one.
         """
         self._check_open()
+        warn_of(unsupported)
         seconds = _check_timeout(timeout)
         outgoing = _outgoing(message)
         if not outgoing:

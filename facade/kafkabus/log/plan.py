@@ -170,20 +170,20 @@ class Plan:
         """Whether all home partitions were read to their ends, so that others may be looked at."""
         return all(view.assigned and view.at_end and not view.buffered for view in self.views if view.home)
 
-    def claims(self, want: int) -> list[PlannedClaim]:
+    def claims(self, want: int, *, fresh: bool = True) -> list[PlannedClaim]:
         """The claims of the next round trip, which together never grant more than ``want`` messages.
 
         Where ranges wait to be granted again, nobody knows how many messages they hold: such a partition is asked for all
-        that is wanted, alone.
+        that is wanted, alone. Without ``fresh``, messages that were never granted stay where they are.
         """
         if want <= 0:
             return []
         for view in self._in_turn():
             if view.returned:
-                return [PlannedClaim(view, want, view.seen(want) if view.assigned else None)]
+                return [PlannedClaim(view, want, view.seen(want) if view.assigned and fresh else None)]
         planned: list[PlannedClaim] = []
         for view in self._in_turn():
-            if want <= 0:
+            if want <= 0 or not fresh:
                 break
             if view.buffered:
                 part = min(want, view.buffered)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafkabus._acompat import Lock, acquire, uninterrupted
+from kafkabus._acompat import Lock, acquire, sleep, uninterrupted
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.doorbell import Doorbell
@@ -105,6 +105,7 @@ class Reader:
         self._next_slow_poll = 0.0
         self._closed = False
         self._astray = False
+        self._full = False
         self._taken: list[Grant] = []
 
     def receive(self, want: int, timeout: float, closed: Callable[[], bool], *, take: bool = False) -> list[Grant]:
@@ -139,11 +140,13 @@ class Reader:
                     except _OutOfLogError as error:
                         self._find_way_back(error.view, error)
                         continue
-                planned = self._plan.claims(left)
+                planned = self._plan.claims(left, fresh=not self._full)
                 if planned:
                     self._claim(planned, take, grants)
                 elif grants or time.monotonic() >= deadline:
                     return grants
+                elif self._full:
+                    sleep(POLL_SLICE)
             self.put_back(grants)
             return []
         except BaseException:
@@ -248,6 +251,7 @@ class Reader:
             self._next_slow_poll = now + SLOW_POLL
             self._find_homes()
             self._ask_for_returned()
+            self._look_at_memory()
         elif idle:
             for partition in self._bell.rung():
                 # A queue of the same name that was made anew may have more.
@@ -275,6 +279,13 @@ class Reader:
             if view.assigned:
                 self._go_to(view, claim.granted)
             self._note(view, claim.granted)
+
+    def _look_at_memory(self) -> None:
+        """While Redis is nearly full, nothing new is claimed; settling and what was granted before go on."""
+        full = self._services.courier.is_full()
+        if full != self._full:
+            LOGGER.warning("redis_full entity=%s full=%s: nothing new is received while it is", self._entity.path, full)
+        self._full = full
 
     def _note(self, view: PartitionView, granted: Granted) -> None:
         view.returned = granted.returned > 0

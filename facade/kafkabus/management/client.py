@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from typing_extensions import Self
 
 from kafkabus._acompat import sleep
-from kafkabus.connection_string import Settings, parse_settings, settings_for
+from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -21,6 +21,7 @@ from kafkabus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
+from kafkabus.keywords import warn_of
 from kafkabus.management.models import (
     READ_ONLY,
     SETTINGS,
@@ -49,25 +50,36 @@ class ServiceBusAdministrationClient:
     Args:
         fully_qualified_namespace: Host name of the namespace; see ``ServiceBusClient``.
         credential: Carried, not checked.
+        **unsupported: See ``ServiceBusClient``.
 
     Raises:
         ValueError: It is not said where Kafka or Redis is.
     """
 
-    def __init__(self, fully_qualified_namespace: str, credential: object = None) -> None:  # noqa: ARG002 - carried, not checked
-        self._open(settings_for(fully_qualified_namespace))
+    def __init__(
+        self,
+        fully_qualified_namespace: str,
+        credential: object = None,  # noqa: ARG002 - carried, not checked
+        **unsupported: object,
+    ) -> None:
+        warn_of(unsupported)
+        self._open(settings_for(host_of(fully_qualified_namespace)))
 
     @classmethod
-    def from_connection_string(cls, conn_str: str, *, environment: Mapping[str, str] | None = None) -> Self:
+    def from_connection_string(
+        cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
+    ) -> Self:
         """An administration client of the namespace that a connection string names.
 
         Args:
             conn_str: The connection string.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
+            **unsupported: See ``ServiceBusClient``.
 
         Raises:
             ValueError: The string is malformed, or it is not said where Kafka or Redis is.
         """
+        warn_of(unsupported)
         client = cls.__new__(cls)
         client._open(parse_settings(conn_str, environment))
         return client

@@ -161,6 +161,10 @@ class MemoryRedis:
         """It never drops keys; that it keeps nothing is known."""
         return {"maxmemory-policy": "noeviction", "appendonly": "yes", "save": ""}
 
+    def info(self, _section: str) -> dict[str, int]:
+        """Its memory has no limit."""
+        return {"maxmemory": 0, "used_memory": 0}
+
     def execute_command(self, *arguments: Any) -> Any:
         """``EVALSHA`` alone."""
         command, *rest = arguments

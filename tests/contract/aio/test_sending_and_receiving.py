@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import uuid
+import warnings
+import weakref
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -223,6 +226,64 @@ async def test_a_received_message_can_be_sent_again(client: ServiceBusClient, qu
         (again,) = await receiver.receive_messages(max_wait_time=10)
         assert (str(again), again.subject, again.message_id) == ("body", "2nd", message.message_id)
         assert again.application_properties == {b"a": b"b", b"n": 1}
+
+
+async def test_sending_a_dead_letter_again_leaves_it_as_it_was(client: ServiceBusClient, queue: str) -> None:
+    """What says why it is dead stays in the application's hands, by whichever way it is sent."""
+    async with (
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+        client.get_queue_receiver(queue, sub_queue="deadletter") as dead_receiver,
+    ):
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.dead_letter_message(message, reason="why", error_description="how")
+        (dead,) = await dead_receiver.receive_messages(max_wait_time=10)
+
+        def noted() -> tuple[object, ...]:
+            return (
+                dead.dead_letter_reason,
+                dead.dead_letter_error_description,
+                dead.dead_letter_source,
+                dead.enqueued_sequence_number,
+                dead.application_properties,
+            )
+
+        before = noted()
+        assert before[:3] == ("why", "how", queue)
+        batch = await sender.create_message_batch()
+        batch.add_message(dead)
+        await sender.send_messages(batch)
+        await sender.send_messages(dead)
+        assert noted() == before
+
+
+async def test_keywords_that_nobody_knows_are_named_in_a_warning(client: ServiceBusClient, queue: str) -> None:
+    """And change nothing else; those of Azure's that nobody misses are taken in silence."""
+    async with client.get_queue_sender(queue, socket_timeout=1) as sender, client.get_queue_receiver(queue) as receiver:
+        with pytest.warns(UserWarning, match="Unsupported keyword args: partion_key"):
+            message = ServiceBusMessage("x", partion_key="k")
+        with pytest.warns(UserWarning, match="Unsupported keyword args: foo"):
+            await sender.send_messages(message, foo=1)
+        with pytest.warns(UserWarning, match="foo"):
+            assert len(await receiver.peek_messages(foo=1)) == 1
+        (received,) = await receiver.receive_messages(max_wait_time=10)
+        with pytest.warns(UserWarning, match="foo"):
+            await receiver.renew_message_lock(received, foo=1)
+        with pytest.warns(UserWarning, match="foo"):
+            assert await receiver.receive_deferred_messages([], foo=1) == []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            await sender.send_messages([], logging_enable=True)
+
+
+async def test_a_closed_handle_is_let_go(client: ServiceBusClient, queue: str) -> None:
+    """A program that opens one for each message holds no more than those that are open."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        gone: list[weakref.ref[object]] = [weakref.ref(sender), weakref.ref(receiver)]
+    del sender, receiver
+    gc.collect()
+    assert [one() for one in gone] == [None, None]
 
 
 async def test_large_messages_arrive_whole_and_larger_ones_are_refused(client: ServiceBusClient, queue: str) -> None:

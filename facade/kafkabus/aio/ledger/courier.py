@@ -20,6 +20,9 @@ from kafkabus.ledger.snapshot import Snapshot
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
+FULL = 0.9
+"""Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
+
 _PASSING = (ConnectionError, TimeoutError, BusyLoadingError)
 
 
@@ -180,6 +183,19 @@ class Courier:
             None if cursor is None else LedgerState(int(cursor), int(held), int(version), mortal is not None)
             for cursor, held, version, mortal in replies
         ]
+
+    async def is_full(self) -> bool:
+        """Whether so much of Redis's memory is used that nothing new may be granted, so that what was can be settled.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        try:
+            memory = await self._patiently(lambda: self._redis.info("memory"))
+        except ResponseError:
+            return False  # The credentials may not ask.
+        limit = int(memory.get("maxmemory", 0))
+        return limit > 0 and int(memory["used_memory"]) >= FULL * limit
 
     async def forget(self, ledgers: list[Ledger]) -> None:
         """Delete ledgers; for entities that were deleted.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from kafkabus.aio._acompat import Lock, acquire, uninterrupted
+from kafkabus.aio._acompat import Lock, acquire, sleep, uninterrupted
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
@@ -104,6 +104,7 @@ class Reader:
         self._next_slow_poll = 0.0
         self._closed = False
         self._astray = False
+        self._full = False
         self._taken: list[Grant] = []
 
     async def receive(
@@ -140,11 +141,13 @@ class Reader:
                     except _OutOfLogError as error:
                         await self._find_way_back(error.view, error)
                         continue
-                planned = self._plan.claims(left)
+                planned = self._plan.claims(left, fresh=not self._full)
                 if planned:
                     await self._claim(planned, take, grants)
                 elif grants or time.monotonic() >= deadline:
                     return grants
+                elif self._full:
+                    await sleep(POLL_SLICE)
             await self.put_back(grants)
             return []
         except BaseException:
@@ -250,6 +253,7 @@ class Reader:
             self._next_slow_poll = now + SLOW_POLL
             await self._find_homes()
             await self._ask_for_returned()
+            await self._look_at_memory()
         elif idle:
             for partition in await self._bell.rung():
                 # A queue of the same name that was made anew may have more.
@@ -277,6 +281,13 @@ class Reader:
             if view.assigned:
                 await self._go_to(view, claim.granted)
             await self._note(view, claim.granted)
+
+    async def _look_at_memory(self) -> None:
+        """While Redis is nearly full, nothing new is claimed; settling and what was granted before go on."""
+        full = await self._services.courier.is_full()
+        if full != self._full:
+            LOGGER.warning("redis_full entity=%s full=%s: nothing new is received while it is", self._entity.path, full)
+        self._full = full
 
     async def _note(self, view: PartitionView, granted: Granted) -> None:
         view.returned = granted.returned > 0

@@ -1,0 +1,27 @@
+"""Keywords that ``azure.servicebus`` takes, or swallows, and that mean nothing here."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+
+MEANINGLESS = frozenset(
+    {
+        "api_version",
+        "logging_enable",
+        "retry_backoff_factor",
+        "retry_backoff_max",
+        "retry_mode",
+        "retry_total",
+        "try_timeout",
+        "user_agent",
+    }
+)
+"""Nobody misses anything where these do nothing: what cannot be reached is tried again for as long as an operation may take."""
+
+
+def warn_of(unsupported: Mapping[str, object]) -> None:
+    """Name keywords that do nothing to whoever called the caller, so that misspelt ones are noticed."""
+    names = sorted(unsupported.keys() - MEANINGLESS)
+    if names:
+        warnings.warn(f"Unsupported keyword args: {', '.join(names)}", stacklevel=3)

@@ -1,0 +1,52 @@
+"""A Redis whose memory is nearly full: what was granted is settled, and nothing new is granted until there is room."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+import redis
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.management import ServiceBusAdministrationClient
+
+
+def test_nothing_new_is_granted_and_what_was_is_settled(
+    runtime: EmbeddedRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also for a receiver that was at work before; once there is room, the rest comes."""
+    queue = f"q-{uuid.uuid4().hex[:12]}"
+    with (
+        redis.Redis.from_url(runtime.redis_url) as server,
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as other,
+    ):
+        administration.create_queue(queue)
+        with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+            sender.send_messages([ServiceBusMessage(str(number)) for number in range(20)])
+            first, second, third = receiver.receive_messages(3, max_wait_time=10)
+            server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.08))
+            try:
+                with other.get_queue_receiver(queue, max_wait_time=2) as newcomer:
+                    assert newcomer.receive_messages(5) == []
+                    receiver.complete_message(first)
+                    receiver.abandon_message(second)
+                    (again,) = newcomer.receive_messages(5)
+                    assert (str(again), again.delivery_count) == (str(second), 1)
+                    newcomer.complete_message(again)
+                    assert newcomer.receive_messages(5) == []
+                assert receiver.receive_messages(5, max_wait_time=2) == []
+                sender.send_messages(ServiceBusMessage("20"))
+            finally:
+                server.config_set("maxmemory", 0)
+            receiver.complete_message(third)
+            rest: list[str] = []
+            while len(rest) < 18:
+                messages = receiver.receive_messages(20, max_wait_time=10)
+                receiver.complete_messages(messages)
+                rest += map(str, messages)
+            assert sorted(map(int, rest)) == list(range(3, 21))
+        administration.delete_queue(queue)
+    assert "redis_full" in caplog.text
