@@ -40,6 +40,10 @@ class Record(Protocol):
         """Kind of the timestamp, and milliseconds since 1970 UTC."""
         ...
 
+    def leader_epoch(self) -> int | None:
+        """How often its partition had changed leaders when it was stored, where that is known."""
+        ...
+
 
 class StoredRecord(NamedTuple):
     """A record as a picklable value; the methods are ``Record``'s.
@@ -88,6 +92,10 @@ class StoredRecord(NamedTuple):
     def timestamp(self) -> tuple[int, int]:
         """Kind of the timestamp, and milliseconds since 1970 UTC."""
         return self.stamp
+
+    def leader_epoch(self) -> int | None:
+        """None: it is not kept."""
+        return None
 
 
 def place_of(record: Record) -> tuple[str, int, int]:

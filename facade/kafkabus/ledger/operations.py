@@ -74,12 +74,14 @@ class LedgerState:
         held: How many messages were granted and are not settled.
         version: Raised by every request.
         mortal: Whether messages with times to live of their own were sent.
+        epoch: Leader epoch of the record right before the cursor, where it is known.
     """
 
     cursor: int
     held: int
     version: int
     mortal: bool
+    epoch: int | None = None
 
 
 class Operation:
@@ -318,11 +320,15 @@ class Void(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a claimer has read: every record from ``start`` to before ``upto``; ``runs`` are the messages among them."""
+    """What a claimer has read: every record from ``start`` to before ``upto``; ``runs`` are the messages among them.
+
+    ``epoch`` is the leader epoch of all of these; None where they have several, or it is not known.
+    """
 
     start: int
     upto: int
     runs: Sequence[Range]
+    epoch: int | None = None
 
 
 @dataclass(slots=True)
@@ -406,6 +412,8 @@ class Claim(Operation):
         }
         if self.seen is not None:
             arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
+            if self.seen.epoch is not None:
+                arguments["epoch"] = self.seen.epoch
         return arguments
 
     @override
@@ -616,6 +624,7 @@ class Keep(Operation):
             deferred=[(int(first), int(last), int(count)) for first, last, count in reply["deferred"]],
             moving=[(int(offset), int(count), intent) for offset, count, intent in reply["moving"]],
             voids=list(map(int, reply["voids"])),
+            epoch=int(reply["epoch"]) if "epoch" in reply else None,
         )
         super().resolve(reply)
 

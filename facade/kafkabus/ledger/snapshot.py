@@ -28,6 +28,7 @@ class Snapshot:
         cursor: The next offset never granted.
         version: Of the ledger; a later snapshot has a higher one.
         mortal: Whether messages with times to live of their own were sent.
+        epoch: Leader epoch of the record right before the cursor, where it is known.
         waiting: What is to be granted again, ascending.
         deferred: What was set aside, ascending.
         moving: Offset, delivery count and intent of transfers that have not ended, ascending.
@@ -41,6 +42,7 @@ class Snapshot:
     deferred: list[Counted] = field(default_factory=list)
     moving: list[tuple[int, int, str]] = field(default_factory=list)
     voids: list[int] = field(default_factory=list)
+    epoch: int | None = None
 
     def __post_init__(self) -> None:
         # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
@@ -69,6 +71,7 @@ class Snapshot:
                 "cursor": self.cursor,
                 "version": self.version,
                 "mortal": self.mortal,
+                "epoch": self.epoch,
                 "watermark": self.watermark,
                 "moving": self.moving,
                 "voids": self.voids,
@@ -88,8 +91,10 @@ class Snapshot:
 
     def to_script(self) -> str:
         """As ``lua/restore.lua`` reads it."""
+        known = {} if self.epoch is None else {"epoch": str(self.epoch)}
         return json.dumps(
-            {
+            known
+            | {
                 "cursor": str(self.cursor),
                 "version": str(self.version + 1),
                 "mortal": self.mortal,
@@ -116,6 +121,7 @@ class Snapshot:
             deferred=clip(self.deferred),
             moving=[one for one in self.moving if start <= one[0] < end],
             voids=[offset for offset in self.voids if offset < end],
+            epoch=self.epoch if cursor == self.cursor else None,
         )
 
 
@@ -177,6 +183,7 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         deferred=deferred,
         moving=[(offset, count, intent) for offset, count, intent in state["moving"]],
         voids=state["voids"],
+        epoch=None if outdated else state.get("epoch"),
     )
 
 

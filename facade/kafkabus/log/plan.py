@@ -90,7 +90,7 @@ class PartitionView:
         """What to claim for ``want`` messages."""
         records = self._records[:want]
         upto = self.seen_to if want >= len(self._records) else _offset(self._records[want])
-        return Seen(self.seen_from, upto, runs_of(records))
+        return Seen(self.seen_from, upto, runs_of(records), _epoch(records))
 
     def take(self, ranges: Sequence[Range]) -> list[Record]:
         """The buffered records of granted ranges; the buffer keeps what lies behind them.
@@ -277,6 +277,15 @@ def home_partitions(client_id: str, clients: Iterable[str], partitions: int) -> 
             owner[partition] = client
             load[client] += 1
     return {partition for partition, client in owner.items() if client == client_id}
+
+
+def _epoch(records: Sequence[Record]) -> int | None:
+    """The leader epoch of records in the log's order; None where they have several."""
+    if not records:
+        return None
+    # It never falls along a log.
+    epoch = records[0].leader_epoch()
+    return epoch if epoch is not None and epoch >= 0 and epoch == records[-1].leader_epoch() else None
 
 
 def _offset(record: Record) -> int:

@@ -71,6 +71,7 @@ class MemoryLedger:
         cursor: The next offset never granted.
         version: Raised by every request.
         mortal: As given, or as marked since.
+        epoch: Leader epoch of the record right before the cursor, empty where it is not known.
         rings: Whether the last request made something available.
     """
 
@@ -78,6 +79,7 @@ class MemoryLedger:
         self.cursor = cursor
         self.version = version
         self.mortal = mortal
+        self.epoch = ""
         self.rings = False
         self._messages: dict[int, Message] = {}
         self._voids: set[int] = set()
@@ -88,6 +90,7 @@ class MemoryLedger:
         """A ledger of what was written down of one; see ``Snapshot.to_script``."""
         state = json.loads(text)
         ledger = cls(int(state["cursor"]), mortal=bool(state["mortal"]), version=int(state["version"]))
+        ledger.epoch = state.get("epoch", "")
         for kind, where in (("waiting", State.RETURNED), ("deferred", State.DEFERRED)):
             for first, last, count in state[kind]:
                 for offset in range(int(first), int(last) + 1):
@@ -120,10 +123,18 @@ class MemoryLedger:
             return reply
         if number < last:
             return json.dumps({"status": "stale"})
-        replies = [getattr(self, f"_{operation['op']}")(operation, now) for operation in operations]
+        replies = [self._do(operation, now) for operation in operations]
         self.version += 1
         reply = json.dumps({"status": "ok", "now": str(now), "replies": replies})
         self._slots[slot] = (number, reply)
+        return reply
+
+    def _do(self, operation: Arguments, now: int) -> Reply:
+        before = self.cursor
+        reply: Reply = getattr(self, f"_{operation['op']}")(operation, now)
+        if self.cursor != before:
+            seen = "epoch" in operation and self.cursor - 1 in _offsets(operation["runs"])
+            self.epoch = str(operation["epoch"]) if seen else ""
         return reply
 
     # Looking.
@@ -161,7 +172,7 @@ class MemoryLedger:
             "moving": [(offset, message.count, message.intent) for offset, message in self._in(State.MOVING)],
             "voids": self._voids_ahead(),
         }
-        return reply | ({"mortal": True} if self.mortal else {})
+        return reply | ({"mortal": True} if self.mortal else {}) | ({"epoch": self.epoch} if self.epoch else {})
 
     def _voids_ahead(self) -> list[int]:
         return sorted(offset for offset in self._voids if offset >= self.cursor)

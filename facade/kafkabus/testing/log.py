@@ -58,6 +58,10 @@ class MemoryMessage:
         """Kind of the timestamp, and milliseconds since 1970 UTC."""
         return TIMESTAMP_LOG_APPEND_TIME, self._stored_ms
 
+    def leader_epoch(self) -> int:
+        """There is one leader for ever."""
+        return 0
+
     def error(self) -> KafkaError | None:
         """What went wrong, where this is an event and no record."""
         return self._error

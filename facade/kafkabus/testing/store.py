@@ -60,7 +60,7 @@ class Store:
             ledger = self._ledgers.get(key)
             if ledger is not None:
                 known = {"cursor": str(ledger.cursor), "held": str(ledger.held), "version": str(ledger.version)}
-                values = known | ({"mortal": "1"} if ledger.mortal else {})
+                values = known | ({"mortal": "1"} if ledger.mortal else {}) | {"epoch": ledger.epoch}
             else:
                 values = self._hashes.get(key, {})
             return [value.encode() if (value := values.get(name)) is not None else None for name in names]

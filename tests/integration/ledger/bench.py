@@ -90,12 +90,13 @@ class Bench:
         runs: list[Range] | None = None,
         take: bool = False,
         lease: str | None = None,
+        epoch: int | None = None,
     ) -> Held:
         """Claim; ``upto`` says what was read from the cursor on, all of it messages where ``runs`` does not say else."""
         seen = None
         if upto is not None:
             begin = self.cursor if start is None else start
-            seen = Seen(begin, upto, runs if runs is not None else [(begin, upto - 1)] if begin < upto else [])
+            seen = Seen(begin, upto, runs if runs is not None else [(begin, upto - 1)] if begin < upto else [], epoch)
         lease = lease or uuid.uuid4().hex[:16]
         claim = Claim(self.ledger, lease, want=want, lock_ms=LOCK_MS, seen=seen, take=take)
         self.courier.ask(claim)

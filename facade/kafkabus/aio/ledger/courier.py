@@ -175,13 +175,15 @@ class Courier:
         async def read() -> list[Any]:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal"])
+                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal", "epoch"])
             return await pipeline.execute()
 
         replies = await self._patiently(read)
         return [
-            None if cursor is None else LedgerState(int(cursor), int(held), int(version), mortal is not None)
-            for cursor, held, version, mortal in replies
+            None
+            if cursor is None
+            else LedgerState(int(cursor), int(held), int(version), mortal is not None, int(epoch) if epoch else None)
+            for cursor, held, version, mortal, epoch in replies
         ]
 
     async def is_full(self) -> bool:

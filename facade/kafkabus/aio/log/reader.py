@@ -78,6 +78,10 @@ class Grant:
     mortal: bool
 
 
+_TRUNCATED = "truncation"
+"""What Kafka's client says where the records before an offset are others than when it was read."""
+
+
 class _OutOfLogError(Exception):
     """A log does not hold the offset at which it was to be read on."""
 
@@ -170,10 +174,11 @@ class Reader:
         (state,) = await services.courier.states([ledger])
         start = (await services.pool.run(services.topics.starts, topic, [partition]))[partition]
         end = (await services.pool.run(services.topics.ends, topic, [partition]))[partition]
-        if state is not None and state.cursor > end:
+        if _TRUNCATED in str(error) or (state is not None and state.cursor > end):
             raise ServiceBusError(
                 f"the log of {self._entity.path}, partition {partition}, ends at offset {end}, and its ledger stands at "
-                f"{state.cursor}: it was truncated or made anew behind our back ({error}); nothing is skipped silently"
+                f"{None if state is None else state.cursor}: it was truncated or made anew behind our back ({error}); nothing "
+                "is skipped silently"
             )
         if state is not None and state.cursor < start:
             purge = Purge(ledger, start)
@@ -402,19 +407,28 @@ class Reader:
         states = await self._services.courier.states([self._entity.ledgers[view.partition] for view in views])
         await self._services.pool.run(
             self._assign,
-            [(view, 0 if state is None else state.cursor) for view, state in zip(views, states, strict=True)],
+            [
+                (view, 0, None) if state is None else (view, state.cursor, state.epoch)
+                for view, state in zip(views, states, strict=True)
+            ],
         )
 
     # What follows blocks, and runs where Pool lets it.
 
-    def _assign(self, places: Sequence[tuple[PartitionView, int]]) -> None:
+    def _assign(self, places: Sequence[tuple[PartitionView, int, int | None]]) -> None:
         if self._consumer is None:
             settings = self._services.settings
             self._consumer = open_consumer(settings, consumer_options(settings, f"kafkabus.{self._entity.topic}"))
         self._consumer.incremental_assign(
-            [TopicPartition(self._entity.topic, view.partition, cursor) for view, cursor in places]
+            [
+                # With an epoch, Kafka's client asks first whether the log still holds what it held before that offset.
+                TopicPartition(self._entity.topic, view.partition, cursor)
+                if epoch is None
+                else TopicPartition(self._entity.topic, view.partition, cursor, "", epoch)
+                for view, cursor, epoch in places
+            ]
         )
-        for view, cursor in places:
+        for view, cursor, _ in places:
             view.start(cursor)
             view.assigned = True
 
@@ -485,7 +499,7 @@ class Reader:
             raise MessagingEntityNotFoundError(
                 f"{self._entity.path} was deleted: its topic {self._entity.topic} is gone"
             )
-        elif code == KafkaError._AUTO_OFFSET_RESET:
+        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
             raise _OutOfLogError(view, str(error))
         elif code in _PASSING:
             KAFKA_LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity.path, view.partition, error)

@@ -7,6 +7,7 @@
 --     lock_ms  how long they are locked
 --     from     the caller has seen every record from this offset (absent: it has read nothing)
 --     upto     … to before this one; runs: [[first, last], …], the messages among them, ascending; the rest are holes
+--     epoch    leader epoch of all messages of the runs; absent where they have several
 --     take     true: messages never granted before are settled by this claim (receive and delete); those granted again
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
@@ -84,6 +85,16 @@ local function grant_fresh(op, want)
   return fresh, granted, math.max(ledger.cursor, op.upto)
 end
 
+-- Whether the runs hold an offset.
+local function was_seen(runs, offset)
+  for _, run in ipairs(runs) do
+    if run[1] <= offset and offset <= run[2] then
+      return true
+    end
+  end
+  return false
+end
+
 operations.claim = function(op)
   expire_leases()
   local segments, leaving, granted = grant_returned(op.want)
@@ -116,6 +127,9 @@ operations.claim = function(op)
         num(entry.rest[1]) .. ':' .. num(entry.rest[2]) .. ':' .. num(entry.rest[3]))
     end
     write('ZREM', RETURNED, entry.member)
+  end
+  if cursor ~= ledger.cursor and op.epoch and was_seen(op.runs, cursor - 1) then
+    ledger.epoch, ledger.epoch_at = num(op.epoch), cursor
   end
   ledger.cursor = cursor
 

@@ -1,7 +1,7 @@
 -- What is written down of a ledger outside of Redis, so that it can be made anew.
 --
 -- Defines
---   snapshot {}  Reply: {"cursor": offset, "version": number, "mortal": true,
+--   snapshot {}  Reply: {"cursor": offset, "version": number, "mortal": true, "epoch": number where it is known,
 --                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, nobody
 --                                                              holds them; a delivery under way is counted
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
@@ -32,6 +32,7 @@ operations.snapshot = function()
   end
   return {
     cursor = num(ledger.cursor), version = num(ledger.version), mortal = ledger.mortal or nil,
+    epoch = ledger.epoch ~= '' and ledger.epoch or nil,
     waiting = waiting, deferred = deferred, moving = moving,
     voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf'),
   }

@@ -1,7 +1,8 @@
 -- Head of every request to one ledger: its keys, its clock, its counted writes.
 --
 -- KEYS  1 meta     hash: cursor (next offset never granted), version (raised by every request), held (messages granted
---                  and not settled), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
+--                  and not settled), epoch (leader epoch of the record right before the cursor, empty where it is not
+--                  known), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
 --                  their own are in the log); in tests also test:skew (ms added to the clock) and test:fault (which
 --                  write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
@@ -31,13 +32,16 @@ local function num(value)
   return string.format('%.0f', value)
 end
 
-local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal')
+local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal',
+  'epoch')
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
   held = tonumber(meta[3] or 0),
   voids = tonumber(meta[4] or 0),
   mortal = meta[7] and true,
+  epoch = meta[8] or '',
+  epoch_at = tonumber(meta[1] or nil),
   rings = false,
 }
 

@@ -1,8 +1,8 @@
 -- Makes a ledger anew of what was written down of it.
 --
 -- KEYS  as of prelude.lua, without the slot
--- ARGV  1 JSON: {"cursor", "version", "mortal", "waiting", "deferred", "moving", "voids"} as operations.snapshot of
---         keep.lua replies them, numbers as decimal strings
+-- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
+--         operations.snapshot of keep.lua replies them, numbers as decimal strings
 -- Reply 1 where it was made, 0 where there is a ledger
 -- Effect: meta comes last, so there is no half-made ledger; what a script that died left of the others goes first.
 
@@ -43,6 +43,9 @@ local fields = {
   'cursor', state.cursor, 'version', state.version, 'held', string.format('%.0f', held),
   'voids', #state.voids > 0 and '1' or '0',
 }
+if state.epoch then
+  fields[#fields + 1], fields[#fields + 2] = 'epoch', state.epoch
+end
 if state.mortal then
   fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'
 end

