@@ -11,13 +11,17 @@ from benchmarks.rows.latency import latency
 from benchmarks.rows.rabbitmq import rabbitmq
 from benchmarks.rows.receive_and_complete import receive_and_complete
 from benchmarks.rows.receive_and_delete import receive_and_delete
+from benchmarks.rows.redis_memory import redis_memory
 from benchmarks.rows.send import send
+from benchmarks.rows.soak import soak
 from benchmarks.rows.spark_decode import spark_decode
 from benchmarks.workbench import Workbench
 
 Work = Callable[[Workbench, Scale], Iterator[Result]]
 
 WORKS: Mapping[str, Work] = {
+    # Before the others, whose memory this process keeps.
+    "soak": soak,
     "send": send,
     "receive": receive_and_complete,
     "rabbitmq": rabbitmq,
@@ -25,5 +29,6 @@ WORKS: Mapping[str, Work] = {
     "latency": latency,
     "complete": complete_one_by_one,
     "spark": spark_decode,
+    "memory": redis_memory,
 }
 """What is measured, in this order, by the name that ``--only`` takes."""

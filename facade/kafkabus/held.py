@@ -62,12 +62,13 @@ def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
         TypeError: One is no received message.
         MessageAlreadySettled: One was settled before, or is named twice.
     """
-    if len(set(map(id, messages))) < len(messages):
-        raise MessageAlreadySettled("a message is named twice: name each once")
     held: dict[int, Held] = {}
     for message in messages:
         if not isinstance(message, ServiceBusReceivedMessage):
             raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")
+    if len(set(map(id, messages))) < len(messages):
+        raise MessageAlreadySettled("a message is named twice: name each once")
+    for message in messages:
         delivery = message._delivery
         one = held.get(id(delivery))
         if one is None:

@@ -59,9 +59,9 @@ class AutoLockRenewer:
         max_lock_renewal_duration: For how long after its registration a message's lock is renewed, in seconds.
         on_lock_renew_failure: Called with a message and an error when its lock was lost; not where it was settled, or its
             receiver or the renewer closed.
-        loop: Kept for compatibility.  # aio-only
-        # blocking: executor: Where ``on_lock_renew_failure`` is called; by default in the renewer's own thread.
-        # blocking: max_workers: Kept for compatibility: one thread renews all.
+        loop: Kept for compatibility; the class for tasks has it.
+        max_workers: Kept for compatibility; the class for threads has it, and one thread renews all.
+        executor: Where ``on_lock_renew_failure`` is called, the renewer's own thread by default; the class for threads has it.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class AutoLockRenewer:
 
     def _tell(self, one: _Registration) -> None:
         LOGGER.warning("lock_lost entity=%s error=%s", one.receiver.entity_path, one.message.auto_renew_error)
-        if one.on_failure is None or one.over:
+        if one.on_failure is None or one.over or self._closed:
             return
         if self._executor is not None:
             self._executor.submit(one.on_failure, one.message, one.message.auto_renew_error)

@@ -1,0 +1,537 @@
+"""Handles that were closed, arguments in all their forms, waiting, renewers' options, and the order of refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import random
+import threading
+import time
+from collections import Counter, UserDict
+from collections.abc import Awaitable, Callable, Mapping
+
+# blocking: from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from kafkabus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
+from kafkabus.aio._acompat import Bell, sleep
+from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.exceptions import (
+    AutoLockRenewTimeout,
+    MessageAlreadySettled,
+    MessageLockLostError,
+)
+from tests.contract.aio.conftest import Advance, MakeQueue
+
+PATIENCE = 20.0
+LONG = 60.0
+"""A wait that no test means to sit through."""
+NOWHERE = (
+    "Endpoint=sb://tests.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b;"
+    "KafkaBootstrapServers=localhost:1;Redis=redis://localhost:1/0"
+)
+SHUT = "already been shutdown"
+
+
+class Clock:
+    """Stands in for a module's ``time``: the real clock, moved on by ``ahead`` seconds.
+
+    Args:
+        then: How far it is ahead from its second reading on.
+    """
+
+    def __init__(self, then: float = 0.0) -> None:
+        self.ahead = 0.0
+        self._then = then
+
+    def monotonic(self) -> float:
+        """The time, in seconds."""
+        now = time.monotonic() + self.ahead
+        self.ahead = max(self.ahead, self._then)
+        return now
+
+
+async def receive_all(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """Receive until so many messages came, or none comes any more."""
+    messages: list[ServiceBusReceivedMessage] = []
+    while len(messages) < count:
+        more = await receiver.receive_messages(count - len(messages), max_wait_time=10)
+        if not more:
+            break
+        messages += more
+    return messages
+
+
+async def bodies_of(receiver: ServiceBusReceiver, count: int) -> list[str]:
+    """The bodies of as many messages, sorted."""
+    return sorted(str(message) for message in await receive_all(receiver, count))
+
+
+async def assert_refused(receiver: ServiceBusReceiver, message: Any, kind: type[Exception], words: str) -> None:
+    """Each way to settle a message, and renewing it, raises just this."""
+    ways: list[Callable[[Any], Awaitable[object]]] = [
+        receiver.complete_message,
+        receiver.abandon_message,
+        receiver.defer_message,
+        receiver.dead_letter_message,
+        receiver.renew_message_lock,
+    ]
+    for way in ways:
+        with pytest.raises(kind, match=words) as refused:
+            await way(message)
+        assert type(refused.value) is kind, way
+
+
+async def until_renewed(message: ServiceBusReceivedMessage) -> None:
+    """Wait until a lock was moved on."""
+    deadline = time.monotonic() + PATIENCE
+    before = message.locked_until_utc
+    while message.locked_until_utc == before:
+        assert time.monotonic() < deadline, "it was not renewed"
+        assert message.auto_renew_error is None
+        await sleep(0.02)
+
+
+async def until_given_up(message: ServiceBusReceivedMessage) -> str:
+    """Wait until a lock is not renewed any more because that was not asked for; returns what the error says."""
+    deadline = time.monotonic() + PATIENCE
+    while message.auto_renew_error is None:
+        assert time.monotonic() < deadline, "it was not given up"
+        await sleep(0.02)
+    assert isinstance(message.auto_renew_error, AutoLockRenewTimeout)
+    return str(message.auto_renew_error)
+
+
+async def test_closed_handles_do_nothing_any_more(client: ServiceBusClient, queue: str) -> None:
+    """Receiving, iterating, peeking, fetching deferred messages, renewing, making a batch, entering: a ValueError."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        deferred, locked = await receiver.receive_messages(2, max_wait_time=10)
+        await receiver.defer_message(deferred)
+    with pytest.raises(ValueError, match=SHUT):
+        await receiver.receive_messages(max_wait_time=1)
+    with pytest.raises(ValueError, match=SHUT):
+        await anext(aiter(receiver))
+    with pytest.raises(ValueError, match=SHUT):
+        await receiver.peek_messages()
+    for numbers in (deferred.sequence_number, [deferred.sequence_number], []):
+        with pytest.raises(ValueError, match=SHUT):
+            await receiver.receive_deferred_messages(numbers)
+    with pytest.raises(ValueError, match=SHUT):
+        await receiver.renew_message_lock(locked)
+    with pytest.raises(ValueError, match=SHUT):
+        await sender.create_message_batch()
+    with pytest.raises(ValueError, match=SHUT):
+        await sender.__aenter__()
+
+
+async def test_a_client_closes_its_receivers(client: ServiceBusClient, queue: str) -> None:
+    """Those that were used and those that were not."""
+    used, unused = client.get_queue_receiver(queue), client.get_queue_receiver(queue)
+    assert await used.receive_messages(max_wait_time=0.2) == []
+    await client.close()
+    for receiver in (used, unused):
+        with pytest.raises(ValueError, match=SHUT):
+            await receiver.receive_messages(max_wait_time=0.2)
+
+
+async def test_a_client_that_was_closed_before_its_first_use_can_be_used(connection_string: str, queue: str) -> None:
+    """Closing is no end."""
+    client = ServiceBusClient.from_connection_string(connection_string)
+    await client.close()
+    async with client:
+        await client.get_queue_sender(queue).send_messages(ServiceBusMessage("x"))
+        assert await bodies_of(client.get_queue_receiver(queue), 1) == ["x"]
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+async def test_a_lock_is_not_renewed_within_no_time(client: ServiceBusClient, queue: str, timeout: float) -> None:
+    """A timeout is more than 0; the lock stays as it was."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        until = message.locked_until_utc
+        with pytest.raises(ValueError, match=f"timeout {timeout}"):
+            await receiver.renew_message_lock(message, timeout=timeout)
+        assert message.locked_until_utc == until
+        await receiver.complete_message(message)
+
+
+async def test_a_handle_has_a_name_for_logs(client: ServiceBusClient, queue: str) -> None:
+    """As given, or one that no other has and that says what it is."""
+    senders = [client.get_queue_sender(queue) for _ in range(2)]
+    receivers = [client.get_queue_receiver(queue) for _ in range(2)]
+    assert all("SBSender" in sender.client_identifier for sender in senders)
+    assert all("SBReceiver" in receiver.client_identifier for receiver in receivers)
+    assert len({one.client_identifier for one in senders} | {one.client_identifier for one in receivers}) == 4
+    sender = client.get_queue_sender(queue, client_identifier="writer 1")
+    receiver = client.get_queue_receiver(queue, client_identifier="reader 1")
+    assert (sender.client_identifier, receiver.client_identifier) == ("writer 1", "reader 1")
+    assert "writer 1" in str(sender)
+    assert "reader 1" in str(receiver)
+
+
+async def test_a_receive_mode_may_be_a_text(client: ServiceBusClient, queue: str) -> None:
+    """It locks or deletes as the mode of that name does; a number is no mode."""
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(
+            [ServiceBusMessage("x", partition_key="k"), ServiceBusMessage("y", partition_key="k")]
+        )
+    async with client.get_queue_receiver(queue, receive_mode="peeklock") as receiver:
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        assert (str(message), message.lock_token is None) == ("x", False)
+        await receiver.complete_message(message)
+    async with client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver:
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        assert (str(message), message.lock_token) == ("y", None)
+        assert await receiver.peek_messages() == []
+    for number in (0, 1):
+        with pytest.raises(ValueError, match=f"receive_mode {number}"):
+            client.get_queue_receiver(queue, receive_mode=number)  # type: ignore[arg-type]  # that is the test
+
+
+async def test_a_connection_string_for_one_queue_is_for_no_other(connection_string: str, queue: str) -> None:
+    """A handle for another is refused before anything is asked: also where nobody would answer."""
+    async with ServiceBusClient.from_connection_string(f"{NOWHERE};EntityPath=orders") as client:
+        for get in (client.get_queue_sender, client.get_queue_receiver):
+            with pytest.raises(ValueError, match=r"'orders' alone \(EntityPath\), not for 'returns'"):
+                get("returns")
+    async with ServiceBusClient.from_connection_string(f"{connection_string};EntityPath={queue}") as client:
+        await client.get_queue_sender(queue).send_messages(ServiceBusMessage("x"))
+        assert await bodies_of(client.get_queue_receiver(queue.upper()), 1) == ["x"]
+
+
+async def test_a_receive_returns_what_is_there(client: ServiceBusClient, queue: str) -> None:
+    """Fewer than were asked for, long before the wait is over."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        began = time.monotonic()
+        messages = await receiver.receive_messages(10, max_wait_time=LONG)
+        assert time.monotonic() - began < LONG / 2
+        assert [str(message) for message in messages] == ["0", "1", "2"]
+
+
+async def test_the_wait_of_a_call_counts_before_that_of_the_receiver(client: ServiceBusClient, queue: str) -> None:
+    """Whether it is shorter or longer; without it the receiver's counts."""
+    patient = client.get_queue_receiver(queue, max_wait_time=LONG)
+    hasty = client.get_queue_receiver(queue, max_wait_time=0.1)
+    began = time.monotonic()
+    assert await patient.receive_messages(max_wait_time=0.1) == []
+    assert await hasty.receive_messages() == []
+    assert time.monotonic() - began < LONG / 2
+    began = time.monotonic()
+    assert await hasty.receive_messages(max_wait_time=0.8) == []
+    assert time.monotonic() - began >= 0.8
+
+
+async def test_a_receive_waits_60_seconds_where_nobody_says_otherwise(
+    client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its clock jumps to half a second before the end."""
+    async with client.get_queue_receiver(queue) as receiver:
+        monkeypatch.setattr("kafkabus.aio.receiver.time", Clock(then=59.5))
+        began = time.monotonic()
+        assert await receiver.receive_messages() == []
+        assert 0.4 < time.monotonic() - began < 10
+
+
+async def test_within_a_loop_one_may_receive_and_iterate(client: ServiceBusClient, queue: str) -> None:
+    """Each message comes once, in order, whoever asks; the outer loop goes on, and ends."""
+    async with (
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, max_wait_time=1) as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
+        outer: list[str] = []
+        inner: list[str] = []
+        received: list[str] = []
+        async for message in receiver:
+            outer.append(str(message))
+            if len(outer) == 1:
+                received += [str(one) for one in await receive_all(receiver, 2)]
+                async for one in receiver:
+                    inner.append(str(one))
+                    if len(inner) == 2:
+                        break
+        assert (outer, received, inner) == (["0", "5"], ["1", "2"], ["3", "4"])
+
+
+async def test_the_next_message_can_be_asked_for(client: ServiceBusClient, queue: str) -> None:
+    """Until there was none for the receiver's wait; and again when there is one."""
+    async with (
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, max_wait_time=1) as receiver,
+    ):
+        await sender.send_messages(
+            [ServiceBusMessage("0", partition_key="k"), ServiceBusMessage("1", partition_key="k")]
+        )
+        first = await anext(receiver)
+        second = await anext(receiver)  # aio-only
+        # blocking: second = receiver.next()
+        assert (str(first), str(second)) == ("0", "1")
+        with pytest.raises(StopAsyncIteration):
+            await anext(receiver)
+        # blocking: with pytest.raises(StopIteration):
+        # blocking:     receiver.next()
+        await sender.send_messages(ServiceBusMessage("2"))
+        assert str(await anext(receiver)) == "2"
+
+
+async def test_what_was_deleted_by_receiving_it_cannot_be_settled_or_renewed(
+    client: ServiceBusClient, queue: str
+) -> None:
+    """By no receiver; nor does a lock renewer take it."""
+    async with (
+        client.get_queue_sender(queue) as sender,
+        AutoLockRenewer() as renewer,
+        client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as deleting,
+        client.get_queue_receiver(queue) as locking,
+    ):
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await deleting.receive_messages(max_wait_time=10)
+        for receiver in (deleting, locking):
+            await assert_refused(receiver, message, ValueError, "not locked.*RECEIVE_AND_DELETE")
+            with pytest.raises(ValueError, match=r"not locked.*RECEIVE_AND_DELETE"):
+                renewer.register(receiver, message)
+        assert await deleting.peek_messages() == []
+
+
+async def test_a_settlement_is_refused_for_the_first_reason_that_there_is(
+    client: ServiceBusClient, queue: str, later: Advance
+) -> None:
+    """In this order: closed, no received message, peeked or deleted, settled before, lock lost."""
+    async with (
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+        client.get_queue_receiver(queue, receive_mode="receiveanddelete") as deleting,
+    ):
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(2)])
+        (peeked,) = await receiver.peek_messages()
+        settled, lost = await receiver.receive_messages(2, max_wait_time=10)
+        await receiver.complete_message(settled)
+        await later(queue, 61)
+        closed = client.get_queue_receiver(queue, receive_mode="receiveanddelete")
+        await closed.close()
+        for anything in (None, ServiceBusMessage("x"), peeked, settled, lost):
+            await assert_refused(closed, anything, ValueError, SHUT)
+        for nothing in (None, "x", ServiceBusMessage("x")):
+            await assert_refused(deleting, nothing, TypeError, f"{type(nothing).__name__} cannot be settled")
+        for message in (peeked, settled, lost):
+            await assert_refused(deleting, message, ValueError, "not locked")
+        await assert_refused(receiver, peeked, ValueError, "not locked")
+        await assert_refused(receiver, settled, MessageAlreadySettled, "settled")
+        await assert_refused(receiver, lost, MessageLockLostError, str(lost.sequence_number))
+
+
+async def test_messages_near_the_limit_arrive_whole(client: ServiceBusClient, queue: str) -> None:
+    """Several of 250 KB, each with contents of its own."""
+    bodies = [random.Random(seed).randbytes(250 * 1024) for seed in range(5)]
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for number, body in enumerate(bodies):
+            await sender.send_messages(ServiceBusMessage(body, message_id=str(number)))
+        messages = await receive_all(receiver, len(bodies))
+        arrived = {message.message_id: b"".join(message.body) for message in messages}
+        assert sorted(arrived, key=str) == ["0", "1", "2", "3", "4"]
+        assert [number for number, body in enumerate(bodies) if arrived[str(number)] != body] == []
+        await receiver.complete_messages(messages)
+
+
+async def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_says(
+    client: ServiceBusClient, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shorter or a longer time of one registration counts for that alone."""
+    clock = Clock()
+    monkeypatch.setattr("kafkabus.aio.renewer.time", clock)
+    queue = await make_queue(lock_duration=timedelta(seconds=2))
+    async with (
+        client.get_queue_sender(queue) as sender,
+        AutoLockRenewer() as renewer,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        usual, shorter, longer = await receiver.receive_messages(3, max_wait_time=10)
+        renewer.register(receiver, usual)
+        renewer.register(receiver, shorter, max_lock_renewal_duration=100)
+        renewer.register(receiver, longer, max_lock_renewal_duration=600)
+        clock.ahead = 280
+        await until_renewed(usual)
+        assert "renewed for 100 s" in await until_given_up(shorter)
+        clock.ahead = 301
+        assert "renewed for 300 s" in await until_given_up(usual)
+        await until_renewed(longer)
+        await receiver.complete_message(longer)
+
+
+async def test_a_renewer_is_silent_about_what_was_closed(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """Not of a closed receiver's messages it tells, nor does a closed renewer; of the others it does."""
+    queue = await make_queue(lock_duration=timedelta(seconds=2))
+    told: list[str] = []
+    bell = Bell()
+
+    async def tell(message: ServiceBusReceivedMessage, _error: Exception | None) -> None:
+        told.append(str(message))
+        bell.ring()
+
+    async with (
+        client.get_queue_sender(queue) as sender,
+        AutoLockRenewer(on_lock_renew_failure=tell) as renewer,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        closed_renewer = AutoLockRenewer(on_lock_renew_failure=tell)
+        closed_receiver = client.get_queue_receiver(queue)
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        (first,) = await closed_receiver.receive_messages(max_wait_time=10)
+        renewer.register(closed_receiver, first)
+        second, third = await receive_all(receiver, 2)
+        closed_renewer.register(receiver, second)
+        renewer.register(receiver, third)
+        await closed_receiver.close()
+        await closed_renewer.close()
+        await later(queue, 30)
+        await bell.wait(PATIENCE)
+        assert await bodies_of(receiver, 3) == ["0", "1", "2"]
+        assert told == ["2"]
+        assert (first.auto_renew_error, second.auto_renew_error) == (None, None)
+
+
+async def test_a_renewer_takes_what_it_shall_work_with(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """A loop where there are tasks; else one worker, and an executor, in which it calls back."""
+    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    told: list[str] = []
+    threads: set[str] = set()
+    bell = Bell()
+
+    async def tell(message: ServiceBusReceivedMessage, _error: Exception | None) -> None:
+        told.append(str(message))
+        threads.add(threading.current_thread().name)
+        bell.ring()
+
+    renewer = AutoLockRenewer(on_lock_renew_failure=tell, loop=asyncio.get_running_loop())  # aio-only
+    # blocking: executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="mine")
+    # blocking: renewer = AutoLockRenewer(on_lock_renew_failure=tell, executor=executor, max_workers=1)
+    async with client.get_queue_sender(queue) as sender, renewer, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        messages = await receive_all(receiver, 3)
+        for message in messages:
+            renewer.register(receiver, message)
+        for message in messages:
+            await until_renewed(message)
+        await later(queue, 30)
+        deadline = time.monotonic() + PATIENCE
+        while len(told) < 3:
+            assert time.monotonic() < deadline
+            await bell.wait(PATIENCE)
+    assert sorted(told) == ["0", "1", "2"]
+    assert threads == {threading.current_thread().name}  # aio-only
+    # blocking: executor.shutdown()
+    # blocking: assert threads == {"mine_0"}
+
+
+async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient, queue: str) -> None:
+    """Several messages come in any kind of collection, and one is any mapping of its arguments."""
+
+    def mapping(body: str) -> Mapping[str, Any]:
+        return MappingProxyType({"body": body, "subject": f"of {body}"})
+
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages((ServiceBusMessage("tuple-1"), mapping("tuple-2")))
+        await sender.send_messages({ServiceBusMessage("set-1"), ServiceBusMessage("set-2")})
+        await sender.send_messages(frozenset({ServiceBusMessage("set-3")}))
+        await sender.send_messages(mapping("alone"))
+        await sender.send_messages([UserDict({"body": "in a list", "subject": "of in a list"})])
+        batch = await sender.create_message_batch()
+        batch.add_message(mapping("batch-1"))
+        batch.add_message(UserDict({"body": "batch-2", "subject": "of batch-2"}))
+        await sender.send_messages(batch)
+        messages = await receive_all(receiver, 9)
+        assert sorted((str(message), message.subject) for message in messages if message.subject) == [
+            (body, f"of {body}") for body in ("alone", "batch-1", "batch-2", "in a list", "tuple-2")
+        ]
+        assert sorted(str(message) for message in messages if not message.subject) == [
+            "set-1",
+            "set-2",
+            "set-3",
+            "tuple-1",
+        ]
+
+
+@pytest.mark.parametrize("kind", [MappingProxyType, UserDict])
+async def test_a_mapping_without_a_body_is_no_message(
+    client: ServiceBusClient, queue: str, kind: Callable[[dict[str, Any]], Mapping[str, Any]]
+) -> None:
+    """Whatever kind of mapping it is; of a list in which it stands nothing is sent."""
+    what = kind({"subject": "no body"})
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        batch = await sender.create_message_batch()
+        with pytest.raises(TypeError, match="body"):
+            await sender.send_messages(what)
+        with pytest.raises(TypeError, match="body"):
+            await sender.send_messages([ServiceBusMessage("x"), what])
+        with pytest.raises(TypeError, match="body"):
+            batch.add_message(what)
+        assert (len(batch), batch.size_in_bytes) == (0, 0)
+        assert await receiver.peek_messages() == []
+
+
+async def test_a_message_or_a_batch_can_be_sent_twice(client: ServiceBusClient, queue: str) -> None:
+    """Each sending makes a message of its own, with the same id; also twice in one list."""
+    message = ServiceBusMessage("alone", application_properties={"a": 1})
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        batch = await sender.create_message_batch()
+        batch.add_message(ServiceBusMessage("batch-1"))
+        batch.add_message({"body": "batch-2"})
+        size = batch.size_in_bytes
+        for _ in range(2):
+            await sender.send_messages(message)
+            await sender.send_messages(batch)
+        assert (len(batch), batch.size_in_bytes) == (2, size)
+        await sender.send_messages([message, message])
+        arrived = await receive_all(receiver, 8)
+        assert Counter(str(one) for one in arrived) == {"alone": 4, "batch-1": 2, "batch-2": 2}
+        assert len({one.sequence_number for one in arrived}) == 8
+        assert {one.message_id for one in arrived if str(one) == "alone"} == {message.message_id}
+        assert [one.application_properties for one in arrived if str(one) == "alone"] == [{b"a": 1}] * 4
+
+
+async def test_a_settled_message_stays_settled_when_it_is_pickled(client: ServiceBusClient, queue: str) -> None:
+    """It has no token, is not settled again, and can be sent."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x", subject="s"))
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.complete_message(message)
+        copy = pickle.loads(pickle.dumps(message))  # noqa: S301 - our own
+        assert (str(copy), copy.subject, copy.sequence_number) == ("x", "s", message.sequence_number)
+        assert (copy.lock_token, copy.locked_until_utc) == (None, None)
+        await assert_refused(receiver, copy, MessageAlreadySettled, "settled")
+        await sender.send_messages(copy)
+        (again,) = await receiver.receive_messages(max_wait_time=10)
+        assert (str(again), again.message_id) == ("x", message.message_id)
+
+
+async def test_texts_may_be_long_and_what_was_not_set_is_falsy(client: ServiceBusClient, queue: str) -> None:
+    """What is no identifier has no limit of its own."""
+    texts: dict[str, Any] = {name: f"{name} " * 100 for name in ("correlation_id", "subject", "to", "reply_to")}
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(
+            [ServiceBusMessage("long", partition_key="k", **texts), ServiceBusMessage("bare", partition_key="k")]
+        )
+        long, bare = await receive_all(receiver, 2)
+        assert {name: getattr(long, name) for name in texts} == texts
+        unset = ("scheduled_enqueue_time_utc", "session_id", "reply_to_session_id", "content_type", "to", "reply_to")
+        assert [name for name in unset if getattr(bare, name)] == []
+
+
+async def test_updating_a_queue_returns_none(administration: ServiceBusAdministrationClient, queue: str) -> None:
+    """What it is now, one asks for."""
+    update: Callable[..., Awaitable[object]] = administration.update_queue
+    assert await update(await administration.get_queue(queue), max_delivery_count=3) is None
+    assert (await administration.get_queue(queue)).max_delivery_count == 3
