@@ -132,14 +132,15 @@ class ServiceBusSender:
         _check_entity(entity, seconds)
         deadline = time.monotonic() + seconds
         keyed, keyless = self._place(entity, outgoing, await self._services.outages.of(entity))
-        if any(one.envelope.time_to_live is not None for one in outgoing):
+        mortal = any(one.envelope.time_to_live is not None for one in outgoing)
+        if mortal:
             # Before they are stored, so that whoever is granted one looks for its time to live.
             await self._services.mark_mortal(entity, {record.partition for record in (*keyed, *keyless)})
         unsent = _Unsent(entity, len(outgoing), seconds)
         if keyed:
             await self._send_keyed(entity, keyed, deadline, unsent)
         if keyless:
-            await self._send_keyless(entity, keyless, deadline, unsent)
+            await self._send_keyless(entity, keyless, deadline, unsent, mortal=mortal)
         unsent.check()
 
     async def _send_keyed(
@@ -162,7 +163,13 @@ class ServiceBusSender:
             unsent.add(records, parcel, await services.outages.look(entity))
 
     async def _send_keyless(
-        self, entity: Entity, records: Sequence[OutgoingRecord], deadline: float, unsent: _Unsent
+        self,
+        entity: Entity,
+        records: Sequence[OutgoingRecord],
+        deadline: float,
+        unsent: _Unsent,
+        *,
+        mortal: bool,
     ) -> None:
         """Send records to their partition, and what that does not take to the next one, until time runs out."""
         services = self._services
@@ -190,6 +197,8 @@ class ServiceBusSender:
                 len(records),
                 parcel.failures[0].error,
             )
+            if mortal:
+                await services.mark_mortal(entity, {partition})
             records = [record._replace(partition=partition) for record in records]
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
@@ -236,11 +245,13 @@ class ServiceBusSender:
 
     def _next_partition(self, entity: Entity, unavailable: Set[int]) -> int:
         """The next in turn that is not unavailable; the next at all, where all are."""
+        turn = self._turn
         for _ in range(entity.partitions):
-            self._turn = (self._turn + 1) % entity.partitions
-            if self._turn not in unavailable:
+            turn = (turn + 1) % entity.partitions
+            if turn not in unavailable:
                 break
-        return self._turn
+        self._turn = turn
+        return turn
 
     def _check_open(self) -> None:
         if self._closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,6 +67,7 @@ class Services:
         self.clocks = Clocks(self)
         self.checkpoints = Checkpoints(self)
         self.outages = Outages(self)
+        self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
         self._transfer_outbox: Outbox | None = None
         self._checked = False
@@ -79,16 +81,18 @@ class Services:
     @property
     def keyless_outbox(self) -> Outbox:
         """The producer of messages without a key, which are given up soon enough to be sent to another partition."""
-        if self._keyless_outbox is None:
-            self._keyless_outbox = Outbox(self.settings, self.pool, message_timeout=KEYLESS_TIMEOUT)
-        return self._keyless_outbox
+        with self._guard:
+            if self._keyless_outbox is None:
+                self._keyless_outbox = Outbox(self.settings, self.pool, message_timeout=KEYLESS_TIMEOUT)
+            return self._keyless_outbox
 
     @property
     def transfer_outbox(self) -> Outbox:
         """The producer of transfers, whose records are given up sooner than those that senders wait for."""
-        if self._transfer_outbox is None:
-            self._transfer_outbox = Outbox(self.settings, self.pool, message_timeout=TRANSFER_TIMEOUT)
-        return self._transfer_outbox
+        with self._guard:
+            if self._transfer_outbox is None:
+                self._transfer_outbox = Outbox(self.settings, self.pool, message_timeout=TRANSFER_TIMEOUT)
+            return self._transfer_outbox
 
     def companion(self, purpose: str, config: Mapping[str, str]) -> Companion:
         """One of the namespace's own topics."""

@@ -173,11 +173,11 @@ class Reader:
         (state,) = services.courier.states([ledger])
         start = (services.pool.run(services.topics.starts, topic, [partition]))[partition]
         end = (services.pool.run(services.topics.ends, topic, [partition]))[partition]
-        if _TRUNCATED in str(error) or (state is not None and state.cursor > end):
+        cursor = None if state is None else state.cursor
+        if _TRUNCATED in str(error) or (cursor is not None and cursor > end):
             raise ServiceBusError(
                 f"the log of {self._entity.path}, partition {partition}, ends at offset {end}, and its ledger stands at "
-                f"{None if state is None else state.cursor}: it was truncated or made anew behind our back ({error}); nothing "
-                "is skipped silently"
+                f"{cursor}: it was truncated or made anew behind our back ({error}); nothing is skipped silently"
             )
         if state is not None and state.cursor < start:
             purge = Purge(ledger, start)
