@@ -38,6 +38,7 @@ class Namespace:
     def __init__(self, data: Path) -> None:
         self.data = data
         self.redis_url = ""
+        self.started: list[subprocess.Popen[str]] = []
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKABUS_CONN")}
         self.environment |= {"COLUMNS": "80", "TERM": "dumb"}
 
@@ -62,7 +63,7 @@ class Namespace:
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the program and leave it running."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [*PROGRAM, *arguments],
             env=self.environment,
             stdin=subprocess.DEVNULL,
@@ -70,6 +71,15 @@ class Namespace:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
+
+    def end_what_is_left(self) -> None:
+        """End what a failed test left running."""
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+                process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +94,7 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Generator[Namespace]:
         found.environment["KAFKABUS_CONNECTION_STRING"] = started["connection_string"]
         yield found
     finally:
+        found.end_what_is_left()
         assert "Stopped" in found.run("down", "--data", str(found.data)).stderr
     assert not runs(started["pid"])
 
