@@ -30,11 +30,12 @@ class Bell:
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait until it rings, or for so many seconds; it may have rung more often."""
-        if timeout is None:
-            await self._rung.wait()
-        else:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._rung.wait(), timeout)
+        # Not asyncio.wait_for: before Python 3.12 it forgets a cancellation that comes just when it rings.
+        ringing = asyncio.ensure_future(self._rung.wait())
+        try:
+            await asyncio.wait([ringing], timeout=timeout)
+        finally:
+            ringing.cancel()
         self._rung.clear()
 
 

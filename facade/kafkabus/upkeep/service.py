@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import time
@@ -48,20 +47,28 @@ class Upkeep:
         services = Services(self._settings)
         key = upkeep_key(self._settings.namespace)
         LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, services.client_id)
+        stopping = asyncio.ensure_future(stop.wait())
         try:
-            while not stop.is_set():
+            while not stopping.done():
                 try:
                     await self._share_out(services, key)
                 except ServiceBusError as error:
                     LOGGER.warning("upkeep namespace=%s error=%s", self._settings.namespace, error)
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(stop.wait(), TICK)
+                await asyncio.wait([stopping], timeout=TICK)
         finally:
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            stopping.cancel()
+            await self._leave_all()
             await services.close()
             LOGGER.info("upkeep_stopped namespace=%s", self._settings.namespace)
+
+    async def _leave_all(self) -> None:
+        """Tend nothing any more."""
+        left = {task for task in self._tasks.values() if not task.done()}
+        while left:
+            for task in left:
+                task.cancel()
+            # Told again where a library forgets that it was told.
+            _, left = await asyncio.wait(left, timeout=TICK)
 
     async def _share_out(self, services: Services, key: str) -> None:
         """Begin to tend what is this instance's, and leave what is others'."""

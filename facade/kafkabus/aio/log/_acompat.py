@@ -43,13 +43,12 @@ class Deliveries:
         if serve:
             self._pool.soon(self._pool.run(self._serve))
         try:
-            await asyncio.wait_for(arrived, timeout)
-        except asyncio.TimeoutError:
-            return parcel.done
+            # Not asyncio.wait_for: before Python 3.12 it forgets a cancellation that comes just when they arrive.
+            await asyncio.wait([arrived], timeout=timeout)
         finally:
             with self._guard:
                 self._waiting -= 1
-        return True
+        return parcel.done
 
     def _serve(self) -> None:
         while True:

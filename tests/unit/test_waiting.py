@@ -1,0 +1,58 @@
+"""Waiting in tasks: a cancellation is never forgotten, whatever comes at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from kafkabus.aio._acompat import Bell, Pool
+from kafkabus.aio.log._acompat import Deliveries
+from kafkabus.log.parcel import Parcel
+
+STEPS = range(6)
+"""How many turns of the loop pass between the event and the cancellation."""
+
+
+async def cancelled_after(task: asyncio.Task[object], happens: Callable[[], object], turns: int) -> bool:
+    """Whether a task that waits is cancelled so many turns after what it waits for; true as well where it was done."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    happens()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if not task.cancel():
+        return True
+    await asyncio.wait([task])
+    return task.cancelled()
+
+
+@pytest.mark.asyncio
+async def test_a_bell_that_rings_hides_no_cancellation() -> None:
+    """asyncio.wait_for did so before Python 3.12, and a service that was told to stop went on for ever."""
+    for timeout in (None, 60):
+        for turns in STEPS:
+            bell = Bell()
+            assert await cancelled_after(asyncio.create_task(bell.wait(timeout)), bell.ring, turns)
+
+
+@pytest.mark.asyncio
+async def test_an_acknowledgement_hides_no_cancellation() -> None:
+    """Nor does it when sending."""
+    pool = Pool("waiting")
+    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    for turns in STEPS:
+        parcel = Parcel(1)
+        deliveries = Deliveries(producer, pool)
+        waiting = asyncio.create_task(deliveries.wait(parcel, 60))
+
+        def acknowledge(parcel: Parcel = parcel) -> None:
+            thread = threading.Thread(target=parcel.acknowledge, args=(None, Message()))
+            thread.start()
+            thread.join()
+
+        assert await cancelled_after(waiting, acknowledge, turns)
+    await pool.close()
