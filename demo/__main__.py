@@ -20,12 +20,15 @@ def main() -> int:
         from demo.run import run
 
         return run(Console(), interrupt, limit=arguments.limit, plot=arguments.plot)
-    except KeyboardInterrupt:
-        interrupt.requested = True
+    except BaseException as error:
+        # Spark turns an interrupt into errors of all kinds.
+        if not (interrupt.requested or isinstance(error, KeyboardInterrupt)):
+            raise
+        interrupt.begin_stopping()
         print("\nstopped", file=sys.stderr)
         return 130
     finally:
-        interrupt.requested = True
+        interrupt.begin_stopping()
         end_descendants()
 
 

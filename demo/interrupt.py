@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
@@ -18,17 +19,31 @@ _LOOK_EVERY_S: Final = 0.02
 class Interrupt:
     """Turns the first SIGINT or SIGTERM into a KeyboardInterrupt, and lets nothing interrupt the stopping that follows.
 
-    Attributes:
-        requested: Whether the program was asked to stop.
+    A signal is noticed also where another handler takes it, as pyspark's does while Spark starts.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self._stopping = False
+        self._signals, self._noted = socket.socketpair()
+        for end in (self._signals, self._noted):
+            end.setblocking(False)
+
+    @property
+    def requested(self) -> bool:
+        """Whether the program was asked to stop."""
+        with contextlib.suppress(BlockingIOError):
+            self._stopping |= bool(self._signals.recv(64))
+        return self._stopping
 
     def install(self) -> None:
         """Take over both signals; pyspark takes SIGINT for itself whenever it starts, so this is called again then."""
+        signal.set_wakeup_fd(self._noted.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
+
+    def begin_stopping(self) -> None:
+        """Let no signal interrupt what follows."""
+        self._stopping = True
 
     def check(self) -> None:
         """Stop here where the exception was lost, as one raised within a callback from C is.
@@ -40,8 +55,8 @@ class Interrupt:
             raise KeyboardInterrupt
 
     def _stop(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002  # a signal handler's signature
-        if not self.requested:
-            self.requested = True
+        if not self._stopping:
+            self._stopping = True
             raise KeyboardInterrupt
 
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -42,6 +42,7 @@ class Trial:
         seconds: From the signal, or from the start, to the demo's end.
         processes: What was left when the demo had ended.
         files: What it left in its temporary folder.
+        said: What it printed.
     """
 
     moment: float | None
@@ -51,6 +52,7 @@ class Trial:
     seconds: float
     processes: list[str]
     files: list[str]
+    said: str = field(repr=False)
 
     @property
     def clean(self) -> bool:
@@ -77,12 +79,14 @@ def main() -> int:
         moment = trials[0].seconds * (number + rng.random()) / arguments.moments
         trials.append(_trial(arguments.limit, moment, alone=bool(number % 2)))
         console.print(f"{number + 1} of {arguments.moments}: {'clean' if trials[-1].clean else trials[-1]}")
+        if not trials[-1].clean:
+            console.print(trials[-1].said, markup=False)
     console.print(_table(trials))
     return 0 if all(trial.clean for trial in trials) else 1
 
 
 def _trial(limit: int, moment: float | None, *, alone: bool) -> Trial:
-    with tempfile.TemporaryDirectory(prefix="sigint-check-") as folder:
+    with tempfile.TemporaryDirectory(prefix="sigint-check-") as folder, Path(folder, "said").open("w+") as said:
         scratch = Path(folder, "tmp")
         scratch.mkdir()
         started = time.monotonic()
@@ -91,8 +95,8 @@ def _trial(limit: int, moment: float | None, *, alone: bool) -> Trial:
             cwd=_ROOT,
             env={**os.environ, "TMPDIR": str(scratch)},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
             start_new_session=True,
         )
         running = ""
@@ -107,7 +111,8 @@ def _trial(limit: int, moment: float | None, *, alone: bool) -> Trial:
         processes = _remaining()
         files = [str(path.relative_to(scratch)) for path in scratch.iterdir()]
         target = "" if moment is None else "main" if alone else "group"
-        return Trial(moment, target, running, status, seconds, processes, files)
+        said.seek(0)
+        return Trial(moment, target, running, status, seconds, processes, files, said.read())
 
 
 def _sleep_until(moment: float, demo: subprocess.Popen[bytes]) -> None:

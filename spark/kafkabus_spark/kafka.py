@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 PATIENCE_MS: Final = 15_000
 """How long Kafka may take to answer what is asked before a job starts, in milliseconds."""
 
+KAFKA_SCHEMA: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
+)
+"""What Spark's Kafka source reads, headers included."""
+
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 
 
@@ -76,6 +82,23 @@ def topic_partitions(spark: SparkSession, location: KafkaLocation, path: EntityP
             admin.close()
     except Py4JJavaError as error:
         raise _translated(error, location, path, topic) from error
+
+
+def has_no_topic_yet(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> bool:
+    """Whether this is the dead-letter queue of a queue that never dead-lettered: it gets its topic with its first message.
+
+    Raises:
+        EntityNotFoundError: There is no such queue.
+        NamespaceUnreachableError: Kafka does not answer.
+    """
+    try:
+        topic_partitions(spark, location, path)
+    except EntityNotFoundError:
+        if not path.is_dead_letter:
+            raise
+        topic_partitions(spark, location, EntityPath(path.name))
+        return True
+    return False
 
 
 def _translated(error: Py4JJavaError, location: KafkaLocation, path: EntityPath, topic: str) -> Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity, topic_name
 from kafkabus_spark.columns import decoded
-from kafkabus_spark.kafka import check_connector, java_options, topic_partitions
+from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, has_no_topic_yet, java_options, topic_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +73,7 @@ def read(
         spark: A session with the Kafka connector, as ``session`` builds.
         connection: The namespace's connection string; Redis need not be named in it.
         entity: Name of the queue.
-        sub_queue: ``"deadletter"`` for its dead-letter queue.
+        sub_queue: ``"deadletter"`` for its dead-letter queue; empty as long as nothing was dead-lettered.
         starting_offsets: As for Spark's Kafka source: ``earliest`` or JSON per partition.
         ending_offsets: As for Spark's Kafka source: ``latest`` or JSON per partition.
         fail_on_data_loss: Whether a query fails when records that it was to read are gone.
@@ -95,7 +96,10 @@ def read(
     }
     if min_partitions is not None:
         options["minPartitions"] = str(min_partitions)
-    source = spark.read.format("kafka").options(**options).load()
+    if has_no_topic_yet(spark, location, path):
+        source = spark.createDataFrame([], KAFKA_SCHEMA)
+    else:
+        source = spark.read.format("kafka").options(**options).load()
     return decoded(source, default_time_to_live=default_time_to_live, expires=not path.is_dead_letter)
 
 
@@ -119,7 +123,7 @@ def read_stream(
         spark: A session with the Kafka connector, as ``session`` builds.
         connection: The namespace's connection string; Redis need not be named in it.
         entity: Name of the queue.
-        sub_queue: ``"deadletter"`` for its dead-letter queue.
+        sub_queue: ``"deadletter"`` for its dead-letter queue, also before its first message.
         starting_offsets: Where a query without a checkpoint begins: ``earliest``, ``latest`` or JSON per partition.
         fail_on_data_loss: Whether the query fails when records that it was to read are gone: a queue trims what is settled
             and older than its ``settled_retention``.
@@ -133,6 +137,9 @@ def read_stream(
         "startingOffsets": starting_offsets,
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
+    if has_no_topic_yet(spark, location, path):
+        # A pattern finds the topic when it comes.
+        options["subscribePattern"] = re.escape(options.pop("subscribe"))
     if max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
     source = spark.readStream.format("kafka").options(**options).load()
@@ -149,7 +156,8 @@ def partition_count(
 ) -> int:
     """How many partitions an entity has; arguments and errors are those of ``read``."""
     location = _location(connection, environment)
-    return topic_partitions(spark, location, entity_path(location, entity, sub_queue))
+    path = entity_path(location, entity, sub_queue)
+    return topic_partitions(spark, location, EntityPath(path.name) if has_no_topic_yet(spark, location, path) else path)
 
 
 def entity_path(location: KafkaLocation, entity: str, sub_queue: SubQueue | str | None) -> EntityPath:
@@ -176,7 +184,6 @@ def _location(connection: str, environment: Mapping[str, str] | None) -> KafkaLo
 
 def _source_options(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> dict[str, str]:
     check_connector(spark)
-    topic_partitions(spark, location, path)
     client = FETCHING | java_options(location)
     return {f"kafka.{name}": value for name, value in client.items()} | {
         "subscribe": topic_name(location.namespace, path),

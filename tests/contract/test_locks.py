@@ -220,7 +220,7 @@ def test_receive_and_delete_deletes_nothing_ahead(client: ServiceBusClient, queu
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(10)])
     looking = client.get_queue_receiver(queue)
     with client.get_queue_receiver(
-        queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=2, max_wait_time=1
+        queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=2, max_wait_time=3
     ) as receiver:
         assert len(looking.peek_messages(20)) == 10
         assert len(receiver.receive_messages(3, max_wait_time=10)) == 3

@@ -65,6 +65,37 @@ def test_a_dead_letter_queue_says_why(spark: SparkSession, connection: str) -> N
     assert row["expires_at_utc"] is None
 
 
+def test_a_dead_letter_queue_is_empty_before_its_first_message(
+    spark: SparkSession, connection: str, tmp_path: Path
+) -> None:
+    """It has its columns and partitions in batch, and a stream that runs already gets the first message."""
+    with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+        administration.create_queue("spotless", enable_partitioning=True)
+    dead = kafkabus_spark.read(spark, connection, "spotless", sub_queue="deadletter")
+    assert dead.count() == 0
+    assert dead.columns == kafkabus_spark.read(spark, connection, "spotless").columns
+    assert kafkabus_spark.partition_count(spark, connection, "spotless", sub_queue="deadletter") == 16
+
+    stream = kafkabus_spark.read_stream(spark, connection, "spotless", sub_queue="deadletter")
+    query = (
+        stream.select("dead_letter_reason")
+        .writeStream.format("memory")
+        .queryName("stained")
+        .option("checkpointLocation", str(tmp_path))
+        .start()
+    )
+    query.processAllAvailable()
+    with ServiceBusClient.from_connection_string(connection) as client:
+        with client.get_queue_sender("spotless") as sender:
+            sender.send_messages(ServiceBusMessage("bad"))
+        with client.get_queue_receiver("spotless") as receiver:
+            (bad,) = receiver.receive_messages(1, max_wait_time=30)
+            receiver.dead_letter_message(bad, reason="Stain")
+    query.processAllAvailable()
+    query.stop()
+    assert [row[0] for row in spark.table("stained").collect()] == ["Stain"]
+
+
 @pytest.mark.parametrize(
     ("default", "lives"),
     [(None, [None, 3_600_000, None]), (timedelta(minutes=1), [60_000] * 3), (timedelta.max, [None, 3_600_000, None])],

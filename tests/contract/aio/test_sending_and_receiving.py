@@ -180,7 +180,7 @@ async def test_an_empty_queue_yields_nothing_after_the_wait(client: ServiceBusCl
 async def test_iteration_ends_after_a_silence_and_can_go_on(client: ServiceBusClient, queue: str) -> None:
     """A loop ends when nothing comes for max_wait_time; broken off or ended, it can be taken up again."""
     async with client.get_queue_sender(queue) as sender:
-        async with client.get_queue_receiver(queue, max_wait_time=1) as receiver:
+        async with client.get_queue_receiver(queue, max_wait_time=3) as receiver:
             await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5)])
             seen: list[str] = []
             async for message in receiver:
@@ -203,7 +203,7 @@ async def test_receive_and_delete_hands_out_each_message_once(client: ServiceBus
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
-    async with client.get_queue_receiver(queue, receive_mode=mode, max_wait_time=1) as receiver:
+    async with client.get_queue_receiver(queue, receive_mode=mode, max_wait_time=3) as receiver:
         seen = [str(message) for message in await receiver.receive_messages(3, max_wait_time=10)]
         async for message in receiver:
             seen.append(str(message))

@@ -72,8 +72,9 @@ def up(
         with activity() as tell:
             running = start(folder, brokers=brokers, namespace=namespace, on_progress=tell)
     _create_namespace(running.connection_string, tier, partitions)
+    steps = _next_steps(folder, running, f"kafkabus down{_data_words(data)}")
     _announce(running, json)
-    _tell_next(folder, running, f"kafkabus down{_data_words(data)}")
+    say(steps)
 
 
 @app.command()
@@ -128,8 +129,10 @@ def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, in
         running = find(folder)
         if running is not None:
             _create_namespace(running.connection_string, *kind)
+            # Found out first: whoever reads the connection string may stop the namespace at once.
+            steps = _next_steps(folder, running, "Ctrl-C")
             _announce(running, json)
-            _tell_next(folder, running, "Ctrl-C")
+            say(steps)
             while (now := find(folder)) is not None and now.pid == running.pid:
                 time.sleep(_LOOK_EVERY_S)
     say("Stopped by another command.")
@@ -211,8 +214,8 @@ def _announce(running: RunningNamespace, json: bool) -> None:
     flush()
 
 
-def _tell_next(folder: Path, running: RunningNamespace, stop: str) -> None:
-    """Say what to type next; other commands find the namespace by themselves only in the default folder."""
+def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
+    """What to type next; other commands find the namespace by themselves only in the default folder."""
     from kafkabus.cli.connection import VARIABLE
     from kafkabus.embedded import default_data_folder
 
@@ -225,7 +228,7 @@ def _tell_next(folder: Path, running: RunningNamespace, stop: str) -> None:
         lines.append(f"Use it with:    export {VARIABLE}=$(kafkabus status{_data_words(folder)})")
         label = " " * len(label)
     lines += [label + tries[0], *(" " * len(label) + one for one in tries[1:])]
-    say("\n".join(lines))
+    return "\n".join(lines)
 
 
 def _queues(connection_string: str) -> bool:
