@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
@@ -51,8 +51,6 @@ class Entity:
         max_message_bytes: int = 0,
     ) -> Entity:
         """An entity as the client with this id uses it."""
-        if path.is_dead_letter:
-            description = description.model_copy(update={"default_message_time_to_live": FOREVER})
         channel = doorbell_channel(namespace, path)
         ledgers = tuple(
             Ledger(
@@ -63,7 +61,15 @@ class Entity:
             )
             for partition in range(description.partitions)
         )
-        return cls(namespace, path, description, topic, topic_id, description.partitions, ledgers, max_message_bytes)
+        partitions = description.partitions
+        entity = cls(namespace, path, description, topic, topic_id, partitions, ledgers, max_message_bytes)
+        return entity.described_as(description)
+
+    def described_as(self, description: QueueDescription) -> Entity:
+        """The entity once its queue is described so; its ledgers stay the same objects: they count this client's requests."""
+        if self.path.is_dead_letter:
+            description = description.model_copy(update={"default_message_time_to_live": FOREVER})
+        return replace(self, description=description)
 
     def delivery(self, partition: int, lease: str, expiry: int, count: int, *, deferred: bool = False) -> Delivery:
         """A delivery of its messages; see ``Delivery``."""

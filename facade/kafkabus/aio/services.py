@@ -7,8 +7,8 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
+from typing import NoReturn
 
 from kafkabus.aio._acompat import Lock, Pool
 from kafkabus.aio.checkpoints import Checkpoints
@@ -24,10 +24,10 @@ from kafkabus.aio.outages import Outages
 from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity
-from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, Mark
 from kafkabus.log.clients import open_topics
-from kafkabus.log.topics import COMPANION_TOPIC
+from kafkabus.log.topics import COMPANION_TOPIC, Topic
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
@@ -36,6 +36,10 @@ LOGGER = logging.getLogger("kafkabus")
 
 DESCRIPTION_AGE = 5.0
 """How old, in seconds, a description may be that a client goes by."""
+TOPIC_AGE = 5.0
+"""How old, in seconds, the knowledge may be that an entity's topic is the same as before."""
+TOPIC_TIMEOUT = 2.0
+"""For how long, in seconds, it is asked for."""
 KEYLESS_TIMEOUT = 15.0
 """After how many seconds another partition is tried for a message without a key."""
 TRANSFER_TIMEOUT = 10.0
@@ -76,6 +80,7 @@ class Services:
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
         self._mortal: set[tuple[str, int]] = set()
+        self._topics_seen: dict[str, float] = {}
         self._readers: dict[str, tuple[Entity, Reader]] = {}
 
     @property
@@ -192,8 +197,73 @@ class Services:
             return 0.0
         return known[1].ledgers[partition].seconds_until(moment_ms)
 
+    async def check_topic(self, entity: Entity) -> None:
+        """Look, now and then, whether an entity's topic is still the one that its ledgers are about.
+
+        One that was deleted and created again has other messages under the same offsets, and nobody would notice.
+
+        Raises:
+            MessagingEntityNotFoundError: It is another one.
+        """
+        now = time.monotonic()
+        if now - self._topics_seen.get(entity.topic_id, -TOPIC_AGE) < TOPIC_AGE:
+            return
+        self._topics_seen[entity.topic_id] = now
+        try:
+            topic = await self.pool.run(self.topics.describe, entity.topic, TOPIC_TIMEOUT)
+        except ServiceBusCommunicationError:
+            return  # Whoever reads it says so.
+        if topic is not None and topic.topic_id != entity.topic_id:
+            await self._go_on_with(topic, entity)
+
+    async def _go_on_with(self, topic: Topic, entity: Entity) -> NoReturn:
+        """An entity's topic is another one: where nobody deleted the entity, it goes on with that, from its beginning.
+
+        Raises:
+            MessagingEntityNotFoundError: Always; who comes again is served.
+        """
+        path, known = entity.path, await self.directory.get(entity.path.name)
+        if (
+            known is not None
+            and known.status is not EntityStatus.DELETING
+            and known.topic_id == entity.description.topic_id
+        ):
+            if topic.partitions != entity.partitions:
+                raise ServiceBusError(
+                    f"topic {topic.name!r} was created anew with {topic.partitions} partitions, and {path} has "
+                    f"{entity.partitions}: create the topic with as many, or delete the queue"
+                )
+            LOGGER.error(
+                "lost_by_the_log entity=%s: its topic %s was deleted and created again behind our back; all that it held is "
+                "lost, and the entity goes on with what the new one holds",
+                path,
+                topic.name,
+            )
+            if not path.is_dead_letter:
+                known = known.model_copy(update={"topic_id": topic.topic_id})
+                made = Entity.of(
+                    self.settings.namespace,
+                    path,
+                    known,
+                    topic=topic.name,
+                    topic_id=topic.topic_id,
+                    client_id=self.client_id,
+                )
+                await self.create_ledgers(made.ledgers)
+                await self.directory.put(known)
+            await self.courier.forget(list(entity.ledgers))
+        self._entities.pop(path.key, None)
+        raise MessagingEntityNotFoundError(
+            f"{path} was deleted: its topic {topic.name!r} is another one than before; call again to use that"
+        )
+
     async def reader(self, entity: Entity) -> Reader:
-        """The reader that all receivers of an entity share."""
+        """The reader that all receivers of an entity share.
+
+        Raises:
+            MessagingEntityNotFoundError: The entity's topic is another one than before.
+        """
+        await self.check_topic(entity)
         known = self._readers.get(entity.path.key)
         if known is not None and known[0].topic_id == entity.topic_id:
             return known[1]
@@ -230,11 +300,14 @@ class Services:
                 "ServiceBusAdministrationClient.create_queue or 'kafkabus queue create'"
             )
         if known is not None and known.description.topic_id == description.topic_id:
-            # The ledgers stay the same objects: they count this client's requests.
-            return replace(known, description=known.description if path.is_dead_letter else description)
+            return known.described_as(description)
         topic, topic_id = description.topic, description.topic_id
         if path.is_dead_letter:
             topic, topic_id = await self._dead_letter_topic(path, description.partitions)
+        if known is not None and known.topic_id == topic_id:
+            return known.described_as(description)
+        if known is not None:
+            LOGGER.warning("entity_anew entity=%s topic=%s: what was sent to the one before is gone", path, topic)
         namespace = await self.namespace()
         entity = Entity.of(
             self.settings.namespace,
@@ -266,10 +339,10 @@ class Services:
         """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
         entity = self._by_ledger[ledger]
         topic = await self.pool.run(self.topics.describe, entity.topic)
-        if topic is None or topic.topic_id != entity.topic_id:
-            raise MessagingEntityNotFoundError(
-                f"{entity.path} was deleted: its topic {entity.topic} is gone or another one"
-            )
+        if topic is None:
+            raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
+        if topic.topic_id != entity.topic_id:
+            await self._go_on_with(topic, entity)
         snapshot = await self.checkpoints.read(ledger.keys.prefix)
         start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
         if snapshot is None:

@@ -99,7 +99,7 @@ class Topics:
         settings = {**config, "min.insync.replicas": str(_needed(replicas))}
         topic = NewTopic(name, partitions, replicas, config=settings)
         try:
-            self._admin.create_topics([topic], operation_timeout=self._timeout)[name].result(self._timeout)
+            self._admin.create_topics([topic], request_timeout=self._timeout)[name].result()
         except KafkaException as error:
             if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
@@ -114,24 +114,27 @@ class Topics:
             ServiceBusError: Kafka refuses.
         """
         try:
-            self._admin.delete_topics([name], operation_timeout=self._timeout)[name].result(self._timeout)
+            self._admin.delete_topics([name], request_timeout=self._timeout)[name].result()
         except KafkaException as error:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
             raise self._translate(error, f"delete topic {name!r}") from error
         return True
 
-    def describe(self, name: str) -> Topic | None:
+    def describe(self, name: str, timeout: float | None = None) -> Topic | None:
         """What the cluster knows of a topic; None where there is none.
+
+        Args:
+            name: Its name.
+            timeout: Longest time for this call, in seconds; default that of all.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ServiceBusError: Kafka refuses.
         """
+        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout or self._timeout)
         try:
-            described = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout)[
-                name
-            ].result(self._timeout)
+            described = asked[name].result()
         except KafkaException as error:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -198,7 +201,7 @@ class Topics:
             return
         try:
             for future in self._admin.delete_records(wanted, request_timeout=self._timeout).values():
-                future.result(self._timeout)
+                future.result()
         except KafkaException as error:
             raise self._translate(error, f"delete records of topic {name!r}") from error
 
@@ -209,7 +212,7 @@ class Topics:
             futures = self._admin.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
             )
-            return {where.partition: future.result(self._timeout).offset for where, future in futures.items()}
+            return {where.partition: future.result().offset for where, future in futures.items()}
 
         try:
             return self._soon()(ask) if wanted else {}

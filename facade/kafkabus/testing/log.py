@@ -144,7 +144,7 @@ class MemoryTopics:
             self._cluster.grown.notify_all()
             return gone
 
-    def describe(self, name: str) -> Topic | None:
+    def describe(self, name: str, timeout: float | None = None) -> Topic | None:  # noqa: ARG002  # as Kafka's
         """A topic; None where there is none."""
         with self._cluster.grown:
             known = self._cluster.topics.get(name)

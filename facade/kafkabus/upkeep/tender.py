@@ -111,6 +111,7 @@ class Tender:
             if not await self._services.exists(self.path):
                 return None
         entity = await self._services.entity(self.path)
+        await self._services.check_topic(entity)
         if entity.topic_id != self._topic_id:
             self._topic_id, self._expiries = entity.topic_id, {}
             self._versions, self._written, self._settled = {}, {}, {}

@@ -1,0 +1,115 @@
+"""A topic that was deleted and created again behind our back: the same offsets, other messages."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.receiver import ServiceBusReceiver
+from kafkabus_mapping.names import SubQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+
+PATIENCE_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[EmbeddedRuntime]:
+    """A namespace of its own, whose upkeep looks as well."""
+    with EmbeddedRuntime(namespace="again") as started:
+        yield started
+
+
+@retry(retry=retry_if_exception_type(KafkaException), stop=stop_after_delay(30), wait=wait_fixed(0.1), reraise=True)
+def create(admin: AdminClient, topic: str) -> None:
+    """Create a topic, as soon as Kafka has done away with the old one."""
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result()
+
+
+def recreate(runtime: EmbeddedRuntime, topic: str) -> None:
+    """Delete and create a topic with Kafka's own tools."""
+    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result()
+    create(admin, topic)
+
+
+def receive_until(receiver: ServiceBusReceiver, wanted: set[str]) -> tuple[set[str], list[str]]:
+    """Receive and complete until all of these came; they, and the errors that were raised meanwhile."""
+    seen: set[str] = set()
+    errors: list[str] = []
+
+    def receive() -> None:
+        messages = receiver.receive_messages(100, max_wait_time=PATIENCE_S)
+        assert messages, f"{len(wanted - seen)} messages are lost: {sorted(wanted - seen)[:3]} ..."
+        seen.update(str(message) for message in messages)
+        receiver.complete_messages(messages)
+
+    while not wanted <= seen:
+        try:
+            receive()
+        except MessagingEntityNotFoundError as error:  # noqa: PERF203  # each may come once
+            errors.append(str(error))
+    return seen, errors
+
+
+@pytest.mark.parametrize("goes_on", [True, False], ids=["a client that goes on", "a new client"])
+def test_no_message_of_the_new_topic_is_skipped(
+    namespace: EmbeddedRuntime, goes_on: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its offsets begin anew below what was settled of the old one; whoever is in the way of that is told."""
+    queue = f"orders-{int(goes_on)}"
+    with (
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+        ServiceBusClient.from_connection_string(namespace.connection_string) as old,
+        ServiceBusClient.from_connection_string(namespace.connection_string) as new,
+        caplog.at_level(logging.WARNING, "kafkabus"),
+    ):
+        administration.create_queue(queue, max_delivery_count=7)
+        sender, receiver = old.get_queue_sender(queue), old.get_queue_receiver(queue)
+        sender.send_messages([ServiceBusMessage(f"old {number}") for number in range(50)])
+        receive_until(receiver, {f"old {number}" for number in range(50)})
+        recreate(namespace, f"again.{queue}")
+
+        client = old if goes_on else new
+        bodies = {f"new {number}" for number in range(70)}
+        client.get_queue_sender(queue).send_messages([ServiceBusMessage(body) for body in sorted(bodies)])
+        seen, errors = receive_until(client.get_queue_receiver(queue), bodies)
+        assert seen == bodies
+        # Who finds it first is told by an error, be it upkeep; the others go on.
+        assert errors or not goes_on or "entity_anew" in caplog.text
+        assert administration.get_queue(queue).max_delivery_count == 7
+
+
+def test_a_dead_letter_queues_topic_is_noticed_as_well(namespace: EmbeddedRuntime) -> None:
+    """It goes on with what is dead-lettered from now on."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+    ):
+        administration.create_queue("invoices")
+        sender, receiver = client.get_queue_sender("invoices"), client.get_queue_receiver("invoices")
+        dead = client.get_queue_receiver("invoices", sub_queue=SubQueue.DEAD_LETTER)
+
+        def dead_letter(bodies: set[str]) -> None:
+            sender.send_messages([ServiceBusMessage(body) for body in sorted(bodies)])
+            for message in receiver.receive_messages(len(bodies), max_wait_time=PATIENCE_S):
+                receiver.dead_letter_message(message)
+
+        dead_letter({"old 0", "old 1", "old 2"})
+        receive_until(dead, {"old 0", "old 1", "old 2"})
+        recreate(namespace, "again.invoices.DLQ")
+        dead_letter({f"new {number}" for number in range(5)})
+        seen, _ = receive_until(dead, {f"new {number}" for number in range(5)})
+        assert len(seen) == 5
