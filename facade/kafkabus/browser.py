@@ -50,7 +50,7 @@ class Browser:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._topic_id = ""
+        self._generation = ""
         self._places: dict[int, int] = {}
         self._turn = 0
 
@@ -81,8 +81,8 @@ class Browser:
 
     def _forget_others(self, entity: Entity) -> None:
         """Places are those of one queue, and not of the next one of its name."""
-        if self._topic_id != entity.topic_id:
-            self._topic_id, self._places = entity.topic_id, {}
+        if self._generation != entity.generation:
+            self._generation, self._places = entity.generation, {}
 
     def _look(
         self, entity: Entity, order: Sequence[int], places: dict[int, int], count: int

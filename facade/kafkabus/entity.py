@@ -14,6 +14,12 @@ from kafkabus_mapping.names import EntityPath
 _NEVER = 1 << 62
 
 
+def generation_of(path: EntityPath, description: QueueDescription, topic_id: str) -> str:
+    """The generation of an entity of a queue that is described so."""
+    incarnation = description.dead_letter_incarnation if path.is_dead_letter else description.incarnation
+    return f"{topic_id}.{incarnation}" if incarnation else topic_id
+
+
 @dataclass(frozen=True, slots=True)
 class Entity:
     """A queue or a dead-letter queue, bound to one client.
@@ -25,6 +31,7 @@ class Entity:
         topic: Kafka topic.
         topic_id: The topic's id.
         partitions: How many it has.
+        generation: The topic's id, and which incarnation of its ledgers it is; state of another one means nothing here.
         ledgers: One for each partition.
         max_message_bytes: Largest message, and largest batch.
     """
@@ -35,6 +42,7 @@ class Entity:
     topic: str
     topic_id: str
     partitions: int
+    generation: str
     ledgers: tuple[Ledger, ...]
     max_message_bytes: int
 
@@ -52,9 +60,10 @@ class Entity:
     ) -> Entity:
         """An entity as the client with this id uses it."""
         channel = doorbell_channel(namespace, path)
+        generation = generation_of(path, description, topic_id)
         ledgers = tuple(
             Ledger(
-                LedgerKeys.of(namespace, path, topic_id, partition),
+                LedgerKeys.of(namespace, path, generation, partition),
                 partition=partition,
                 channel=channel,
                 client_id=client_id,
@@ -62,7 +71,7 @@ class Entity:
             for partition in range(description.partitions)
         )
         partitions = description.partitions
-        entity = cls(namespace, path, description, topic, topic_id, partitions, ledgers, max_message_bytes)
+        entity = cls(namespace, path, description, topic, topic_id, partitions, generation, ledgers, max_message_bytes)
         return entity.described_as(description)
 
     def described_as(self, description: QueueDescription) -> Entity:

@@ -16,11 +16,11 @@ from kafkabus.checkpoints import Checkpoints
 from kafkabus.clocks import Clocks
 from kafkabus.connection_string import Settings
 from kafkabus.directory import Directory
-from kafkabus.entity import Entity
+from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
-from kafkabus.ledger.operations import Ledger, Mark
+from kafkabus.ledger.operations import Keep, Ledger, Mark
 from kafkabus.log.clients import open_topics
 from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
@@ -29,7 +29,7 @@ from kafkabus.log.reader import Reader
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
 from kafkabus.outages import Outages
 from kafkabus.transfer import Transfers
-from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.entities import EntityStatus, QueueDescription
 from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
@@ -186,7 +186,7 @@ class Services:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        places = {(entity.topic_id, partition) for partition in partitions} - self._mortal
+        places = {(entity.generation, partition) for partition in partitions} - self._mortal
         if places:
             self.courier.ask(*(Mark(entity.ledgers[partition]) for _, partition in places))
             self._mortal |= places
@@ -223,12 +223,8 @@ class Services:
         Raises:
             MessagingEntityNotFoundError: Always; who comes again is served.
         """
-        path, known = entity.path, self.directory.get(entity.path.name)
-        if (
-            known is not None
-            and known.status is not EntityStatus.DELETING
-            and known.topic_id == entity.description.topic_id
-        ):
+        path, known = entity.path, self._description_of(entity)
+        if known is not None:
             if topic.partitions != entity.partitions:
                 raise ServiceBusError(
                     f"topic {topic.name!r} was created anew with {topic.partitions} partitions, and {path} has "
@@ -240,23 +236,79 @@ class Services:
                 path,
                 topic.name,
             )
+            self.pool.run(self.topics.configure_entity, topic.name)
             if not path.is_dead_letter:
                 known = known.model_copy(update={"topic_id": topic.topic_id})
-                made = Entity.of(
-                    self.settings.namespace,
-                    path,
-                    known,
-                    topic=topic.name,
-                    topic_id=topic.topic_id,
-                    client_id=self.client_id,
-                )
-                self.create_ledgers(made.ledgers)
+                self.create_ledgers(self._anew(entity, known, topic.topic_id).ledgers)
                 self.directory.put(known)
             self.courier.forget(list(entity.ledgers))
-        self._entities.pop(path.key, None)
-        raise MessagingEntityNotFoundError(
-            f"{path} was deleted: its topic {topic.name!r} is another one than before; call again to use that"
+        raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
+
+    def go_on_from(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
+        """One of an entity's logs was truncated: the entity goes on with new ledgers, which know of nothing that is gone.
+
+        A claim or a settlement that somebody still has under way names offsets of the old log; it finds the old ledgers, or
+        none.
+
+        Args:
+            entity: Which.
+            partition: Of the log.
+            end: From which offset on its records are others, or gone; None where nobody knows: all it holds comes again.
+
+        Raises:
+            ServiceBusError: Always; who comes again is served.
+        """
+        path, known = entity.path, self._description_of(entity)
+        if known is not None:
+            keeps = [Keep(ledger) for ledger in entity.ledgers]
+            self.courier.ask(*keeps)
+            starts = self.pool.run(self.topics.starts, entity.topic, range(entity.partitions))
+            member = "dead_letter_incarnation" if path.is_dead_letter else "incarnation"
+            known = known.model_copy(update={member: getattr(known, member) + 1})
+            anew = self._anew(entity, known, entity.topic_id)
+            for ledger, keep in zip(anew.ledgers, keeps, strict=True):
+                snapshot = keep.snapshot.within(starts[ledger.partition])
+                if ledger.partition == partition:
+                    upto = starts[partition] if end is None else end
+                    LOGGER.error(
+                        "lost_by_the_log entity=%s partition=%d offsets=%s: the log was truncated",
+                        path,
+                        partition,
+                        [(upto, snapshot.cursor - 1)],
+                    )
+                    snapshot = snapshot.within(starts[partition], upto)
+                self.courier.restore(ledger, snapshot)
+            self.directory.put(known)
+            self.courier.forget(list(entity.ledgers))
+        raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
+
+    def _description_of(self, entity: Entity) -> QueueDescription | None:
+        """Its queue's description, unless that is, or soon will be, another generation's."""
+        known = self.directory.get(entity.path.name)
+        if (
+            known is None
+            or known.status is EntityStatus.DELETING
+            or known.topic_id != entity.description.topic_id
+            or generation_of(entity.path, known, entity.topic_id) != entity.generation
+        ):
+            return None
+        return known
+
+    def _anew(self, entity: Entity, description: QueueDescription, topic_id: str) -> Entity:
+        """An entity's next generation."""
+        return Entity.of(
+            self.settings.namespace,
+            entity.path,
+            description,
+            topic=entity.topic,
+            topic_id=topic_id,
+            client_id=self.client_id,
         )
+
+    def _left(self, entity: Entity, why: str) -> str:
+        """The next one who asks for an entity looks it up; what the one who found out is told."""
+        self._entities.pop(entity.path.key, None)
+        return f"{entity.path} is not what it was: {why}; call again to go on with what is there"
 
     def reader(self, entity: Entity) -> Reader:
         """The reader that all receivers of an entity share.
@@ -266,11 +318,11 @@ class Services:
         """
         self.check_topic(entity)
         known = self._readers.get(entity.path.key)
-        if known is not None and known[0].topic_id == entity.topic_id:
+        if known is not None and known[0].generation == entity.generation:
             return known[1]
         with self._locks.setdefault(entity.path.key, Lock()):
             known = self._readers.get(entity.path.key)
-            if known is not None and known[0].topic_id == entity.topic_id:
+            if known is not None and known[0].generation == entity.generation:
                 return known[1]
             reader = Reader(self, entity)
             self._readers[entity.path.key] = (entity, reader)
@@ -300,15 +352,16 @@ class Services:
                 f"there is no queue {path.name!r} in namespace {self.settings.namespace!r}: create it with "
                 "ServiceBusAdministrationClient.create_queue or 'kafkabus queue create'"
             )
-        if known is not None and known.description.topic_id == description.topic_id:
-            return known.described_as(description)
         topic, topic_id = description.topic, description.topic_id
         if path.is_dead_letter:
-            topic, topic_id = self._dead_letter_topic(path, description.partitions)
-        if known is not None and known.topic_id == topic_id:
+            if known is not None and known.description.topic_id == description.topic_id:
+                topic, topic_id = known.topic, known.topic_id
+            else:
+                topic, topic_id = self._dead_letter_topic(path, description.partitions)
+        if known is not None and known.generation == generation_of(path, description, topic_id):
             return known.described_as(description)
         if known is not None:
-            LOGGER.warning("entity_anew entity=%s topic=%s: what was sent to the one before is gone", path, topic)
+            LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
         namespace = self.namespace()
         entity = Entity.of(
             self.settings.namespace,
@@ -344,13 +397,15 @@ class Services:
             raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
         if topic.topic_id != entity.topic_id:
             self._go_on_with(topic, entity)
+        if self._description_of(entity) is None:
+            raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
         snapshot = self.checkpoints.read(ledger.keys.prefix)
         start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
         if snapshot is None:
             rebuilt, cursor, version = self.courier.create(ledger, start, mortal=True), start, 0
         else:
-            end = (self.pool.run(self.topics.ends, entity.topic, [ledger.partition]))[ledger.partition]
-            snapshot = snapshot.within(start, end)
+            # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+            snapshot = snapshot.within(start)
             rebuilt, cursor, version = self.courier.restore(ledger, snapshot), snapshot.cursor, snapshot.version
         if rebuilt:
             LOGGER.warning(

@@ -194,7 +194,7 @@ class Transfers:
             raise OperationTimeoutError(
                 _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
             )
-        self._ends[destination.topic_id, partition] = parcel.stored[-1][1] + 1
+        self._ends[destination.generation, partition] = parcel.stored[-1][1] + 1
         return {record.offset() or 0: offset for record, (_, offset) in zip(records, parcel.stored, strict=True)}
 
     def end(self, entity: Entity, destination: Entity, partition: int, ends: dict[int, int]) -> None:
@@ -234,7 +234,7 @@ class Transfers:
 
     def _end_of(self, destination: Entity, partition: int) -> int:
         """An offset that no copy made from now on is below; asked once, then known from what was stored."""
-        where = (destination.topic_id, partition)
+        where = (destination.generation, partition)
         if where not in self._ends:
             ends = self._services.pool.run(self._services.topics.ends, destination.topic, [partition])
             self._ends[where] = ends[partition]

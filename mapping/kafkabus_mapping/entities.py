@@ -75,6 +75,8 @@ class QueueDescription(BaseModel):
             (the namespace's number in Premium), else 1.
         topic: Name of the Kafka topic.
         topic_id: The topic's id, which the broker made: the queue's generation.
+        incarnation: How often one of the topic's logs turned out to be truncated; each time there are new ledgers.
+        dead_letter_incarnation: The same of its dead-letter queue.
         lock_duration: 1 ms to 5 minutes, default 1 minute.
         max_delivery_count: 1 to 2,000 deliveries, default 10; then the message is dead-lettered.
         max_size_in_megabytes: Of one partition, in MB, default 1,024.
@@ -104,6 +106,8 @@ class QueueDescription(BaseModel):
     partitions: Annotated[int, Field(ge=1, le=1000)] = 1
     topic: str
     topic_id: str
+    incarnation: Annotated[int, Field(ge=0)] = 0
+    dead_letter_incarnation: Annotated[int, Field(ge=0)] = 0
     lock_duration: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(minutes=5))] = timedelta(minutes=1)
     max_delivery_count: Annotated[int, Field(ge=1, le=2000)] = 10
     max_size_in_megabytes: Annotated[int, Field(ge=1)] = 1024

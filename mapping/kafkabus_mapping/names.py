@@ -144,12 +144,13 @@ def parse_topic(topic: str) -> tuple[str, EntityPath] | None:
     return decoded, EntityPath(name, sub_queue)
 
 
-def ledger_tag(namespace: str, path: EntityPath, topic_id: str, partition: int) -> str:
+def ledger_tag(namespace: str, path: EntityPath, generation: str, partition: int) -> str:
     """The Redis hash tag that all ledgers over one log share, braces included.
 
-    The topic id is the entity's generation: a topic deleted and created again has other keys.
+    A topic that was deleted and created again, or whose log was truncated, is another generation of the entity and has
+    other keys.
     """
-    return f"{{{namespace}/{path.key}/{topic_id}/{partition}}}"
+    return f"{{{namespace}/{path.key}/{generation}/{partition}}}"
 
 
 def _encode(name: str) -> str:

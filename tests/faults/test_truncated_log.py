@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
@@ -43,8 +43,22 @@ def exchange(runtime: EmbeddedRuntime, name: str, count: int) -> None:
             left -= len(messages)
 
 
-def test_what_was_written_in_place_of_lost_records_is_never_skipped_silently(data: Path) -> None:
-    """The log is longer than the ledger's cursor again, so that only the leader epoch tells; a receive says what is wrong."""
+def receive_all(receiver: ServiceBusReceiver, count: int) -> list[str]:
+    """Receive and complete so many."""
+    bodies: list[str] = []
+    while len(bodies) < count:
+        messages = receiver.receive_messages(100, max_wait_time=20)
+        assert messages, f"{count - len(bodies)} messages are lost"
+        receiver.complete_messages(messages)
+        bodies += map(str, messages)
+    return bodies
+
+
+@pytest.mark.parametrize("count", [70, 20], ids=["longer than before", "shorter than before"])
+def test_what_was_written_in_place_of_lost_records_is_received(
+    data: Path, count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Only the leader epoch tells where the log was cut. It is said once, and no message is skipped or comes twice."""
     with (
         EmbeddedRuntime(data, namespace="cut") as runtime,
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
@@ -63,6 +77,12 @@ def test_what_was_written_in_place_of_lost_records_is_never_skipped_silently(dat
         client.get_queue_sender("orders") as sender,
         client.get_queue_receiver("orders") as receiver,
     ):
-        sender.send_messages([ServiceBusMessage(f"new {number}") for number in range(70)])
-        with pytest.raises(ServiceBusError, match="truncated or made anew"):
+        bodies = [f"new {number}" for number in range(count)]
+        sender.send_messages([ServiceBusMessage(body) for body in bodies])
+        with pytest.raises(ServiceBusError, match="partition 0 was truncated behind our back; call again"):
             receiver.receive_messages(100, max_wait_time=20)
+        assert "offsets=[(50, 99)]" in caplog.text
+        assert receive_all(receiver, count) == bodies
+        with ServiceBusClient.from_connection_string(runtime.connection_string) as other:
+            sender.send_messages(ServiceBusMessage("the last one"))
+            assert receive_all(other.get_queue_receiver("orders"), 1) == ["the last one"]

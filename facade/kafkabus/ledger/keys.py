@@ -25,9 +25,9 @@ class LedgerKeys:
     shared: tuple[str, ...]
 
     @classmethod
-    def of(cls, namespace: str, path: EntityPath, topic_id: str, partition: int, name: str = "queue") -> LedgerKeys:
+    def of(cls, namespace: str, path: EntityPath, generation: str, partition: int, name: str = "queue") -> LedgerKeys:
         """The keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
-        prefix = f"{ledger_tag(namespace, path, topic_id, partition)}:{name}"
+        prefix = f"{ledger_tag(namespace, path, generation, partition)}:{name}"
         return cls(prefix, tuple(f"{prefix}:{key}" for key in _LEDGER_KEYS))
 
     @property

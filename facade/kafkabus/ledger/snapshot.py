@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 BLOCK = 65_536
 """How many offsets a block has."""
 
+_NEVER = 1 << 62
+
 Counted = tuple[int, int, int]
 """First and last offset, and delivery count."""
 
@@ -106,8 +108,8 @@ class Snapshot:
             separators=(",", ":"),
         )
 
-    def within(self, start: int, end: int) -> Snapshot:
-        """What of it is true of a log that begins and ends here: records below were trimmed, beyond there are none."""
+    def within(self, start: int, end: int = _NEVER) -> Snapshot:
+        """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others."""
         cursor = max(start, min(self.cursor, end))
 
         def clip(ranges: list[Counted]) -> list[Counted]:

@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -79,8 +80,8 @@ class Grant:
     mortal: bool
 
 
-_TRUNCATED = "truncation"
-"""What Kafka's client says where the records before an offset are others than when it was read."""
+_TRUNCATED = re.compile(r"truncation.*broker end offset is (\d+)")
+"""What Kafka's client says where the records before an offset are others than when it was read, and from where on."""
 
 
 class _OutOfLogError(Exception):
@@ -109,6 +110,7 @@ class Reader:
         self._next_slow_poll = 0.0
         self._closed = False
         self._astray = False
+        self._doubted: set[int] = set()
         self._full = False
         self._taken: list[Grant] = []
 
@@ -165,7 +167,7 @@ class Reader:
         """The log does not hold the offset at which it was to be read on: it was trimmed or truncated.
 
         Raises:
-            ServiceBusError: It ends before the ledger's cursor, so that it is another log than the ledger knows.
+            ServiceBusError: It was truncated; who comes again is served.
         """
         services, topic, partition = self._services, self._entity.topic, view.partition
         ledger = self._entity.ledgers[partition]
@@ -173,12 +175,14 @@ class Reader:
         (state,) = services.courier.states([ledger])
         start = (services.pool.run(services.topics.starts, topic, [partition]))[partition]
         end = (services.pool.run(services.topics.ends, topic, [partition]))[partition]
-        cursor = None if state is None else state.cursor
-        if _TRUNCATED in str(error) or (cursor is not None and cursor > end):
-            raise ServiceBusError(
-                f"the log of {self._entity.path}, partition {partition}, ends at offset {end}, and its ledger stands at "
-                f"{cursor}: it was truncated or made anew behind our back ({error}); nothing is skipped silently"
-            )
+        truncated = _TRUNCATED.search(str(error))
+        if truncated is not None:
+            services.go_on_from(self._entity, partition, int(truncated[1]))
+        if state is not None and state.cursor > end:
+            if state.epoch is None or partition in self._doubted:
+                services.go_on_from(self._entity, partition, None)
+            # Begun anew at the cursor, Kafka's client asks where the log was truncated.
+            self._doubted.add(partition)
         if state is not None and state.cursor < start:
             purge = Purge(ledger, start)
             services.courier.ask(purge)

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
 from tenacity import (
     RetryCallState,
     Retrying,
@@ -81,6 +89,22 @@ class Topics:
     def create_entity(self, name: str, partitions: int) -> bool:
         """Create an entity's topic, with as many replicas as the settings say; see ``create``."""
         return self.create(name, partitions, ENTITY_TOPIC, self._replicas)
+
+    def configure_entity(self, name: str) -> None:
+        """Give a topic that others created the settings that an entity's topic needs.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in ENTITY_TOPIC.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        try:
+            self._admin.incremental_alter_configs([resource], request_timeout=self._timeout)[resource].result()
+        except KafkaException as error:
+            raise self._translate(error, f"configure topic {name!r}") from error
 
     def create(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> bool:
         """Create a topic; False where it was there.

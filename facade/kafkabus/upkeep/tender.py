@@ -51,7 +51,7 @@ class Tender:
     def __init__(self, services: Services, path: EntityPath) -> None:
         self.path = path
         self._services = services
-        self._topic_id = ""
+        self._generation = ""
         self._look_again_at = 0.0
         self._write_at = 0.0
         self._trim_at = 0.0
@@ -104,7 +104,7 @@ class Tender:
         description = await self._services.directory.get(self.path.name)
         if description is None or description.status is EntityStatus.DELETING:
             raise MessagingEntityNotFoundError(f"{self.path} was deleted")
-        if self.path.is_dead_letter and not self._topic_id:
+        if self.path.is_dead_letter and not self._generation:
             if time.monotonic() < self._look_again_at:
                 return None
             self._look_again_at = time.monotonic() + LOOK_FOR_TOPIC
@@ -112,8 +112,8 @@ class Tender:
                 return None
         entity = await self._services.entity(self.path)
         await self._services.check_topic(entity)
-        if entity.topic_id != self._topic_id:
-            self._topic_id, self._expiries = entity.topic_id, {}
+        if entity.generation != self._generation:
+            self._generation, self._expiries = entity.generation, {}
             self._versions, self._written, self._settled = {}, {}, {}
         return entity
 
