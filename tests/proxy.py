@@ -40,6 +40,11 @@ class Proxy:
         self._listener.close()
         self.cut()
 
+    def redirect(self, port: int) -> None:
+        """Close all connections; new ones go to another port."""
+        self._target = port
+        self.cut()
+
     def cut(self) -> None:
         """Close all connections; new ones are accepted."""
         while self._open:

@@ -37,6 +37,15 @@ class Directory:
             text = (self._load()).get(name.lower())
         return None if text is None else QueueDescription.model_validate_json(text)
 
+    def check_server(self) -> None:
+        """Read everything anew where Redis is another server than before: what it holds may be out of date.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if self._cache.begin_with_server():
+            self._load()
+
     def namespace(self) -> NamespaceDescription | None:
         """The namespace's own description, None where nobody created it yet.
 

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import NoReturn
 
@@ -21,6 +21,7 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunic
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.operations import Keep, Ledger, Mark
+from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.log.clients import open_topics
 from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
@@ -258,29 +259,58 @@ class Services:
         Raises:
             ServiceBusError: Always; who comes again is served.
         """
-        path, known = entity.path, self._description_of(entity)
-        if known is not None:
-            keeps = [Keep(ledger) for ledger in entity.ledgers]
-            self.courier.ask(*keeps)
-            starts = self.pool.run(self.topics.starts, entity.topic, range(entity.partitions))
-            member = "dead_letter_incarnation" if path.is_dead_letter else "incarnation"
-            known = known.model_copy(update={member: getattr(known, member) + 1})
-            anew = self._anew(entity, known, entity.topic_id)
-            for ledger, keep in zip(anew.ledgers, keeps, strict=True):
-                snapshot = keep.snapshot.within(starts[ledger.partition])
-                if ledger.partition == partition:
-                    upto = starts[partition] if end is None else end
-                    LOGGER.error(
-                        "lost_by_the_log entity=%s partition=%d offsets=%s: the log was truncated",
-                        path,
-                        partition,
-                        [(upto, snapshot.cursor - 1)],
-                    )
-                    snapshot = snapshot.within(starts[partition], upto)
-                self.courier.restore(ledger, snapshot)
-            self.directory.put(known)
-            self.courier.forget(list(entity.ledgers))
+        if self._description_of(entity) is not None:
+            starts = self.pool.run(self.topics.starts, entity.topic, [partition])
+            upto = starts[partition] if end is None else end
+
+            def cut(where: int, snapshot: Snapshot) -> Snapshot:
+                if where != partition:
+                    return snapshot
+                LOGGER.error(
+                    "lost_by_the_log entity=%s partition=%d offsets=%s: the log was truncated",
+                    entity.path,
+                    partition,
+                    [(upto, snapshot.cursor - 1)],
+                )
+                return snapshot.within(starts[partition], upto)
+
+            self._begin_anew(entity, cut)
         raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
+
+    def go_on_with_more(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
+        """Ledgers know less than was written down of them: the entity goes on with new ones that know both.
+
+        Args:
+            entity: Which.
+            written: What was written down, by partition.
+
+        Raises:
+            ServiceBusError: Always; who comes again is served.
+        """
+        LOGGER.error(
+            "redis_rolled_back entity=%s partitions=%s: what was settled stays settled; what was settled after it was "
+            "written down last may come again",
+            entity.path,
+            sorted(written),
+        )
+        self._begin_anew(
+            entity, lambda where, snapshot: snapshot.merged(written[where]) if where in written else snapshot
+        )
+        raise ServiceBusError(self._left(entity, "Redis went back to an earlier state, as in a failover"))
+
+    def _begin_anew(self, entity: Entity, mend: Callable[[int, Snapshot], Snapshot]) -> None:
+        """Make an entity's next generation, of what is true of this one; see docs/decisions/0013-generations.md."""
+        known = self._description_of(entity)
+        if known is None:
+            return
+        keeps = [Keep(ledger) for ledger in entity.ledgers]
+        self.courier.ask(*keeps)
+        member = "dead_letter_incarnation" if entity.path.is_dead_letter else "incarnation"
+        known = known.model_copy(update={member: getattr(known, member) + 1})
+        for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
+            self.courier.restore(ledger, mend(ledger.partition, keep.snapshot))
+        self.directory.put(known)
+        self.courier.forget(list(entity.ledgers))
 
     def _description_of(self, entity: Entity) -> QueueDescription | None:
         """Its queue's description, unless that is, or soon will be, another generation's."""

@@ -89,3 +89,52 @@ def test_a_snapshot_is_fitted_to_the_log() -> None:
     within = snapshot.within(10, 65)
     assert (within.cursor, within.waiting, within.deferred, within.moving) == (65, [(10, 15, 1), (60, 64, 2)], [], [])
     assert snapshot.within(200, 300).cursor == 200
+
+
+END = 24
+
+
+@st.composite
+def snapshots(draw: st.DrawFn) -> Snapshot:
+    """Any state of a short log."""
+    cursor = draw(st.integers(0, END))
+    states = draw(st.dictionaries(st.integers(0, END - 1), st.sampled_from("wdmv"), max_size=END))
+    below = [(offset, state) for offset, state in states.items() if offset < cursor]
+    return Snapshot(
+        cursor,
+        draw(st.integers(1, 9)),
+        waiting=[(offset, offset, 1) for offset, state in below if state == "w"],
+        deferred=[(offset, offset, 2) for offset, state in below if state == "d"],
+        moving=[(offset, 0, "i") for offset, state in below if state == "m"],
+        voids=[offset for offset, state in states.items() if state == "v"],
+    )
+
+
+def unsettled(snapshot: Snapshot) -> set[int]:
+    """What of the short log is not settled."""
+    named = set(offsets(snapshot)) | {move[0] for move in snapshot.moving}
+    return named | set(range(snapshot.cursor, END)) - set(snapshot.voids)
+
+
+@given(snapshots(), snapshots())
+def test_what_either_of_two_knows_to_be_settled_is_settled(later: Snapshot, earlier: Snapshot) -> None:
+    """Nothing else is; what one of them set aside or moves stays that."""
+    merged = later.merged(earlier)
+    assert unsettled(merged) == unsettled(later) & unsettled(earlier)
+    assert (merged is later) == (unsettled(later) <= unsettled(earlier))
+    assert merged.cursor == later.cursor if merged is later else max(later.cursor, earlier.cursor)
+    if merged is not later:
+        moving = {move[0] for move in (*later.moving, *earlier.moving)} & unsettled(merged)
+        assert {move[0] for move in merged.moving} == moving
+        aside = {offset for one in (later, earlier) for offset, (kind, _) in offsets(one).items() if kind == "deferred"}
+        assert {offset for offset, (kind, _) in offsets(merged).items() if kind == "deferred"} == (
+            aside & unsettled(merged) - moving
+        )
+
+
+def test_a_ledger_that_knows_more_than_was_written_down_stays_as_it_is() -> None:
+    """As every ledger does that did not go back."""
+    written_down = Snapshot(10, 3, waiting=[(4, 9, 1)], voids=[12])
+    now = Snapshot(20, 9, waiting=[(6, 6, 2), (15, 19, 1)])
+    assert now.merged(written_down) is now
+    assert written_down.merged(now) == Snapshot(20, 9, waiting=[(6, 6, 1), (15, 19, 1)])

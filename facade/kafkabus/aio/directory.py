@@ -36,6 +36,15 @@ class Directory:
             text = (await self._load()).get(name.lower())
         return None if text is None else QueueDescription.model_validate_json(text)
 
+    async def check_server(self) -> None:
+        """Read everything anew where Redis is another server than before: what it holds may be out of date.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if await self._cache.begin_with_server():
+            await self._load()
+
     async def namespace(self) -> NamespaceDescription | None:
         """The namespace's own description, None where nobody created it yet.
 

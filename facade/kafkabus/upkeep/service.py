@@ -75,6 +75,7 @@ class Upkeep:
         members = await services.courier.heartbeat(key, services.client_id, HEARTBEAT_LIFETIME)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
+            await services.directory.check_server()
             self._paths = [
                 path
                 for description in await services.directory.all()

@@ -124,7 +124,21 @@ class Tender:
             for partition, state in enumerate(states)
             if state is not None and state.version != self._versions.get(partition)
         ]
+        # What is written down before what the ledgers know: they never know less.
+        written: dict[int, Snapshot] = {}
+        for keep in keeps:
+            partition = keep.ledger.partition
+            last = self._written.get(partition) or await self._services.checkpoints.read(keep.ledger.keys.prefix)
+            if last is not None:
+                written[partition] = last
         await self._services.courier.ask(*keeps)
+        ahead = {
+            keep.ledger.partition: last
+            for keep in keeps
+            if (last := written.get(keep.ledger.partition)) and keep.snapshot.merged(last) is not keep.snapshot
+        }
+        if ahead:
+            await self._services.go_on_with_more(entity, ahead)
         news: dict[str, Snapshot] = {}
         for keep in keeps:
             partition, snapshot = keep.ledger.partition, keep.snapshot

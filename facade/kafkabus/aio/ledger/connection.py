@@ -23,6 +23,8 @@ REPLY_TIMEOUT = 10.0
 
 _LOADED = "$loaded"
 """Field of the cache that says that it holds all there is; no entity's name begins with a dollar sign."""
+_SERVER = "$server"
+"""Field of the cache that says in which Redis it was begun."""
 
 
 def connect(url: str) -> Redis:
@@ -96,6 +98,7 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         cached = await self._reach(lambda: self._redis.hgetall(self._key))
+        cached.pop(_SERVER.encode(), None)
         if cached.pop(_LOADED.encode(), None) is None:
             return None
         return {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
@@ -114,6 +117,24 @@ class DescriptionCache:
         await self._reach(
             lambda: self._redis.eval(describe_script().text, 1, self._key, int(loaded), *arguments),
         )
+
+    async def begin_with_server(self) -> bool:
+        """Whether Redis is another server than when this was asked before, as a restarted one or a promoted replica is.
+
+        The cache may have gone back with it, and is emptied.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        try:
+            server = (await self._reach(lambda: self._redis.info("server")))["run_id"]
+        except ResponseError:
+            return False  # The credentials may not ask.
+        if _text(await self._reach(lambda: self._redis.hget(self._key, _SERVER))) == server:
+            return False
+        await self._reach(lambda: self._redis.delete(self._key))
+        await self._reach(lambda: self._redis.hset(self._key, _SERVER, server))
+        return True
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
         return await _reach(call, self._address)

@@ -1,7 +1,7 @@
 -- Keeps descriptions of entities, each where no later one is kept.
 --
 -- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; no text where it was deleted; "$loaded" once the hash
---                      holds all there is
+--                      holds all there is; "$server" is the Redis in which it was begun
 -- ARGV  1 loaded: 1 where, with these, the hash holds all there is
 --       2… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
 --          in the descriptions' topic, which decides what is later
