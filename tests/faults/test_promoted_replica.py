@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
 
 import pytest
@@ -32,7 +32,7 @@ PATIENCE_S = 60
 
 
 @contextmanager
-def replica_of(primary: redis.Redis) -> Iterator[redis.Redis]:
+def replica_of(primary: redis.Redis) -> Generator[redis.Redis, None, None]:
     """A Redis that follows another one, once it has caught up."""
     data, reserved = scratch_folder(), ReservedPort()
     port = reserved.number
@@ -61,7 +61,7 @@ def wait_until(done: Callable[[], object]) -> object:
 
 
 @contextmanager
-def upkeep(connection: str) -> Iterator[None]:
+def upkeep(connection: str) -> Generator[None, None, None]:
     """The service, as a program of its own."""
     program = subprocess.Popen([sys.executable, "-m", "kafkabus.upkeep", connection], stderr=subprocess.DEVNULL)
     try:

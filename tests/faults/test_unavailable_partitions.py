@@ -62,6 +62,13 @@ def received(receiver: ServiceBusReceiver) -> list[str]:
     return bodies
 
 
+def test_the_partitions_have_brokers_of_their_own(cluster: EmbeddedRuntime) -> None:
+    """Each broker leads a share of them."""
+    shares = [partitions_of(cluster, "orders", broker) for broker in range(1, 4)]
+    assert sorted(set().union(*shares)) == list(range(PARTITIONS))
+    assert {len(share) for share in shares} <= {5, 6}
+
+
 def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster: EmbeddedRuntime) -> None:
     """Keyless sends succeed, keyed ones fail where their partition is, the rest is received, and nothing is lost."""
     connection_string = cluster.connection_string

@@ -21,10 +21,16 @@ from kafkabus.held import Held, by_delivery
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.message import as_message
 from kafkabus.record import Delivery, StoredRecord
+from kafkabus.sender import _check_timeout
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.entities import FOREVER
 
 EMULATOR = "Endpoint=sb://localhost:5672;SharedAccessKeyName=a;SharedAccessKey=b"
+
+
+def test_a_send_may_take_60_seconds() -> None:
+    """Where nobody says otherwise."""
+    assert _check_timeout(None) == 60.0
 
 
 def test_a_settled_message_survives_pickling() -> None:

@@ -127,10 +127,10 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         try:
-            server = (self._reach(lambda: self._redis.info("server")))["run_id"]
+            server = (self._reach(lambda: self._redis.info("server"))).get("run_id")
         except ResponseError:
             return False  # The credentials may not ask.
-        if _text(self._reach(lambda: self._redis.hget(self._key, _SERVER))) == server:
+        if server is None or _text(self._reach(lambda: self._redis.hget(self._key, _SERVER))) == server:
             return False
         self._reach(lambda: self._redis.delete(self._key))
         self._reach(lambda: self._redis.hset(self._key, _SERVER, server))

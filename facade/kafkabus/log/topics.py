@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,14 +239,20 @@ class Topics:
             )
             return {where.partition: future.result().offset for where, future in futures.items()}
 
+        def refresh(_state: RetryCallState) -> None:
+            # Kafka's client keeps what it knows of leaders, also where a broker has just told it that it is out of date.
+            with suppress(KafkaException):
+                self._admin.list_topics(name, timeout=self._timeout)
+
         try:
-            return self._soon()(ask) if wanted else {}
+            return self._soon(refresh)(ask) if wanted else {}
         except KafkaException as error:
             raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
 
-    def _soon(self) -> Retrying:
+    def _soon(self, before_sleep: Callable[[RetryCallState], None] | None = None) -> Retrying:
         """Tries again while a topic is so new, or a leader so fresh, that not all brokers know."""
         return Retrying(
+            before_sleep=before_sleep,
             retry=retry_if_result(lambda result: result is None) | retry_if_exception(_is_passing),
             stop=stop_after_delay(self._timeout),
             wait=wait_exponential(multiplier=0.01, max=0.5),

@@ -162,7 +162,7 @@ class MemoryRedis:
         return {"maxmemory-policy": "noeviction", "appendonly": "yes", "save": ""}
 
     def info(self, _section: str) -> dict[str, int]:
-        """Its memory has no limit."""
+        """Its memory has no limit, and it is no server: it says nothing of one, as to those who may not ask."""
         return {"maxmemory": 0, "used_memory": 0}
 
     def execute_command(self, *arguments: Any) -> Any:

@@ -240,6 +240,26 @@ async def test_a_receive_waits_60_seconds_where_nobody_says_otherwise(
         assert 0.4 < time.monotonic() - began < 10
 
 
+async def test_an_iteration_without_a_wait_goes_on_for_ever(
+    client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often nothing came, it waits again; here each wait is short."""
+    monkeypatch.setattr("kafkabus.aio.receiver.FOREVER", 0.05)
+    waits: list[float] = []
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        receive = receiver._receive
+
+        async def counted(count: int, wait: float) -> list[ServiceBusReceivedMessage]:
+            waits.append(wait)
+            if len(waits) == 4:
+                await sender.send_messages(ServiceBusMessage("late"))
+            return await receive(count, wait)
+
+        monkeypatch.setattr(receiver, "_receive", counted)
+        assert str(await receiver.__anext__()) == "late"
+    assert waits[:3] == [0.05, 0.05, 0.05]
+
+
 async def test_within_a_loop_one_may_receive_and_iterate(client: ServiceBusClient, queue: str) -> None:
     """Each message comes once, in order, whoever asks; the outer loop goes on, and ends."""
     async with (

@@ -358,6 +358,16 @@ async def test_a_short_timeout_draws_a_warning_on_a_partitioned_queue(client: Se
         assert sorted(await drain(receiver, 2)) == ["x", "y"]
 
 
+async def test_a_lone_message_comes_with_the_first_receive(client: ServiceBusClient, queue: str) -> None:
+    """Whatever partition it is in, and however little else there is."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for number in range(16):
+            await sender.send_messages(ServiceBusMessage(str(number)))
+            (message,) = await receiver.receive_messages(max_wait_time=30)
+            assert str(message) == str(number)
+            await receiver.complete_message(message)
+
+
 async def test_an_unknown_queue_is_named(client: ServiceBusClient) -> None:
     """The error says which queue, and how to create one."""
     sender = client.get_queue_sender("nowhere")

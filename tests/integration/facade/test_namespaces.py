@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime, timezone
 
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.connection_string import parse_settings
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, ServiceBusQuotaExceededError
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.services import Services
 from kafkabus_mapping import namespaces
+from kafkabus_mapping.namespaces import NamespaceDescription, Tier
 
 
 @pytest.fixture
@@ -42,6 +47,28 @@ def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
             sender.send_messages(ServiceBusMessage(b"x" * 1_048_576))
     assert len(administration.get_queue_runtime_properties("large").partitions) == 4
     administration.delete_queue("large")
+
+
+def test_queues_from_before_a_namespace_was_premium_go_on(
+    administration: ServiceBusAdministrationClient, untended: str
+) -> None:
+    """As a namespace brings them along: they keep their partitions, and new ones have the namespace's."""
+    administration.create_queue("partitioned", enable_partitioning=True)
+    administration.create_queue("plain")
+    with closing(Services(parse_settings(untended))) as services:
+        now = datetime.now(timezone.utc)
+        services.directory.put_namespace(
+            NamespaceDescription(tier=Tier.PREMIUM, partitions=2, created_at=now, updated_at=now)
+        )
+    administration.create_queue("new")
+    with ServiceBusClient.from_connection_string(untended) as client:
+        for queue, partitions in (("partitioned", 16), ("plain", 1), ("new", 2)):
+            sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue)
+            sender.send_messages(ServiceBusMessage("x"))
+            (message,) = receiver.receive_messages(max_wait_time=30)
+            receiver.complete_message(message)
+            assert len(administration.get_queue_runtime_properties(queue).partitions) == partitions
+            administration.delete_queue(queue)
 
 
 def test_a_namespace_holds_so_many_partitioned_queues(

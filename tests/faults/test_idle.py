@@ -1,0 +1,42 @@
+"""Handles whose connections were closed while nobody used them, as servers and firewalls do after minutes of silence."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import redis
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.management import ServiceBusAdministrationClient
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
+
+
+def test_idle_handles_go_on() -> None:
+    """A sender still sends; a receiver still renews, completes and receives."""
+    with (
+        EmbeddedRuntime(namespace="idle") as runtime,
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        redis.Redis.from_url(runtime.redis_url) as server,
+    ):
+        administration.create_queue("orders", lock_duration="PT5M")
+        sender, receiver = client.get_queue_sender("orders"), client.get_queue_receiver("orders")
+        sender.send_messages([ServiceBusMessage("first"), ServiceBusMessage("second")])
+        first, second = receiver.receive_messages(2, max_wait_time=30)
+
+        assert server.client_kill_filter(_type="normal", skipme=True) > 0
+        server.client_kill_filter(_type="pubsub")
+        os.kill(runtime.processes["broker-1"], signal.SIGKILL)
+
+        until = receiver.renew_message_lock(first)
+        assert until >= (second.locked_until_utc or until)
+        receiver.complete_message(first)
+        sender.send_messages(ServiceBusMessage("third"))
+        (third,) = receiver.receive_messages(1, max_wait_time=60)
+        assert str(third) == "third"
+        receiver.complete_messages([second, third])
+        assert administration.get_queue_runtime_properties("orders").total_message_count == 0
