@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
+from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.servers import scratch_folder
 
@@ -86,3 +88,18 @@ def test_what_was_written_in_place_of_lost_records_is_received(
         with ServiceBusClient.from_connection_string(runtime.connection_string) as other:
             sender.send_messages(ServiceBusMessage("the last one"))
             assert receive_all(other.get_queue_receiver("orders"), 1) == ["the last one"]
+
+
+def test_a_log_without_records_is_not_taken_for_a_truncated_one(data: Path) -> None:
+    """All that was settled is deleted, and a broker that starts anew knows no leader epoch of it any more."""
+    with (
+        EmbeddedRuntime(data, namespace="cut") as runtime,
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+    ):
+        administration.create_queue("orders")
+        exchange(runtime, "old", 50)
+        Topics(parse_settings(runtime.connection_string)).delete_records("cut.orders", {0: 50})
+    with EmbeddedRuntime(data, namespace="cut") as runtime:
+        with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
+            assert client.get_queue_receiver("orders").receive_messages(1, max_wait_time=1) == []
+        exchange(runtime, "new", 20)

@@ -22,7 +22,18 @@ from kafkabus.aio._acompat import Lock, acquire, sleep, uninterrupted
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Granted, Ledger, Mark, Purge, Range, Settlement, merge_offsets, new_lease
+from kafkabus.ledger.operations import (
+    Claim,
+    Granted,
+    Ledger,
+    LedgerState,
+    Mark,
+    Purge,
+    Range,
+    Settlement,
+    merge_offsets,
+    new_lease,
+)
 from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
@@ -79,7 +90,7 @@ class Grant:
     mortal: bool
 
 
-_TRUNCATED = re.compile(r"truncation.*broker end offset is (\d+)")
+_TRUNCATED = re.compile(r"truncation.*broker end offset is (-?\d+)")
 """What Kafka's client says where the records before an offset are others than when it was read, and from where on."""
 
 
@@ -110,6 +121,7 @@ class Reader:
         self._closed = False
         self._astray = False
         self._doubted: set[int] = set()
+        self._unverified: set[int] = set()
         self._full = False
         self._taken: list[Grant] = []
 
@@ -176,14 +188,8 @@ class Reader:
         (state,) = await services.courier.states([ledger])
         start = (await services.pool.run(services.topics.starts, topic, [partition]))[partition]
         end = (await services.pool.run(services.topics.ends, topic, [partition]))[partition]
-        truncated = _TRUNCATED.search(str(error))
-        if truncated is not None:
-            await services.go_on_from(self._entity, partition, int(truncated[1]))
-        if state is not None and state.cursor > end:
-            if state.epoch is None or partition in self._doubted:
-                await services.go_on_from(self._entity, partition, None)
-            # Begun anew at the cursor, Kafka's client asks where the log was truncated.
-            self._doubted.add(partition)
+        if state is not None:
+            await self._check_end(partition, state, start, end, _TRUNCATED.search(str(error)))
         if state is not None and state.cursor < start:
             purge = Purge(ledger, start)
             await services.courier.ask(purge)
@@ -195,6 +201,25 @@ class Reader:
             )
         # Else only this reader lagged behind what others settled.
         self._astray = True
+
+    async def _check_end(
+        self, partition: int, state: LedgerState, start: int, end: int, cut: re.Match[str] | None
+    ) -> None:
+        """Where the log was truncated, have the entity go on from there.
+
+        Raises:
+            ServiceBusError: It was.
+        """
+        if cut is not None and int(cut[1]) < 0 and start == end == state.cursor:
+            # The brokers know no epoch of a log without records; none was lost.
+            self._unverified.add(partition)
+        elif cut is not None:
+            await self._services.go_on_from(self._entity, partition, int(cut[1]) if int(cut[1]) >= 0 else None)
+        elif state.cursor > end:
+            if state.epoch is None or partition in self._doubted:
+                await self._services.go_on_from(self._entity, partition, None)
+            # Begun anew at the cursor, Kafka's client asks where the log was truncated.
+            self._doubted.add(partition)
 
     async def put_back(self, grants: Sequence[Grant]) -> None:
         """Messages that were granted and reached nobody: others get them, and no delivery is counted.
@@ -412,7 +437,9 @@ class Reader:
         await self._services.pool.run(
             self._assign,
             [
-                (view, 0, None) if state is None else (view, state.cursor, state.epoch)
+                (view, 0, None)
+                if state is None
+                else (view, state.cursor, None if view.partition in self._unverified else state.epoch)
                 for view, state in zip(views, states, strict=True)
             ],
         )
