@@ -78,7 +78,6 @@ class Topics:
         self._servers = settings.bootstrap_servers
         self._replicas = settings.replication_factor
         self._timeout = timeout
-        self._patience = {"operation_timeout": timeout, "request_timeout": timeout}
         self._admin = AdminClient(common_options(settings), logger=LOGGER)
 
     def brokers(self) -> int:
@@ -125,7 +124,9 @@ class Topics:
         settings = {**config, "min.insync.replicas": str(_needed(replicas))}
         topic = NewTopic(name, partitions, replicas, config=settings)
         try:
-            self._admin.create_topics([topic], **self._patience)[name].result()
+            self._admin.create_topics([topic], operation_timeout=self._timeout, request_timeout=self._timeout)[
+                name
+            ].result()
         except KafkaException as error:
             if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
@@ -140,7 +141,9 @@ class Topics:
             ServiceBusError: Kafka refuses.
         """
         try:
-            self._admin.delete_topics([name], **self._patience)[name].result()
+            self._admin.delete_topics([name], operation_timeout=self._timeout, request_timeout=self._timeout)[
+                name
+            ].result()
         except KafkaException as error:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
