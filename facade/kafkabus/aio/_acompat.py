@@ -30,12 +30,14 @@ class Bell:
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait until it rings, or for so many seconds; it may have rung more often."""
-        # Not asyncio.wait_for: before Python 3.12 it forgets a cancellation that comes just when it rings.
-        ringing = asyncio.ensure_future(self._rung.wait())
+        # Not asyncio.wait_for: before Python 3.12 it forgets a cancellation that comes just when it rings. And no task of its
+        # own: tasks that settle one by one would spend half their time on that.
+        alarm = None if timeout is None else asyncio.get_running_loop().call_later(timeout, self.ring)
         try:
-            await asyncio.wait([ringing], timeout=timeout)
+            await self._rung.wait()
         finally:
-            ringing.cancel()
+            if alarm is not None:
+                alarm.cancel()
         self._rung.clear()
 
 
