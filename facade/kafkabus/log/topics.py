@@ -49,6 +49,10 @@ COMPANION_TOPIC: Mapping[str, str] = {
 }
 
 
+ASKED_FOR = 5.0
+"""For how long, in seconds, one broker is asked what it knows of a topic; then another one is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic as the cluster knows it.
@@ -161,9 +165,17 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ServiceBusError: Kafka refuses.
         """
-        asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout or self._timeout)
+        patience = timeout or self._timeout
+
+        def ask() -> Any:
+            # Kafka's client asks any broker. One that is stopped and not gone never answers, so another is asked then.
+            asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=min(patience, ASKED_FOR))
+            return asked[name].result()
+
         try:
-            described = asked[name].result()
+            described = Retrying(
+                retry=retry_if_exception(_is_silence), stop=stop_after_delay(patience), retry_error_callback=_outcome
+            )(ask)
         except KafkaException as error:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -299,6 +311,10 @@ _PASSING = {
 
 def _is_passing(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and _code(error) in _PASSING
+
+
+def _is_silence(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and _code(error) in {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
 
 
 def _outcome(state: RetryCallState) -> Any:
