@@ -295,6 +295,7 @@ _UNREACHABLE = {
     KafkaError._TIMED_OUT,
     KafkaError._RESOLVE,
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._NOENT,  # No leader is known.
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.REQUEST_TIMED_OUT,
 }
@@ -302,6 +303,7 @@ _UNREACHABLE = {
 
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._NOENT,  # No leader is known.
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_LEADER_EPOCH,
