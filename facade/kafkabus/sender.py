@@ -32,7 +32,7 @@ from kafkabus.message import (
     ServiceBusMessageBatch,
     as_message,
 )
-from kafkabus.outages import LOOK_TIME, LOOKS
+from kafkabus.outages import LOOK_TIME
 from kafkabus.services import Services
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, effective_key, partition_of
@@ -157,7 +157,7 @@ class ServiceBusSender:
                 f"{_unavailable(entity, unavailable, records)}; that did not end within {unsent.timeout:g} s; nothing was sent"
             )
         left = deadline - time.monotonic()
-        parcel = services.outbox.send(entity.topic, records, timeout=left - min(left / 4, LOOKS * LOOK_TIME))
+        parcel = services.outbox.send(entity.topic, records, timeout=left - min(left / 4, LOOK_TIME))
         if parcel.failures or not parcel.done:
             unsent.add(records, parcel, services.outages.look(entity))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +13,10 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.log.clients import open_topics
 from kafkabus.management import EntityAvailabilityStatus, ServiceBusAdministrationClient
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath, topic_name
@@ -117,3 +120,20 @@ def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster:
         assert set(bodies) == set(sent)
         assert len(bodies) - len(sent) <= 1  # The one that was under way when the broker stopped.
         assert administration.get_queue("orders").availability_status is EntityAvailabilityStatus.AVAILABLE
+
+
+def test_a_topic_is_described_whichever_broker_was_asked_first(cluster: EmbeddedRuntime) -> None:
+    """Each client keeps to one broker for its questions about topics; where that one is stopped, another one answers."""
+    settings = parse_settings(cluster.connection_string)
+    topic = topic_name("spread", EntityPath("orders"))
+    clients = [open_topics(settings) for _ in range(9)]
+    for client in clients:
+        assert client.describe(topic) is not None
+    victim = cluster.processes[f"broker-{VICTIM}"]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(len(clients)) as pool:
+            described = list(pool.map(lambda client: client.describe(topic), clients))
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    assert [one.partitions for one in described if one is not None] == [PARTITIONS] * len(clients)

@@ -11,16 +11,12 @@ from typing import TYPE_CHECKING
 from kafkabus.aio._acompat import sleep
 from kafkabus.entity import Entity
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.log.clients import open_topics
-from kafkabus.log.topics import Topics
 
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
 
-LOOK_TIME = 2.0
-"""How long, in seconds, one broker may take to say how things are; then another is asked."""
-LOOKS = 2
-"""How many are asked."""
+LOOK_TIME = 8.0
+"""How long, in seconds, brokers are asked how things are."""
 LOOK_AGAIN = 1.0
 """How old, in seconds, an answer may be while a partition is unavailable."""
 _NONE: frozenset[int] = frozenset()
@@ -35,7 +31,6 @@ class Outages:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._topics: Topics | None = None
         self._known: dict[str, tuple[float, frozenset[int]]] = {}
 
     async def of(self, entity: Entity) -> frozenset[int]:
@@ -48,7 +43,7 @@ class Outages:
         return await self.look(entity)
 
     async def look(self, entity: Entity) -> frozenset[int]:
-        """An entity's partitions that take no records, as a broker says now; takes up to ``LOOKS * LOOK_TIME``."""
+        """An entity's partitions that take no records, as a broker says now; takes up to some ``LOOK_TIME``."""
         _, before = self._known.get(entity.topic, (0.0, _NONE))
         # Whoever comes meanwhile goes by what was known.
         self._known[entity.topic] = (time.monotonic(), before)
@@ -63,15 +58,11 @@ class Outages:
 
     async def _ask(self, topic: str) -> frozenset[int] | None:
         """The unavailable partitions; None where nobody answers."""
-        if self._topics is None:
-            self._topics = open_topics(self._services.settings, timeout=LOOK_TIME)
-        for _ in range(LOOKS):
-            try:
-                described = await self._services.pool.run(self._topics.describe, topic)
-            except ServiceBusError:
-                continue
-            return _NONE if described is None else frozenset(described.unavailable)
-        return None
+        try:
+            described = await self._services.pool.run(self._services.topics.describe, topic, LOOK_TIME)
+        except ServiceBusError:
+            return None
+        return _NONE if described is None else frozenset(described.unavailable)
 
     async def over(self, entity: Entity, partitions: set[int], deadline: float) -> frozenset[int]:
         """Wait until partitions take records, or until a moment of the monotonic clock; those that do not by then."""

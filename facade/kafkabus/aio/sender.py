@@ -14,7 +14,7 @@ from typing import Any
 from typing_extensions import Self
 
 from kafkabus.aio.log.outbox import OutgoingRecord
-from kafkabus.aio.outages import LOOK_TIME, LOOKS
+from kafkabus.aio.outages import LOOK_TIME
 from kafkabus.aio.services import Services
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.entity import Entity
@@ -158,7 +158,7 @@ class ServiceBusSender:
                 f"{_unavailable(entity, unavailable, records)}; that did not end within {unsent.timeout:g} s; nothing was sent"
             )
         left = deadline - time.monotonic()
-        parcel = await services.outbox.send(entity.topic, records, timeout=left - min(left / 4, LOOKS * LOOK_TIME))
+        parcel = await services.outbox.send(entity.topic, records, timeout=left - min(left / 4, LOOK_TIME))
         if parcel.failures or not parcel.done:
             unsent.add(records, parcel, await services.outages.look(entity))
 

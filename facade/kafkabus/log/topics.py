@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -49,8 +49,8 @@ COMPANION_TOPIC: Mapping[str, str] = {
 }
 
 
-ASKED_FOR = 5.0
-"""For how long, in seconds, one broker is asked what it knows of a topic; then another one is."""
+ASKED_FOR = 3.0
+"""For how long, in seconds, one broker is asked; then its connection is closed, and another one is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +82,14 @@ class Topics:
         self._servers = settings.bootstrap_servers
         self._replicas = settings.replication_factor
         self._timeout = timeout
-        self._admin = AdminClient(common_options(settings), logger=LOGGER)
+        # A stopped broker's connection stays open, and may be the only one, until a request has waited for so long.
+        options = common_options(settings) | {"socket.timeout.ms": round(1000 * ASKED_FOR)}
+        self._admin = AdminClient(options, logger=LOGGER)
 
     def brokers(self) -> int:
         """How many brokers the cluster has."""
         try:
-            return len(self._admin.list_topics("__nothing", timeout=self._timeout).brokers)
+            return len(self._again(_SILENCE)(self._admin.list_topics, "__nothing", timeout=ASKED_FOR).brokers)
         except KafkaException as error:
             raise self._translate(error, "ask for the cluster's brokers") from error
 
@@ -165,17 +167,13 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ServiceBusError: Kafka refuses.
         """
-        patience = timeout or self._timeout
+        asked_for = min(ASKED_FOR, timeout or self._timeout)
 
         def ask() -> Any:
-            # Kafka's client asks any broker. One that is stopped and not gone never answers, so another is asked then.
-            asked = self._admin.describe_topics(TopicCollection([name]), request_timeout=min(patience, ASKED_FOR))
-            return asked[name].result()
+            return self._admin.describe_topics(TopicCollection([name]), request_timeout=asked_for)[name].result()
 
         try:
-            described = Retrying(
-                retry=retry_if_exception(_is_silence), stop=stop_after_delay(patience), retry_error_callback=_outcome
-            )(ask)
+            described = self._again(_SILENCE, name, timeout)(ask)
         except KafkaException as error:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -195,7 +193,7 @@ class Topics:
         Raises:
             ServiceBusCommunicationError: They did not within the timeout.
         """
-        described = self._soon()(self.describe, name)
+        described = self._again(_PASSING)(self.describe, name)
         if described is None:
             raise ServiceBusCommunicationError(
                 f"Kafka {self._servers} took topic {name!r} and does not know it after {self._timeout:.0f} s"
@@ -241,7 +239,8 @@ class Topics:
         if not wanted:
             return
         try:
-            for future in self._admin.delete_records(wanted, request_timeout=self._timeout).values():
+            deleted = self._admin.delete_records(wanted, operation_timeout=self._timeout, request_timeout=self._timeout)
+            for future in deleted.values():
                 future.result()
         except KafkaException as error:
             raise self._translate(error, f"delete records of topic {name!r}") from error
@@ -251,26 +250,34 @@ class Topics:
 
         def ask() -> dict[int, int]:
             futures = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ASKED_FOR
             )
             return {where.partition: future.result().offset for where, future in futures.items()}
 
-        def refresh(_state: RetryCallState) -> None:
-            # Kafka's client keeps what it knows of leaders, also where a broker has just told it that it is out of date.
-            with suppress(KafkaException):
-                self._admin.list_topics(name, timeout=self._timeout)
-
         try:
-            return self._soon(refresh)(ask) if wanted else {}
+            return self._again(_PASSING | _SILENCE, name)(ask) if wanted else {}
         except KafkaException as error:
             raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
 
-    def _soon(self, before_sleep: Callable[[RetryCallState], None] | None = None) -> Retrying:
-        """Tries again while a topic is so new, or a leader so fresh, that not all brokers know."""
+    def _again(self, codes: Set[int], name: str | None = None, timeout: float | None = None) -> Retrying:
+        """Tries again where there is no result, or an error with one of these codes.
+
+        Args:
+            codes: Of Kafka.
+            name: A topic about which the cluster is asked before each new attempt. Kafka's client keeps what it knows of
+                leaders, and of the broker that it asks about topics: where one says that it is not, or is silent, too.
+            timeout: How long new attempts are made, in seconds; by default as long as a call may take.
+        """
+
+        def refresh(_state: RetryCallState) -> None:
+            if name is not None:
+                with suppress(KafkaException):
+                    self._admin.list_topics(name, timeout=ASKED_FOR)
+
         return Retrying(
-            before_sleep=before_sleep,
-            retry=retry_if_result(lambda result: result is None) | retry_if_exception(_is_passing),
-            stop=stop_after_delay(self._timeout),
+            before_sleep=refresh,
+            retry=retry_if_result(lambda result: result is None) | retry_if_exception(_with(codes)),
+            stop=stop_after_delay(timeout or self._timeout),
             wait=wait_exponential(multiplier=0.01, max=0.5),
             retry_error_callback=_outcome,
         )
@@ -301,6 +308,8 @@ _UNREACHABLE = {
 }
 
 
+_SILENCE = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT}
+"""Of a broker; another one may answer."""
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError._NOENT,  # No leader is known.
@@ -309,14 +318,12 @@ _PASSING = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
 }
+"""While a topic is so new, or a leader so fresh, that not all brokers know."""
 
 
-def _is_passing(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and _code(error) in _PASSING
-
-
-def _is_silence(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and _code(error) in {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
+def _with(codes: Set[int]) -> Callable[[BaseException], bool]:
+    """Whether an error is one of Kafka's with one of these codes."""
+    return lambda error: isinstance(error, KafkaException) and _code(error) in codes
 
 
 def _outcome(state: RetryCallState) -> Any:
