@@ -7,11 +7,10 @@ from datetime import timedelta
 
 from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
 from kafkabus.ledger.operations import Ledger
+from kafkabus.ledger.ranges import NEVER
 from kafkabus.record import Delivery
 from kafkabus_mapping.entities import FOREVER, QueueDescription
 from kafkabus_mapping.names import EntityPath
-
-_NEVER = 1 << 62
 
 
 def generation_of(path: EntityPath, description: QueueDescription, topic_id: str) -> str:
@@ -31,7 +30,6 @@ class Entity:
         topic: Kafka topic.
         topic_id: The topic's id.
         partitions: How many it has.
-        generation: The topic's id, and which incarnation of its ledgers it is; state of another one means nothing here.
         ledgers: One for each partition.
         max_message_bytes: Largest message, and largest batch.
     """
@@ -42,7 +40,6 @@ class Entity:
     topic: str
     topic_id: str
     partitions: int
-    generation: str
     ledgers: tuple[Ledger, ...]
     max_message_bytes: int
 
@@ -71,7 +68,7 @@ class Entity:
             for partition in range(description.partitions)
         )
         partitions = description.partitions
-        entity = cls(namespace, path, description, topic, topic_id, partitions, generation, ledgers, max_message_bytes)
+        entity = cls(namespace, path, description, topic, topic_id, partitions, ledgers, max_message_bytes)
         return entity.described_as(description)
 
     def described_as(self, description: QueueDescription) -> Entity:
@@ -84,6 +81,11 @@ class Entity:
         """A delivery of its messages; see ``Delivery``."""
         lives = self.description.default_message_time_to_live
         return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred)
+
+    @property
+    def generation(self) -> str:
+        """The topic's id, and which incarnation of its ledgers it is; state of another one means nothing here."""
+        return generation_of(self.path, self.description, self.topic_id)
 
     @property
     def channel(self) -> str:
@@ -119,4 +121,4 @@ class Entity:
     @property
     def max_deliveries(self) -> int:
         """After how many deliveries a message is dead-lettered; a dead-letter queue has no end of them."""
-        return _NEVER if self.path.is_dead_letter else self.description.max_delivery_count
+        return NEVER if self.path.is_dead_letter else self.description.max_delivery_count

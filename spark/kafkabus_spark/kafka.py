@@ -84,21 +84,19 @@ def topic_partitions(spark: SparkSession, location: KafkaLocation, path: EntityP
         raise _translated(error, location, path, topic) from error
 
 
-def has_no_topic_yet(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> bool:
-    """Whether this is the dead-letter queue of a queue that never dead-lettered: it gets its topic with its first message.
+def look_up(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> tuple[int, bool]:
+    """How many partitions an entity has, and whether it has its topic: a dead-letter queue gets it with its first message.
 
     Raises:
         EntityNotFoundError: There is no such queue.
         NamespaceUnreachableError: Kafka does not answer.
     """
     try:
-        topic_partitions(spark, location, path)
+        return topic_partitions(spark, location, path), True
     except EntityNotFoundError:
         if not path.is_dead_letter:
             raise
-        topic_partitions(spark, location, EntityPath(path.name))
-        return True
-    return False
+        return topic_partitions(spark, location, EntityPath(path.name)), False
 
 
 def _translated(error: Py4JJavaError, location: KafkaLocation, path: EntityPath, topic: str) -> Exception:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity, topic_name
 from kafkabus_spark.columns import decoded
-from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, has_no_topic_yet, java_options, topic_partitions
+from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, java_options, look_up
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -96,10 +96,9 @@ def read(
     }
     if min_partitions is not None:
         options["minPartitions"] = str(min_partitions)
-    if has_no_topic_yet(spark, location, path):
-        source = spark.createDataFrame([], KAFKA_SCHEMA)
-    else:
-        source = spark.read.format("kafka").options(**options).load()
+    _, has_topic = look_up(spark, location, path)
+    kafka = spark.read.format("kafka").options(**options)
+    source = kafka.load() if has_topic else spark.createDataFrame([], KAFKA_SCHEMA)
     return decoded(source, default_time_to_live=default_time_to_live, expires=not path.is_dead_letter)
 
 
@@ -137,7 +136,8 @@ def read_stream(
         "startingOffsets": starting_offsets,
         "failOnDataLoss": str(fail_on_data_loss).lower(),
     }
-    if has_no_topic_yet(spark, location, path):
+    _, has_topic = look_up(spark, location, path)
+    if not has_topic:
         # A pattern finds the topic when it comes.
         options["subscribePattern"] = re.escape(options.pop("subscribe"))
     if max_offsets_per_trigger is not None:
@@ -156,8 +156,8 @@ def partition_count(
 ) -> int:
     """How many partitions an entity has; arguments and errors are those of ``read``."""
     location = _location(connection, environment)
-    path = entity_path(location, entity, sub_queue)
-    return topic_partitions(spark, location, EntityPath(path.name) if has_no_topic_yet(spark, location, path) else path)
+    partitions, _ = look_up(spark, location, entity_path(location, entity, sub_queue))
+    return partitions
 
 
 def entity_path(location: KafkaLocation, entity: str, sub_queue: SubQueue | str | None) -> EntityPath:

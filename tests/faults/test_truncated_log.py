@@ -38,11 +38,7 @@ def exchange(runtime: EmbeddedRuntime, name: str, count: int) -> None:
         client.get_queue_receiver("orders") as receiver,
     ):
         sender.send_messages([ServiceBusMessage(f"{name} {number}") for number in range(count)])
-        left = count
-        while left:
-            messages = receiver.receive_messages(left, max_wait_time=20)
-            receiver.complete_messages(messages)
-            left -= len(messages)
+        receive_all(receiver, count)
 
 
 def receive_all(receiver: ServiceBusReceiver, count: int) -> list[str]:

@@ -13,10 +13,8 @@ from typing import Any
 from typing_extensions import override
 
 from kafkabus.ledger.keys import LedgerKeys
+from kafkabus.ledger.ranges import Range, common
 from kafkabus.ledger.snapshot import Snapshot
-
-Range = tuple[int, int]
-"""First and last offset, both included."""
 
 
 class Ledger:
@@ -155,7 +153,7 @@ class Settlement(Operation):
     def resolve(self, reply: dict[str, Any]) -> None:
         lost = read_ranges(reply["lost"])
         # The reply may be to others too, who settle other messages of the lease.
-        self.lost = lost if self.ranges is None else _common(lost, self.ranges)
+        self.lost = lost if self.ranges is None else common(lost, self.ranges)
         super().resolve(reply)
 
 
@@ -672,17 +670,6 @@ def _arguments(group: list[Operation]) -> dict[str, Any]:
     if len(group) > 1:
         arguments["ranges"] = merge_offsets(single[2] for one in group if (single := one.single))
     return arguments
-
-
-def _common(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
-    """What ranges have in common with others."""
-    others = list(others)
-    return [
-        (max(first, start), min(last, end))
-        for first, last in ranges
-        for start, end in others
-        if first <= end and start <= last
-    ]
 
 
 def new_lease() -> str:

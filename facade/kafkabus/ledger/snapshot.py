@@ -10,18 +10,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, minus, union
 
 BLOCK = 65_536
 """How many offsets a block has."""
-
-_NEVER = 1 << 62
-
-Range = tuple[int, int]
-"""First and last offset."""
-Counted = tuple[int, int, int]
-"""First and last offset, and delivery count."""
 
 
 @dataclass(slots=True)
@@ -110,7 +105,7 @@ class Snapshot:
             separators=(",", ":"),
         )
 
-    def within(self, start: int, end: int = _NEVER) -> Snapshot:
+    def within(self, start: int, end: int = NEVER) -> Snapshot:
         """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others."""
         cursor = max(start, min(self.cursor, end))
 
@@ -133,8 +128,8 @@ class Snapshot:
         """What is not settled, ascending; the last range has no end."""
         waiting = [(first, last) for several in (self.waiting, self.deferred) for first, last, _ in several]
         moving = [(offset, offset) for offset, _, _ in self.moving]
-        beyond = _minus([(self.cursor, _NEVER)], [(offset, offset) for offset in self.voids])
-        return _union([*waiting, *moving, *beyond])
+        beyond = minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.voids])
+        return union([*waiting, *moving, *beyond])
 
     def merged(self, earlier: Snapshot) -> Snapshot:
         """This snapshot, where all that an earlier one says is settled is settled too; itself where it says so already.
@@ -142,19 +137,19 @@ class Snapshot:
         A ledger that knows less than was written down of it went back to a state before that, as a Redis does whose lagging
         replica is promoted.
         """
-        open_ones = _common(self.unsettled, earlier.unsettled)
+        open_ones = common(self.unsettled, earlier.unsettled)
         if open_ones == self.unsettled:
             return self
         ahead = self if self.cursor >= earlier.cursor else earlier
         moves = {move[0]: move for move in (*self.moving, *earlier.moving)}
-        moving = [moves[offset] for offset, _ in _common([(one, one) for one in moves], open_ones)]
-        rest = _minus(_common(open_ones, [(0, ahead.cursor - 1)]), [(move[0], move[0]) for move in moving])
+        moving = [moves[offset] for offset, _ in common([(one, one) for one in moves], open_ones)]
+        rest = minus(common(open_ones, [(0, ahead.cursor - 1)]), [(move[0], move[0]) for move in moving])
         homes: list[list[Counted]] = []
         for several in ((earlier.deferred, self.deferred), (self.waiting, earlier.waiting)):
             home: list[Counted] = []
             for ranges in several:
-                part = _cut(ranges, rest)
-                rest = _minus(rest, [(first, last) for first, last, _ in part])
+                part = cut(ranges, rest)
+                rest = minus(rest, [(first, last) for first, last, _ in part])
                 home += part
             homes.append(sorted(home))
         return Snapshot(
@@ -229,46 +224,6 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         voids=state["voids"],
         epoch=None if outdated else state.get("epoch"),
     )
-
-
-def _union(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges as ascending ones that neither overlap nor touch."""
-    union: list[Range] = []
-    for first, last in sorted(ranges):
-        if union and first <= union[-1][1] + 1:
-            union[-1] = (union[-1][0], max(last, union[-1][1]))
-        else:
-            union.append((first, last))
-    return union
-
-
-def _minus(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
-    """What of disjoint ranges is not in others."""
-    gaps, start = list[Range](), 0
-    for first, last in _union(others):
-        if start < first:
-            gaps.append((start, first - 1))
-        start = last + 1
-    return _common(ranges, [*gaps, (start, _NEVER)])
-
-
-def _common(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
-    """What disjoint ranges have in common with ascending, disjoint others."""
-    return [(first, last) for first, last, _ in _cut([(*one, 0) for one in ranges], others)]
-
-
-def _cut(ranges: Iterable[Counted], others: Sequence[Range]) -> list[Counted]:
-    """What disjoint, counted ranges have in common with ascending, disjoint others."""
-    cut: list[Counted] = []
-    index = 0
-    for first, last, count in sorted(ranges):
-        while index < len(others) and others[index][1] < first:
-            index += 1
-        at = index
-        while at < len(others) and others[at][0] <= last:
-            cut.append((max(first, others[at][0]), min(last, others[at][1]), count))
-            at += 1
-    return cut
 
 
 def _below(ranges: list[Counted], cursor: int) -> list[Counted]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kafkabus.ledger.operations import Granted, Range, Seen, merge_offsets
+from kafkabus.ledger.operations import Granted, Seen, merge_offsets
+from kafkabus.ledger.ranges import Range
 from kafkabus.record import Record
 
 T = TypeVar("T")

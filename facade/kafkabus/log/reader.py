@@ -30,11 +30,11 @@ from kafkabus.ledger.operations import (
     LedgerState,
     Mark,
     Purge,
-    Range,
     Settlement,
     merge_offsets,
     new_lease,
 )
+from kafkabus.ledger.ranges import Range
 from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import consumer_options
@@ -188,33 +188,40 @@ class Reader:
         start = (services.pool.run(services.topics.starts, topic, [partition]))[partition]
         end = (services.pool.run(services.topics.ends, topic, [partition]))[partition]
         if state is not None:
-            self._check_end(partition, state, start, end, _TRUNCATED.search(str(error)))
-        if state is not None and state.cursor < start:
-            purge = Purge(ledger, start)
-            services.courier.ask(purge)
-            LOGGER.error(
-                "lost_by_the_log entity=%s partition=%d offsets=%s: deleted before anybody received them",
-                self._entity.path,
-                partition,
-                [(state.cursor, start - 1)],
-            )
+            cut = _TRUNCATED.search(str(error))
+            self._check_end(partition, state, start, end, None if cut is None else int(cut[1]))
+            if state.cursor < start:
+                services.courier.ask(Purge(ledger, start))
+                LOGGER.error(
+                    "lost_by_the_log entity=%s partition=%d offsets=%s: deleted before anybody received them",
+                    self._entity.path,
+                    partition,
+                    [(state.cursor, start - 1)],
+                )
         # Else only this reader lagged behind what others settled.
         self._astray = True
 
-    def _check_end(self, partition: int, state: LedgerState, start: int, end: int, cut: re.Match[str] | None) -> None:
+    def _check_end(self, partition: int, state: LedgerState, start: int, end: int, cut: int | None) -> None:
         """Where the log was truncated, have the entity go on from there.
+
+        Args:
+            partition: Of the log.
+            state: Of its ledger.
+            start: Where the log begins.
+            end: Where it ends.
+            cut: Where the brokers say that it was truncated, negative where they do not know; None where they said nothing.
 
         Raises:
             ServiceBusError: It was.
         """
-        if cut is not None and int(cut[1]) < 0 and start == end == state.cursor:
+        if cut is not None and cut >= 0:
+            self._services.go_on_from(self._entity, partition, cut)
+        elif cut is not None and start == end == state.cursor:
             # The brokers know no epoch of a log without records; none was lost.
             self._unverified.add(partition)
-        elif cut is not None:
-            self._services.go_on_from(self._entity, partition, int(cut[1]) if int(cut[1]) >= 0 else None)
+        elif cut is not None or (state.cursor > end and (state.epoch is None or partition in self._doubted)):
+            self._services.go_on_from(self._entity, partition, None)
         elif state.cursor > end:
-            if state.epoch is None or partition in self._doubted:
-                self._services.go_on_from(self._entity, partition, None)
             # Begun anew at the cursor, Kafka's client asks where the log was truncated.
             self._doubted.add(partition)
 

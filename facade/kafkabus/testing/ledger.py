@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kafkabus.ledger.operations import Range, merge_offsets
+from kafkabus.ledger.operations import merge_offsets
+from kafkabus.ledger.ranges import Range
 
 Arguments = dict[str, Any]
 Reply = dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from kafkabus.ledger.operations import Range
+from kafkabus.ledger.ranges import Range
 from kafkabus.record import Record, expires_at
 
 STRETCH = 1000

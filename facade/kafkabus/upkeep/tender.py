@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from kafkabus.aio import endings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Range, Seize, new_lease
+from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Seize, new_lease
+from kafkabus.ledger.ranges import Range
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.log.plan import runs_of
 from kafkabus.record import Record, is_over
@@ -124,21 +125,15 @@ class Tender:
             for partition, state in enumerate(states)
             if state is not None and state.version != self._versions.get(partition)
         ]
-        # What is written down before what the ledgers know: they never know less.
-        written: dict[int, Snapshot] = {}
-        for keep in keeps:
-            partition = keep.ledger.partition
-            last = self._written.get(partition) or await self._services.checkpoints.read(keep.ledger.keys.prefix)
-            if last is not None:
-                written[partition] = last
+        written = await self._last_written(keeps)
         await self._services.courier.ask(*keeps)
-        ahead = {
+        behind = {
             keep.ledger.partition: last
-            for keep in keeps
-            if (last := written.get(keep.ledger.partition)) and keep.snapshot.merged(last) is not keep.snapshot
+            for keep, last in zip(keeps, written, strict=True)
+            if last is not None and keep.snapshot.merged(last) is not keep.snapshot
         }
-        if ahead:
-            await self._services.go_on_with_more(entity, ahead)
+        if behind:
+            await self._services.go_on_with_more(entity, behind)
         news: dict[str, Snapshot] = {}
         for keep in keeps:
             partition, snapshot = keep.ledger.partition, keep.snapshot
@@ -154,6 +149,13 @@ class Tender:
             raise
         for partition, snapshot in self._written.items():
             self._settled[partition] = (*self._settled.get(partition, ())[-1:], snapshot.watermark)
+
+    async def _last_written(self, keeps: Sequence[Keep]) -> list[Snapshot | None]:
+        """The last checkpoint of each ledger. Asked for before the ledger itself, it never knows more than that."""
+        return [
+            self._written.get(keep.ledger.partition) or await self._services.checkpoints.read(keep.ledger.keys.prefix)
+            for keep in keeps
+        ]
 
     async def _trim(self, entity: Entity) -> None:
         """Delete records that are settled by the checkpoint before the last, and old enough."""

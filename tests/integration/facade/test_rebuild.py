@@ -13,7 +13,8 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMess
 from kafkabus.checkpoints import Checkpoints
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.ledger.snapshot import Counted, Snapshot
+from kafkabus.ledger.ranges import Counted
+from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus.transfer import Intent

@@ -23,7 +23,6 @@ from kafkabus.ledger.operations import (
     Operation,
     Peek,
     Purge,
-    Range,
     Recall,
     Renewal,
     Seen,
@@ -31,6 +30,7 @@ from kafkabus.ledger.operations import (
     Settlement,
     Void,
 )
+from kafkabus.ledger.ranges import Range
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus_mapping.names import EntityPath
 

@@ -1,0 +1,53 @@
+"""Ranges of offsets: what they have in common, and what is left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+NEVER = 1 << 62
+"""Beyond every offset, and every number of deliveries."""
+
+Range = tuple[int, int]
+"""First and last offset."""
+Counted = tuple[int, int, int]
+"""First and last offset, and delivery count."""
+
+
+def union(ranges: Iterable[Range]) -> list[Range]:
+    """Ranges as ascending ones that neither overlap nor touch."""
+    joined: list[Range] = []
+    for first, last in sorted(ranges):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined
+
+
+def minus(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+    """What of disjoint ranges is not in others."""
+    gaps, start = list[Range](), 0
+    for first, last in union(others):
+        if start < first:
+            gaps.append((start, first - 1))
+        start = last + 1
+    return common(ranges, [*gaps, (start, NEVER)])
+
+
+def common(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
+    """What disjoint ranges have in common with ascending, disjoint others."""
+    return [(first, last) for first, last, _ in cut([(*one, 0) for one in ranges], others)]
+
+
+def cut(ranges: Iterable[Counted], others: Sequence[Range]) -> list[Counted]:
+    """What disjoint, counted ranges have in common with ascending, disjoint others."""
+    parts: list[Counted] = []
+    index = 0
+    for first, last, count in sorted(ranges):
+        while index < len(others) and others[index][1] < first:
+            index += 1
+        at = index
+        while at < len(others) and others[at][0] <= last:
+            parts.append((max(first, others[at][0]), min(last, others[at][1]), count))
+            at += 1
+    return parts
