@@ -133,7 +133,8 @@ def test_a_topic_is_described_whichever_broker_was_asked_first(cluster: Embedded
     os.kill(victim, signal.SIGSTOP)
     try:
         with ThreadPoolExecutor(len(clients)) as pool:
-            described = list(pool.map(lambda client: client.describe(topic), clients))
+            asked = [pool.submit(client.describe, topic) for client in clients]
+            described = [one.result() for one in asked]
     finally:
         os.kill(victim, signal.SIGCONT)
     assert [one.partitions for one in described if one is not None] == [PARTITIONS] * len(clients)

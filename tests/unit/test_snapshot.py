@@ -122,7 +122,7 @@ def test_what_either_of_two_knows_to_be_settled_is_settled(later: Snapshot, earl
     merged = later.merged(earlier)
     assert unsettled(merged) == unsettled(later) & unsettled(earlier)
     assert (merged is later) == (unsettled(later) <= unsettled(earlier))
-    assert merged.cursor == later.cursor if merged is later else max(later.cursor, earlier.cursor)
+    assert merged.cursor == (later.cursor if merged is later else max(later.cursor, earlier.cursor))
     if merged is not later:
         moving = {move[0] for move in (*later.moving, *earlier.moving)} & unsettled(merged)
         assert {move[0] for move in merged.moving} == moving
