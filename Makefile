@@ -27,8 +27,9 @@ $(READY): pyproject.toml constraints.txt tools/install.sh
 demo: $(READY) ## run the demo (LIMIT=n flights, ARGS=...)
 	exec $(BIN)/python -m demo $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
+# Two processes, each with servers of its own: most tests wait, for a clock or for a server's start.
 test: $(READY) ## run all tests (ARGS=... for pytest)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile $(ARGS)
 
 test-unit: $(READY) ## run the tests that start nothing
 	$(BIN)/python -m pytest tests/unit $(ARGS)

@@ -51,20 +51,21 @@ class Workbench:
         return ServiceBusClient.from_connection_string(self.connection_string)
 
     @contextmanager
-    def queue(self, messages: int = 0) -> Generator[str]:
-        """A new queue of 16 partitions, deleted afterwards.
+    def queue(self, messages: int = 0, *, partitions: int = PARTITIONS) -> Generator[str]:
+        """A new queue, deleted afterwards.
 
         Args:
             messages: How many messages of 1 KB it holds at first, spread over all partitions.
+            partitions: 16, as partitioned queues have, or 1.
 
         Yields:
             Its name.
         """
         name = f"queue-{next(self._numbers)}"
         with ServiceBusAdministrationClient.from_connection_string(self.connection_string) as administration:
-            administration.create_queue(name, enable_partitioning=True, lock_duration=timedelta(minutes=5))
+            administration.create_queue(name, enable_partitioning=partitions > 1, lock_duration=timedelta(minutes=5))
             try:
-                self._fill(name, messages)
+                self.fill(name, messages)
                 yield name
             finally:
                 administration.delete_queue(name)
@@ -73,7 +74,8 @@ class Workbench:
         """The Kafka topic of a queue, which references may use as it is."""
         return topic_name(NAMESPACE, EntityPath(queue))
 
-    def _fill(self, queue: str, messages: int) -> None:
+    def fill(self, queue: str, messages: int) -> None:
+        """Send so many messages of 1 KB."""
         with self.client() as client, client.get_queue_sender(queue) as sender:
             for begin in range(0, messages, _FILLING_BATCH):
                 sender.send_messages(batch_of(min(_FILLING_BATCH, messages - begin)))

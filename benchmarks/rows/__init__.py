@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from benchmarks.results import Result
 from benchmarks.rounds import Scale
+from benchmarks.rows.bytes_read import bytes_read
 from benchmarks.rows.complete_one_by_one import complete_one_by_one
 from benchmarks.rows.latency import latency
 from benchmarks.rows.rabbitmq import rabbitmq
@@ -26,6 +27,7 @@ WORKS: Mapping[str, Work] = {
     "receive": receive_and_complete,
     "rabbitmq": rabbitmq,
     "delete": receive_and_delete,
+    "bytes": bytes_read,
     "latency": latency,
     "complete": complete_one_by_one,
     "spark": spark_decode,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 import uuid
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -71,6 +73,22 @@ class Outgoing(NamedTuple):
     size: int
 
 
+class LegacyMessage:
+    """A message as older versions of ``azure.servicebus`` showed it.
+
+    Attributes:
+        delivery_tag: The lock token's 16 bytes, the first three fields with their lowest byte first; None where it has no lock.
+    """
+
+    def __init__(self, raw: AmqpAnnotatedMessage, delivery_tag: bytes | None) -> None:
+        self._raw = raw
+        self.delivery_tag = delivery_tag
+
+    def __getattr__(self, name: str) -> Any:
+        """``header``, ``properties``, ``annotations`` and so on: what ``raw_amqp_message`` has."""
+        return getattr(self._raw, name)
+
+
 class ServiceBusMessage:
     """A message to send.
 
@@ -95,8 +113,9 @@ class ServiceBusMessage:
         ValueError: An identifier is longer than 128 characters, or session id and partition key differ.
     """
 
-    __slots__ = ("_own_body", "_own_envelope")
+    __slots__ = ("_lives_from", "_own_body", "_own_envelope")
 
+    _lives_from: int
     _own_body: bytes | None
     _own_envelope: Envelope | None
 
@@ -218,7 +237,9 @@ class ServiceBusMessage:
         properties = {name: self._amqp_text(value) for name, value in named.items()} | carried.get("properties", {})
         header = carried.get("header", {})
         if envelope.time_to_live is not None:
-            header["time_to_live"] = envelope.time_to_live // timedelta(milliseconds=1)
+            lives = header["time_to_live"] = envelope.time_to_live // timedelta(milliseconds=1)
+            created = self._created_ms
+            properties = {"creation_time": created, "absolute_expiry_time": created + lives} | properties
         annotations = carried.get("annotations", {})
         if envelope.partition_key is not None:
             annotations[self._amqp_text(PARTITION_KEY_ANNOTATION)] = self._amqp_text(envelope.partition_key)
@@ -236,6 +257,21 @@ class ServiceBusMessage:
 
     def _amqp_text(self, value: str | None) -> str | bytes | None:
         return value
+
+    @property
+    def _created_ms(self) -> int:
+        """When it got its time to live, ms since 1970."""
+        return self._lives_from
+
+    @property
+    def message(self) -> LegacyMessage:
+        """The message as older versions of ``azure.servicebus`` showed it; ``raw_amqp_message`` is what to use."""
+        warnings.warn("message is deprecated; use raw_amqp_message and lock_token", DeprecationWarning, stacklevel=2)
+        return LegacyMessage(self.raw_amqp_message, self._delivery_tag)
+
+    @property
+    def _delivery_tag(self) -> bytes | None:
+        return None
 
     @property
     def message_id(self) -> str | None:
@@ -339,6 +375,7 @@ class ServiceBusMessage:
         if duration is not None and duration <= timedelta(0):
             raise ValueError(f"time_to_live {duration}: give a positive duration, or None for the entity's default")
         self._envelope.time_to_live = duration
+        self._lives_from = round(time.time() * 1000)
 
     @property
     def scheduled_enqueue_time_utc(self) -> datetime | None:
@@ -426,6 +463,16 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     def _amqp_text(self, value: str | None) -> str | bytes | None:
         return None if value is None else value.encode()
+
+    @property
+    def _created_ms(self) -> int:
+        # When its sender made it is not kept.
+        return self._record.timestamp()[1]
+
+    @property
+    def _delivery_tag(self) -> bytes | None:
+        token = self.lock_token
+        return None if token is None else token.bytes_le
 
     @property
     def _offset(self) -> int:

@@ -184,7 +184,10 @@ def properties_of(parts: Mapping[str, str]) -> ServiceBusConnectionStringPropert
     signature = lowered.get("sharedaccesssignature")
     key_name, key = lowered.get("sharedaccesskeyname"), lowered.get("sharedaccesskey")
     if (key_name is None) != (key is None):
-        raise ValueError("Connection string must have both SharedAccessKeyName and SharedAccessKey.")
+        missing = "SharedAccessKeyName" if key_name is None else "SharedAccessKey"
+        raise ValueError(
+            f"Connection string must have both SharedAccessKeyName and SharedAccessKey: {missing} is missing"
+        )
     if key is not None and signature is not None:
         raise ValueError("Only one of the SharedAccessKey or SharedAccessSignature must be present.")
     endpoint = lowered.get("endpoint")
@@ -220,7 +223,8 @@ def _split(conn_str: str) -> dict[str, str]:
         parts[name.strip()] = value.strip()
     if not parts:
         raise ValueError(
-            "Connection string is either blank or malformed: it begins with Endpoint=sb://<namespace host>/"
+            "Connection string is either blank or malformed: it begins with Endpoint=sb://<namespace host>/ ('kafkabus status' "
+            "prints that of a namespace that runs on this machine)"
         )
     return parts
 

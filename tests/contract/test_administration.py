@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -107,6 +107,27 @@ def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
         (new,) = receiver.receive_messages(2, max_wait_time=10)
         assert (str(new), new.delivery_count) == ("new", 0)
     administration.delete_queue(name)
+
+
+def test_sending_and_receiving_are_accesses(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
+) -> None:
+    """Looking at the queue is none."""
+
+    def accessed() -> datetime:
+        return (administration.get_queue_runtime_properties(queue)).accessed_at_utc
+
+    properties = administration.get_queue_runtime_properties(queue)
+    assert properties.accessed_at_utc == properties.created_at_utc
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage("x"))
+    sent = accessed()
+    with client.get_queue_receiver(queue) as receiver:
+        (peeked,) = receiver.peek_messages(1)
+        assert sent == accessed() == peeked.enqueued_time_utc
+        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        receiver.complete_message(message)
+    assert accessed() > sent
 
 
 def test_counts_follow_the_messages(

@@ -35,6 +35,10 @@ PAUSE = 4.0
 """How long, in seconds, a paused receiver sleeps: longer than its locks last."""
 QUIET = 12.0
 """After how many seconds without a message nothing more is expected: locks have expired by then."""
+STEP = 20_000
+"""How much, in bytes, senders write down for some 500 messages."""
+PATIENCE = 120.0
+"""For how long, in seconds, they may take for that, whoever was killed."""
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
 
 
@@ -144,6 +148,20 @@ def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties:
     return True
 
 
+def go_on(parties: list[Party]) -> None:
+    """Wait until senders have done more, so that parties are killed under load on a slow machine too.
+
+    Raises:
+        TimeoutError: They do not get on.
+    """
+    files = [file for party in parties if party.role == "send" for file in party.files]
+    before, deadline = sum(file.stat().st_size for file in files), time.monotonic() + PATIENCE
+    while sum(file.stat().st_size for file in files) < before + STEP:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody could send for {PATIENCE:.0f} s")
+        time.sleep(0.05)
+
+
 def run(seed: int, kills: int) -> Count:
     """Kill parties in an order that the seed decides, and count."""
     chance, data = random.Random(seed), scratch_folder()
@@ -166,6 +184,8 @@ def run(seed: int, kills: int) -> Count:
             order = [PARTIES[index % len(PARTIES)] for index in range(kills)]
             chance.shuffle(order)
             for which in order:
+                if chance.random() < 0.5:
+                    go_on(parties)
                 time.sleep(chance.uniform(0.2, 2.0))
                 while not strike(which, chance, runtime, parties):
                     time.sleep(0.1)

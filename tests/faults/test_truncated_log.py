@@ -13,6 +13,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
+from tests.crowds import crowd
 from tests.servers import scratch_folder
 
 if TYPE_CHECKING:
@@ -52,9 +53,13 @@ def receive_all(receiver: ServiceBusReceiver, count: int) -> list[str]:
     return bodies
 
 
-@pytest.mark.parametrize("count", [70, 20], ids=["longer than before", "shorter than before"])
+@pytest.mark.parametrize(
+    ("count", "crowded"),
+    [(70, False), (20, False), (150, True)],
+    ids=["longer than before", "shorter than before", "longer, and claimed ahead"],
+)
 def test_what_was_written_in_place_of_lost_records_is_received(
-    data: Path, count: int, caplog: pytest.LogCaptureFixture
+    data: Path, count: int, crowded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Only the leader epoch tells where the log was cut. It is said once, and no message is skipped or comes twice."""
     with (
@@ -77,6 +82,8 @@ def test_what_was_written_in_place_of_lost_records_is_received(
     ):
         bodies = [f"new {number}" for number in range(count)]
         sender.send_messages([ServiceBusMessage(body) for body in bodies])
+        if crowded:
+            crowd(runtime.connection_string, "orders")
         with pytest.raises(ServiceBusError, match="partition 0 was truncated behind our back; call again"):
             receiver.receive_messages(100, max_wait_time=20)
         assert "offsets=[(50, 99)]" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 from collections.abc import Iterator
 
@@ -16,13 +17,16 @@ from kafkabus.embedded.java import spark_java_home
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session that can read Kafka."""
     folder = tmp_path_factory.mktemp("spark")
-    session = kafkabus_spark.session(
-        "tests",
-        master="local[2]",
-        java_home=spark_java_home(),
-        java_log=folder / "java.log",
-        config={"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")},
-    )
+    with (tmp_path_factory.getbasetemp().parent / "spark.lock").open("w") as lock:
+        # The first session ever downloads the connector, and Ivy's cache does not bear two that do.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        session = kafkabus_spark.session(
+            "tests",
+            master="local[2]",
+            java_home=spark_java_home(),
+            java_log=folder / "java.log",
+            config={"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")},
+        )
     try:
         yield session
     finally:

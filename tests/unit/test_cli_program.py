@@ -86,6 +86,19 @@ def test_an_error_names_what_it_came_from() -> None:
     assert "Traceback" not in by_option.stderr
 
 
+def test_an_empty_name_is_none(tmp_path: Path) -> None:
+    """As of a variable that is not set: nothing else is taken in its place."""
+    result = run("-c", "", "queue", "list", KAFKABUS_CONNECTION_STRING=NOWHERE)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "--connection-string: " in result.stderr
+    addresses = run(
+        "queue", "list", KAFKABUS_BOOTSTRAP_SERVERS="k:9092", XDG_DATA_HOME=str(tmp_path), HOME=str(tmp_path)
+    )
+    assert addresses.returncode == 1
+    assert "KAFKABUS_BOOTSTRAP_SERVERS" in addresses.stderr
+    assert "KAFKABUS_CONNECTION_STRING" in addresses.stderr
+
+
 def test_debug_shows_the_traceback() -> None:
     """The same error with all that led to it."""
     result = run("--debug", "-c", "nonsense", "queue", "list")

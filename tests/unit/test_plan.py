@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabus.ledger.operations import Granted, Seen, merge_offsets
+from kafkabus.ledger.operations import Granted, Seen, Tail, merge_offsets
 from kafkabus.log.plan import Plan, home_partitions, runs_of, sweeps
 from kafkabus.record import StoredRecord
 
@@ -73,6 +73,86 @@ def test_partitions_take_turns() -> None:
     assert order == [0, 1, 2, 0]
 
 
+def test_while_messages_are_claimed_ahead_no_log_is_read() -> None:
+    """The home's first, one partition at a time, as far as its log goes."""
+    plan = plan_with({0: [0, 1]})
+    for view, (cursor, end) in zip(plan.views, [(0, 9), (5, 5), (3, 8), (8, 8)], strict=True):
+        view.cursor, view.tail, view.home = cursor, Tail(end), view.partition == 2
+    plan.ahead = True
+    (claim,) = plan.claims(10)
+    assert (claim.view.partition, claim.want, claim.seen, claim.ahead) == (2, 10, None, Tail(8))
+    plan.views[2].cursor = 8
+    assert plan.claims(10)[0].view.partition == 0
+    assert plan.claims(10, fresh=False) == []
+    plan.views[0].cursor = 9
+    assert plan.claims(10) == []
+    assert plan.wanted(0.0) == ([], plan.views)
+    plan.ahead = False
+    assert plan.wanted(0.0) == ([], [view for view in plan.views if not view.home])
+
+
+def test_nothing_is_claimed_ahead_where_a_log_may_have_been_truncated() -> None:
+    """One that ends before its ledger's cursor, or that is to be read first; nor where too little waits."""
+    plan = plan_with({}, partitions=2)
+
+    def is_ahead(*ends: int) -> bool:
+        plan.look({partition: Tail(end) for partition, end in enumerate(ends)}, 50)
+        return plan.ahead
+
+    plan.views[1].cursor = 5
+    assert not is_ahead(60, 5)
+    plan.crowded = True
+    assert is_ahead(60, 5)
+    assert not is_ahead(40, 5)
+    assert not is_ahead(60, 4)
+    plan.views[0].unproved = True
+    assert not is_ahead(60, 5)
+    plan.views[0].unproved, plan.few = False, True
+    assert not is_ahead(60, 5)
+
+
+def test_what_others_read_is_claimed_ahead_while_the_homes_are_dry() -> None:
+    """One partition at a time, in turns; it is not read, unless few messages are wanted."""
+    plan = plan_with({0: [0]}, partitions=3)
+    home, *others = plan.views
+    for view in others:
+        view.home = view.assigned = False
+    plan.look({0: Tail(1), 1: Tail(9), 2: Tail(9)}, 50)
+    assert [claim.view for claim in plan.claims(100)] == [home]
+    home.take([(0, 0)])
+    home.start(1)
+    assert plan.claims(100) == []
+    home.end(1)
+    assert [(claim.view, claim.ahead) for claim in plan.claims(100)] == [(others[0], Tail(9))]
+    assert [claim.view for claim in plan.claims(100)] == [others[1]]
+    assert plan.wanted(0.0) == ([], [])
+    plan.few = True
+    assert plan.claims(1) == []
+    assert plan.wanted(0.0) == (others, [])
+
+
+def test_a_doubtful_log_is_read_before_what_it_gave_back_is_asked_for() -> None:
+    """Also where it is no home; until a record of it came, or its end."""
+    plan = plan_with({0: [0, 1]}, partitions=2)
+    view = plan.views[1]
+    view.returned, view.unproved, view.home, view.assigned, view.leave_until = True, True, False, False, 9.0
+    before = plan.returned
+    assert plan.wanted(0.0) == ([view], [])
+    view.end(7)
+    assert (before, plan.returned) == (None, view)
+
+
+def test_a_resting_partition_is_not_read() -> None:
+    """It keeps nothing else from being read."""
+    plan = plan_with({0: [0, 1]}, partitions=3)
+    plan.few = plan.views[0].resting = True
+    plan.views[1].at_end = True
+    plan.views[2].home = plan.views[2].assigned = False
+    assert plan.wanted(0.0) == ([plan.views[2]], [plan.views[0]])
+    plan.stir(0.0)
+    assert plan.wanted(0.0) == ([], [])
+
+
 def test_holes_are_named_and_the_end_is_passed() -> None:
     """What lies between the last record and the log's end holds no message."""
     view = plan_with({0: [2, 3, 6]}).views[0]
@@ -117,6 +197,7 @@ def test_a_grant_that_was_not_read_is_an_error() -> None:
 def test_foreign_partitions_are_read_only_while_the_homes_are_dry() -> None:
     """And left alone for a while where another client was faster."""
     plan = plan_with({0: [0]})
+    plan.few = True
     for view in plan.views[2:]:
         view.home = view.assigned = False
     assert plan.wanted(0.0) == ([], [])

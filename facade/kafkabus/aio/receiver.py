@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import Self
 
 from kafkabus.aio import endings
+from kafkabus.aio._acompat import uninterrupted
 from kafkabus.aio.browser import Browser
 from kafkabus.aio.log.reader import Grant, Reader
 from kafkabus.aio.services import DESCRIPTION_AGE, Services
@@ -476,24 +477,24 @@ class ServiceBusReceiver:
                 ],
             )
         reader = await self._services.reader(entity)
+        grants: list[Grant] = []
         try:
-            grants = [grant for recall in recalls for grant in await self._read_recalled(entity, reader, recall)]
+            for recall in recalls:
+                grants += await self._read_recalled(entity, reader, recall)
             return await self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
         except BaseException:
             for release in releases:
                 self._services.courier.later(release)
+            # What is settled and was not handed out comes with the next call that receives.
+            await reader.put_back([grant for grant in grants if not grant.delivery.lease])
             raise
 
     async def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
-        return [
-            Grant(
-                entity.delivery(recall.ledger.partition, recall.lease, recall.expiry, count, deferred=True),
-                await reader.read_again(recall.ledger, recall.lease, [(first, last)]),
-                recall.now,
-                True,
-            )
-            for first, last, count in recall.again
-        ]
+        grants: list[Grant] = []
+        for first, last, count in recall.again:
+            delivery = entity.delivery(recall.ledger.partition, recall.lease, recall.expiry, count, deferred=True)
+            grants.append(Grant(delivery, await reader.read_again(delivery, [(first, last)]), recall.now, True))
+        return grants
 
     async def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         """Up to ``count`` messages, prefetched ones first; what is claimed beyond them is prefetched."""
@@ -555,11 +556,8 @@ class ServiceBusReceiver:
             reader = await self._services.reader(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
             left = deadline - time.monotonic()
-            # In slices, so that an entity that was deleted or disabled meanwhile is noticed. What is dead-lettered where it has
-            # expired is not settled before that is known.
-            grants = await reader.receive(
-                count, min(max(0.0, left), DESCRIPTION_AGE), self._is_closed, take=take and not entity.keeps_expired
-            )
+            # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
+            grants = await reader.receive(count, min(max(0.0, left), DESCRIPTION_AGE), self._is_closed, take=take)
             try:
                 messages = await self._deliver(entity, grants, take)
             except BaseException:
@@ -575,36 +573,52 @@ class ServiceBusReceiver:
     async def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
         """Messages of what was granted, without those whose time is over and those that were delivered too often."""
         self._half_lock = entity.lock_ms / 2000
+        delivered = [grant for grant in grants if await self._is_to_deliver(entity, grant)]
+        if take:
+            await self._settle_taken(entity, [grant for grant in delivered if grant.delivery.lease])
         messages: list[ServiceBusReceivedMessage] = []
-        again: list[Settlement] = []
-        for grant in grants:
-            delivery, records = grant.delivery, grant.records
-            if entity.expires and (grant.mortal or entity.life_ms is not None):
-                expired = await endings.over(self._services, entity, records, grant.now)
-                if expired:
-                    await endings.expire(self._services, entity, delivery, expired)
-                    gone = set(map(id, expired))
-                    records = [record for record in records if id(record) not in gone]
-            if not records:
-                continue
-            if delivery.count >= entity.max_deliveries:
-                reason = endings.delivered_too_often(entity, delivery.count)
-                await endings.give_up(self._services, entity, delivery, records, *reason)
-                continue
-            if delivery.lease and entity.ledgers[delivery.partition].seconds_until(delivery.expiry) <= 0:
-                continue  # Reading took longer than their lock lasted: they come again.
-            if take and delivery.lease:
-                ledger = entity.ledgers[delivery.partition]
-                again.append(Settlement(ledger, "complete", delivery.lease, runs_of(records)))
-                delivery = replace(delivery, lease="", expiry=0)
-            messages += [ServiceBusReceivedMessage(record, delivery) for record in records]
-            self._browser.received(entity, delivery.partition, records[-1].offset() or 0)
-        if again:
-            await self._services.courier.ask(*again)
-            # Whose lock expired while its record was read is somebody else's by now.
-            lost = {(one.ledger.partition, offset) for one in again for a, b in one.lost for offset in range(a, b + 1)}
-            messages = [message for message in messages if (message._delivery.partition, message._offset) not in lost]
+        for grant in delivered:
+            messages += [ServiceBusReceivedMessage(record, grant.delivery) for record in grant.records]
+            if grant.records:
+                self._browser.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
         return messages
+
+    async def _is_to_deliver(self, entity: Entity, grant: Grant) -> bool:
+        """Whether anything of a grant is left, once what is not to be delivered went where it belongs."""
+        delivery = grant.delivery
+        if entity.expires and (grant.mortal or entity.life_ms is not None):
+            expired = await endings.over(self._services, entity, grant.records, grant.now)
+            if expired:
+                await endings.expire(self._services, entity, delivery, expired)
+                gone = set(map(id, expired))
+                grant.records = [record for record in grant.records if id(record) not in gone]
+        if not grant.records:
+            return False
+        if delivery.count >= entity.max_deliveries:
+            reason = endings.delivered_too_often(entity, delivery.count)
+            await endings.give_up(self._services, entity, delivery, grant.records, *reason)
+            return False
+        # Where reading took longer than their lock lasted, they come again.
+        return not delivery.lease or entity.ledgers[delivery.partition].seconds_until(delivery.expiry) > 0
+
+    async def _settle_taken(self, entity: Entity, grants: Sequence[Grant]) -> None:
+        """Settle what was leased to be read, and is received and deleted."""
+        settlements = [
+            Settlement(
+                entity.ledgers[grant.delivery.partition], "complete", grant.delivery.lease, runs_of(grant.records)
+            )
+            for grant in grants
+        ]
+        try:
+            # What was settled must be seen to be, also by a task that is cancelled.
+            await uninterrupted(self._services.courier.ask(*settlements))  # type: ignore[func-returns-value, unused-ignore]
+        finally:
+            for grant, settlement in zip(grants, settlements, strict=True):
+                if settlement.done and settlement.error is None:
+                    # Whose lock expired while its record was read is somebody else's by now; the rest is the caller's alone.
+                    lost = {offset for first, last in settlement.lost for offset in range(first, last + 1)}
+                    grant.records = [record for record in grant.records if record.offset() not in lost]
+                    grant.delivery = replace(grant.delivery, lease="", expiry=0)
 
     def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
         """Messages to settle, by delivery; all are checked before anything is done."""

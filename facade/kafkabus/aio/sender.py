@@ -136,7 +136,7 @@ class ServiceBusSender:
         if mortal:
             # Before they are stored, so that whoever is granted one looks for its time to live.
             await self._services.mark_mortal(entity, {record.partition for record in (*keyed, *keyless)})
-        unsent = _Unsent(entity, len(outgoing), seconds)
+        unsent = _Unsent(entity, len(outgoing), seconds, self._services.settings.bootstrap_servers)
         if keyed:
             await self._send_keyed(entity, keyed, deadline, unsent)
         if keyless:
@@ -317,10 +317,12 @@ class _Unsent:
         entity: Where it was sent to.
         total: How many messages it has.
         timeout: As given, in seconds.
+        servers: Where Kafka is.
     """
 
-    def __init__(self, entity: Entity, total: int, timeout: float) -> None:
+    def __init__(self, entity: Entity, total: int, timeout: float, servers: str) -> None:
         self.timeout = timeout
+        self._servers = servers
         self._entity = entity
         self._total = total
         self._parts: list[tuple[Sequence[OutgoingRecord], Parcel, frozenset[int]]] = []
@@ -360,7 +362,9 @@ class _Unsent:
         )
         if causes:
             raise ServiceBusCommunicationError(f"{what}: {'; '.join(causes)}")
-        raise OperationTimeoutError(what)
+        raise OperationTimeoutError(
+            f"{what}; Kafka {self._servers} said nothing: is it running, and is the address right?"
+        )
 
 
 def _failed(records: Sequence[OutgoingRecord], failures: Sequence[Failure]) -> list[OutgoingRecord]:

@@ -336,7 +336,9 @@ class Services:
 
     def _left(self, entity: Entity, why: str) -> str:
         """The next one who asks for an entity looks it up; what the one who found out is told."""
-        self._entities.pop(entity.path.key, None)
+        known = self._entities.get(entity.path.key)
+        if known is not None and known[1].generation == entity.generation:
+            del self._entities[entity.path.key]
         return f"{entity.path} is not what it was: {why}; call again to go on with what is there"
 
     async def reader(self, entity: Entity) -> Reader:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 VARIABLE = "KAFKABUS_CONNECTION_STRING"
 """Environment variable that names the namespace where no option does."""
+ADDRESSES = "KAFKABUS_BOOTSTRAP_SERVERS", "KAFKABUS_REDIS_URL"
+"""Environment variables that go with it."""
 
 
 @dataclass
@@ -100,11 +102,17 @@ def existing_queue(context: typer.Context, name: str) -> Generator[None, None, N
 def _find(context: typer.Context) -> tuple[str, str]:
     """What says where the namespace is, and what it says."""
     given = context.find_object(GlobalOptions)
-    if given is not None and given.connection_string:
+    if given is not None and given.connection_string is not None:
         return "--connection-string", given.connection_string
     variable = os.environ.get(VARIABLE)
     if variable:
         return VARIABLE, variable
+    addresses = [name for name in ADDRESSES if os.environ.get(name)]
+    if addresses:
+        raise CommandError(
+            f"{' and '.join(addresses)}: this says where Kafka and Redis are, and not which namespace is meant; set "
+            f"{VARIABLE} too, or unset it to use what 'kafkabus up' runs"
+        )
     running = _running()
     if running is not None:
         return "kafkabus up", running

@@ -16,6 +16,9 @@ from kafkabus.ledger.keys import LedgerKeys
 from kafkabus.ledger.ranges import Range, common
 from kafkabus.ledger.snapshot import Snapshot
 
+IN_FLIGHT_LIMIT = 100_000
+"""How many messages of a partition may be granted and neither settled nor deferred; nothing new is granted beyond."""
+
 
 class Ledger:
     """One ledger as one client uses it: its keys, its numbered requests, what waits for the next of them.
@@ -335,7 +338,7 @@ class Granted:
 
     Attributes:
         again: First and last offset and delivery count of ranges that were granted before; to be read by offset.
-        fresh: Ranges never granted before, out of what the claimer had read.
+        fresh: Ranges never granted before, out of what the claimer had read; or unseen, where it claimed ahead.
         cursor: The ledger's, afterwards.
         ahead: Whether the claimer had read beyond the cursor: it must go back to it.
         now: When it was granted, ms since 1970 on Redis's clock.
@@ -344,6 +347,8 @@ class Granted:
         due_in: Seconds until the next lease of the ledger expires, None where none is held.
         moves: Whether a transfer wants attention.
         mortal: Whether messages of the log bring times to live of their own.
+        limited: Whether more would have been granted, had there not been so many in flight.
+        unproved: Whether nothing was granted ahead, because another leader took over: the log is to be read from the cursor.
     """
 
     again: list[tuple[int, int, int]]
@@ -356,6 +361,21 @@ class Granted:
     due_in: float | None
     moves: bool
     mortal: bool = False
+    limited: bool = False
+    unproved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where a log ends, as its leader says.
+
+    Attributes:
+        end: Its committed end.
+        epoch: The leader's epoch; None where it does not say.
+    """
+
+    end: int
+    epoch: int | None = None
 
 
 class Claim(Operation):
@@ -365,17 +385,28 @@ class Claim(Operation):
         granted: What was granted, known when done.
     """
 
-    __slots__ = ("_granted", "lease", "lock_ms", "seen", "take", "want")
+    __slots__ = ("_granted", "ahead", "lease", "limit", "lock_ms", "seen", "take", "want")
 
     def __init__(
-        self, ledger: Ledger, lease: str, *, want: int, lock_ms: int, seen: Seen | None = None, take: bool = False
+        self,
+        ledger: Ledger,
+        lease: str,
+        *,
+        want: int,
+        lock_ms: int,
+        seen: Seen | None = None,
+        ahead: Tail | None = None,
+        take: bool = False,
+        limit: int = IN_FLIGHT_LIMIT,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.want = want
         self.lock_ms = lock_ms
         self.seen = seen
+        self.ahead = ahead
         self.take = take
+        self.limit = limit
         self._granted: Granted | None = None
 
     @classmethod
@@ -407,11 +438,16 @@ class Claim(Operation):
             "want": self.want,
             "lock_ms": self.lock_ms,
             "take": self.take,
+            "limit": self.limit,
         }
         if self.seen is not None:
             arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
             if self.seen.epoch is not None:
                 arguments["epoch"] = self.seen.epoch
+        elif self.ahead is not None:
+            arguments["ahead"] = self.ahead.end
+            if self.ahead.epoch is not None:
+                arguments["epoch"] = self.ahead.epoch
         return arguments
 
     @override
@@ -428,6 +464,8 @@ class Claim(Operation):
             due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
             moves=bool(reply["moves"]),
             mortal="mortal" in reply,
+            limited="limited" in reply,
+            unproved="unproved" in reply,
         )
         super().resolve(reply)
 

@@ -3,10 +3,55 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
+import time
+
+from confluent_kafka import KafkaError
+from typing_extensions import override
 
 from kafkabus.connection_string import Settings
 
+AGAIN_AFTER = 60.0
+"""After how many seconds Kafka's client is heard again with what it said before."""
+
+
+class _Sparingly(logging.Filter):
+    """Lets Kafka's client say a thing once a minute. It repeats itself with each attempt to connect, from each handle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._guard = threading.Lock()
+        self._said: dict[str, float] = {}
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        what = _VARIES.sub("", record.getMessage())
+        now = time.monotonic()
+        with self._guard:
+            if now - self._said.get(what, -AGAIN_AFTER) < AGAIN_AFTER:
+                return False
+            self._said = {one: said for one, said in self._said.items() if now - said < AGAIN_AFTER}
+            self._said[what] = now
+        return True
+
+
+_VARIES = re.compile(r"\[rdkafka#[^]]*\]|\(after [^)]*\)")
+"""The handle that speaks, and how long it tried how often."""
+
 LOGGER = logging.getLogger("kafkabus.kafka")
+LOGGER.addFilter(_Sparingly())
+
+PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+"""Errors that Kafka's client mends by itself, without going on elsewhere."""
 
 Options = dict[str, str | int | float | bool]
 
@@ -82,7 +127,7 @@ def point_options(settings: Settings) -> Options:
     """
     return {
         **consumer_options(settings, "kafkabus.points"),
-        "queued.min.messages": 1_000,
+        "queued.min.messages": 1,
         "queued.max.messages.kbytes": 1_024,
         "fetch.message.max.bytes": 262_144,
     }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kafkabus.ledger.operations import Granted, Seen, merge_offsets
+from kafkabus.ledger.operations import Granted, Seen, Tail, merge_offsets
 from kafkabus.ledger.ranges import Range
 from kafkabus.record import Record
 
@@ -30,6 +30,12 @@ class PartitionView:
         assigned: Whether its log is being read.
         at_end: Whether all of the log was read when it was last heard of.
         returned: Whether ranges wait there to be granted again, as far as is known.
+        cursor: The ledger's, as far as is known.
+        tail: Where the log ends, as far as is known.
+        unproved: Whether the log is to be read from the cursor before anything else: it may have been truncated.
+        limited: Whether so many messages are in flight there that nothing new was granted.
+        resting: Whether nothing new is asked for there for a moment.
+        silent: Whether nothing came when records were read by offset, so that none are for a while.
         due_at: When the ledger's next lease expires, on the monotonic clock; None where none is held.
         leave_until: Until when another client's partition is left alone, on the monotonic clock.
     """
@@ -38,13 +44,20 @@ class PartitionView:
         "_records",
         "assigned",
         "at_end",
+        "cursor",
         "due_at",
         "home",
         "leave_until",
+        "limited",
         "partition",
+        "resting",
         "returned",
         "seen_from",
         "seen_to",
+        "silent",
+        "silent_until",
+        "tail",
+        "unproved",
     )
 
     def __init__(self, partition: int) -> None:
@@ -53,6 +66,13 @@ class PartitionView:
         self.assigned = False
         self.at_end = False
         self.returned = True
+        self.cursor = 0
+        self.tail = Tail(0)
+        self.unproved = False
+        self.limited = False
+        self.resting = False
+        self.silent = False
+        self.silent_until = 0.0
         self.due_at: float | None = None
         self.leave_until = 0.0
         self.seen_from = 0
@@ -63,6 +83,15 @@ class PartitionView:
     def buffered(self) -> int:
         """How many messages were read and not claimed."""
         return len(self._records)
+
+    @property
+    def backlog(self) -> int:
+        """How many offsets of the log were never granted, as far as is known; negative where the log lost some."""
+        return self.tail.end - self.cursor
+
+    def fall_silent(self, until: float) -> None:
+        """Nothing came when records were read by offset: let it be until a time on the monotonic clock."""
+        self.silent, self.silent_until = True, until
 
     def start(self, offset: int) -> None:
         """The log is read from this offset now."""
@@ -79,13 +108,14 @@ class PartitionView:
             records = [record for record in records if _offset(record) >= self.seen_to]
         self._records += records
         self.seen_to = last + 1
-        self.at_end = False
+        self.at_end = self.unproved = False
         return len(records)
 
     def end(self, offset: int) -> None:
         """The log ends here for now; what lies between the last record and here are holes."""
         self.seen_to = max(self.seen_to, offset)
         self.at_end = True
+        self.unproved = False
 
     def seen(self, want: int) -> Seen:
         """What to claim for ``want`` messages."""
@@ -139,12 +169,15 @@ class PlannedClaim:
     Attributes:
         view: The partition.
         want: How many messages at the most.
-        seen: What was read there; None where only ranges are wanted that were granted before.
+        seen: What was read there; None where only ranges are wanted that were granted before, or what is ahead.
+        ahead: Where the log ends, to be claimed unseen up to there; None where only ranges are wanted that were granted before,
+            or what was read.
     """
 
     view: PartitionView
     want: int
-    seen: Seen | None
+    seen: Seen | None = None
+    ahead: Tail | None = None
 
 
 class Plan:
@@ -152,14 +185,22 @@ class Plan:
 
     Args:
         partitions: How many the entity has.
+        first: The partition to begin with.
 
     Attributes:
         views: One for each partition.
+        crowded: Whether more clients receive than there are partitions.
+        few: Whether few messages are wanted at a time, so that claiming them before they are read is not worth it.
+        ahead: Whether all messages are claimed before they are read. Then each is read by who has it; otherwise all that share
+            a log read all of it.
     """
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, first: int = 0) -> None:
         self.views = [PartitionView(partition) for partition in range(partitions)]
-        self._first = 0
+        self.crowded = False
+        self.few = False
+        self.ahead = False
+        self._first = first % partitions
 
     @property
     def buffered(self) -> int:
@@ -167,9 +208,28 @@ class Plan:
         return sum(view.buffered for view in self.views)
 
     @property
+    def returned(self) -> PartitionView | None:
+        """A partition where ranges wait to be granted again, as far as is known."""
+        return next((view for view in self._in_turn() if view.returned and not (view.unproved or view.silent)), None)
+
+    @property
     def homes_dry(self) -> bool:
         """Whether all home partitions were read to their ends, so that others may be looked at."""
-        return all(view.assigned and view.at_end and not view.buffered for view in self.views if view.home)
+        return all(
+            view.resting or (view.assigned and view.at_end and not view.buffered) for view in self.views if view.home
+        )
+
+    @property
+    def alone(self) -> bool:
+        """Whether all partitions are this client's homes, and nobody else's."""
+        return not self.crowded and all(view.home for view in self.views)
+
+    def look(self, tails: Mapping[int, Tail], enough: int) -> None:
+        """The logs end as said here. Where clients crowd, and enough waits, all is claimed before it is read."""
+        for view in self.views:
+            view.tail = tails[view.partition]
+        sound = not any(view.unproved or view.backlog < 0 for view in self.views)
+        self.ahead = self.crowded and not self.few and sound and sum(view.backlog for view in self.views) >= enough
 
     def claims(self, want: int, *, fresh: bool = True) -> list[PlannedClaim]:
         """The claims of the next round trip, which together never grant more than ``want`` messages.
@@ -179,23 +239,56 @@ class Plan:
         """
         if want <= 0:
             return []
-        for view in self._in_turn():
-            if view.returned:
-                return [PlannedClaim(view, want, view.seen(want) if view.assigned and fresh else None)]
+        view = self.returned
+        if view is not None:
+            return [PlannedClaim(view, want, view.seen(want) if view.assigned and fresh else None)]
+        if self.ahead:
+            return self._claims_ahead(want) if fresh else []
         planned: list[PlannedClaim] = []
         for view in self._in_turn():
             if want <= 0 or not fresh:
                 break
-            if view.buffered:
+            if view.buffered and not view.resting:
                 part = min(want, view.buffered)
                 planned.append(PlannedClaim(view, part, view.seen(part)))
                 want -= part
+        if not planned and fresh and self.homes_dry:
+            return self._claims_ahead(want)
         if planned:
             # The next round begins behind the partition that this one ended with, so that none starves.
             self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(
                 self.views
             )
         return planned
+
+    @property
+    def behind(self) -> list[PartitionView]:
+        """Where something waits that may be claimed ahead, homes first: in homes only where all is claimed so."""
+        behind = [
+            view
+            for view in self._in_turn()
+            if view.backlog > 0 and not (view.resting or view.unproved or view.silent) and (self.ahead or not view.home)
+        ]
+        return [] if self.few else sorted(behind, key=lambda view: not view.home)
+
+    def _claims_ahead(self, want: int) -> list[PlannedClaim]:
+        """A claim ahead, where one may be made."""
+        for view in self.behind:
+            # The next round begins behind it, so that none starves.
+            self._first = (view.partition + 1) % len(self.views)
+            return [PlannedClaim(view, want, ahead=view.tail)]
+        return []
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing new, or nothing at all, is asked for in some partitions for a moment."""
+        return any(view.resting or view.silent for view in self.views)
+
+    def stir(self, now: float) -> None:
+        """That moment is over; where a partition was silent, at its own time."""
+        for view in self.views:
+            view.resting = False
+            view.silent = now < view.silent_until
 
     def next_due(self) -> float | None:
         """When the next lease expires, on the monotonic clock."""
@@ -211,13 +304,21 @@ class Plan:
     def wanted(self, now: float) -> tuple[list[PartitionView], list[PartitionView]]:
         """Partitions to begin reading and to stop reading.
 
-        Home partitions are always read. Others are read while the homes are dry, except where another client was faster a
-        moment ago; they are given up once another client turns out to read them.
+        Home partitions are always read, except while they rest, or while all is claimed ahead. Others are read while the homes
+        are dry and few messages are wanted, except where another client was faster a moment ago; they are given up once
+        another client turns out to read them, or many are wanted: those are claimed ahead.
         """
+
+        def is_read(view: PartitionView) -> bool:
+            if self.ahead or view.resting:
+                return False
+            return view.home or view.unproved or (self.few and view.leave_until <= now)
+
         dry = self.homes_dry
-        begin = [view for view in self.views if not view.assigned and (view.home or (dry and view.leave_until <= now))]
-        stop = [view for view in self.views if view.assigned and not view.home and view.leave_until > now]
-        return begin, stop
+        begin = [
+            view for view in self.views if not view.assigned and is_read(view) and (view.home or view.unproved or dry)
+        ]
+        return begin, [view for view in self.views if view.assigned and not is_read(view)]
 
     def lost_race(self, view: PartitionView, until: float) -> None:
         """Another client reads a partition that is not this one's home: leave it alone for a while."""

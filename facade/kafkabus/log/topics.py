@@ -13,6 +13,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -28,6 +29,7 @@ from tenacity import (
 
 from kafkabus.connection_string import Settings
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus.ledger.operations import Tail
 from kafkabus.log.configuration import LOGGER, common_options
 
 ENTITY_TOPIC: Mapping[str, str] = {
@@ -201,13 +203,18 @@ class Topics:
         self.ends(name, range(described.partitions))
         return described
 
-    def starts(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+    def starts(self, name: str, partitions: Iterable[int], timeout: float | None = None) -> dict[int, int]:
         """The first offset of each partition's log.
+
+        Args:
+            name: Of the topic.
+            partitions: Their numbers.
+            timeout: Longest time for this call, in seconds; default that of all.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
         """
-        return self._offsets(name, partitions, OffsetSpec.earliest())
+        return self._offsets(name, partitions, OffsetSpec.earliest(), timeout)
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
         """The committed end of each partition's log: the offset that the next committed record will not be below.
@@ -216,6 +223,20 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
         """
         return self._offsets(name, partitions, OffsetSpec.latest())
+
+    def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:
+        """The committed end of each partition's log, and its leader's epoch.
+
+        Args:
+            name: Of the topic.
+            partitions: Their numbers.
+            timeout: Longest time for this call, in seconds.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        found = self._ask(name, partitions, OffsetSpec.latest(), timeout)
+        return {partition: Tail(one.offset, one.leader_epoch) for partition, one in found.items()}
 
     def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
         """The first offset of each partition whose record is not older than a moment, ms since 1970; the end where none is.
@@ -227,6 +248,15 @@ class Topics:
         ends = self.ends(name, partitions)
         found = self._offsets(name, partitions, OffsetSpec.for_timestamp(moment_ms))
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
+    def newest(self, name: str, partitions: Iterable[int]) -> int | None:
+        """When the newest record was stored, ms since 1970; None where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        newest = self._ask(name, partitions, OffsetSpec.max_timestamp())
+        return max((one.timestamp for one in newest.values() if one.timestamp >= 0), default=None)
 
     def delete_records(self, name: str, upto: Mapping[int, int]) -> None:
         """Delete each partition's records below an offset.
@@ -245,17 +275,26 @@ class Topics:
         except KafkaException as error:
             raise self._translate(error, f"delete records of topic {name!r}") from error
 
-    def _offsets(self, name: str, partitions: Iterable[int], spec: OffsetSpec) -> dict[int, int]:
-        wanted = {TopicPartition(name, partition): spec for partition in partitions}
+    def _offsets(
+        self, name: str, partitions: Iterable[int], spec: OffsetSpec, timeout: float | None = None
+    ) -> dict[int, int]:
+        return {partition: found.offset for partition, found in self._ask(name, partitions, spec, timeout).items()}
 
-        def ask() -> dict[int, int]:
+    def _ask(
+        self, name: str, partitions: Iterable[int], spec: OffsetSpec, timeout: float | None = None
+    ) -> dict[int, ListOffsetsResultInfo]:
+        """What each partition's leader answers when it is asked for an offset."""
+        wanted = {TopicPartition(name, partition): spec for partition in partitions}
+        asked_for = min(ASKED_FOR, timeout or self._timeout)
+
+        def ask() -> dict[int, ListOffsetsResultInfo]:
             futures = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=ASKED_FOR
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=asked_for
             )
-            return {where.partition: future.result().offset for where, future in futures.items()}
+            return {where.partition: future.result() for where, future in futures.items()}
 
         try:
-            return self._again(_PASSING | _SILENCE, name)(ask) if wanted else {}
+            return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}
         except KafkaException as error:
             raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
 
@@ -272,7 +311,7 @@ class Topics:
         def refresh(_state: RetryCallState) -> None:
             if name is not None:
                 with suppress(KafkaException):
-                    self._admin.list_topics(name, timeout=ASKED_FOR)
+                    self._admin.list_topics(name, timeout=min(ASKED_FOR, timeout or self._timeout))
 
         return Retrying(
             before_sleep=refresh,

@@ -36,6 +36,7 @@ from kafkabus.management.models import (
     queue_properties,
 )
 from kafkabus.services import Services
+from kafkabus_mapping.codec import from_milliseconds
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
 from kafkabus_mapping.names import EntityPath, check_entity, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
@@ -344,6 +345,7 @@ class ServiceBusAdministrationClient:
             name=description.name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
+            accessed_at_utc=self._accessed_at(path, description),
             total_message_count=sum(active) + sum(dead),
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
@@ -354,6 +356,14 @@ class ServiceBusAdministrationClient:
                 for partition, waiting in enumerate(active)
             ),
         )
+
+    def _accessed_at(self, path: EntityPath, description: QueueDescription) -> datetime:
+        services = self._connections()
+        entity = self._entity(path, description, description.topic_id)
+        sent = services.pool.run(services.topics.newest, entity.topic, range(entity.partitions))
+        received = services.courier.last_heartbeat(entity.receivers_key)
+        times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
+        return max([description.created_at, *times])
 
     def _counts(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> list[int]:
         """Messages of each partition: those never granted, and those granted and not settled."""

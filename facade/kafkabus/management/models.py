@@ -258,6 +258,7 @@ class QueueRuntimeProperties:
         name: Its name.
         created_at_utc: When it was created.
         updated_at_utc: When its settings were last changed.
+        accessed_at_utc: When a message was last stored in it, or it was last received from, to the second or so.
         total_message_count: All that follow.
         active_message_count: Messages that wait or are locked.
         dead_letter_message_count: Messages of its dead-letter queue.
@@ -270,6 +271,7 @@ class QueueRuntimeProperties:
     name: str
     created_at_utc: datetime
     updated_at_utc: datetime
+    accessed_at_utc: datetime
     total_message_count: int
     active_message_count: int
     dead_letter_message_count: int

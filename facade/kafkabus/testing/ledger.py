@@ -73,6 +73,7 @@ class MemoryLedger:
         version: Raised by every request.
         mortal: As given, or as marked since.
         epoch: Leader epoch of the record right before the cursor, empty where it is not known.
+        leader: The latest leader epoch of which any record was that the cursor passed, empty where none is known.
         rings: Whether the last request made something available.
     """
 
@@ -81,6 +82,7 @@ class MemoryLedger:
         self.version = version
         self.mortal = mortal
         self.epoch = ""
+        self.leader = ""
         self.rings = False
         self._messages: dict[int, Message] = {}
         self._voids: set[int] = set()
@@ -91,7 +93,7 @@ class MemoryLedger:
         """A ledger of what was written down of one; see ``Snapshot.to_script``."""
         state = json.loads(text)
         ledger = cls(int(state["cursor"]), mortal=bool(state["mortal"]), version=int(state["version"]))
-        ledger.epoch = state.get("epoch", "")
+        ledger.epoch = ledger.leader = state.get("epoch", "")
         for kind, where in (("waiting", State.RETURNED), ("deferred", State.DEFERRED)):
             for first, last, count in state[kind]:
                 for offset in range(int(first), int(last) + 1):
@@ -134,8 +136,10 @@ class MemoryLedger:
         before = self.cursor
         reply: Reply = getattr(self, f"_{operation['op']}")(operation, now)
         if self.cursor != before:
-            seen = "epoch" in operation and self.cursor - 1 in _offsets(operation["runs"])
-            self.epoch = str(operation["epoch"]) if seen else ""
+            ahead = "ahead" in operation
+            seen = "epoch" in operation and (ahead or self.cursor - 1 in _offsets(operation["runs"]))
+            self.leader = str(operation.get("epoch", self.leader))
+            self.epoch = self.leader if seen else ""
         return reply
 
     # Looking.
@@ -187,12 +191,24 @@ class MemoryLedger:
         self._lease(op, (offset for offset, _ in again), now)
         fresh: list[int] = []
         reply: Reply = {"again": granted}
+        if "ahead" in op:
+            wanted = op["want"] - len(again)
+            if self.leader and self.leader != str(op.get("epoch", "")):
+                reply["unproved"] = True
+            elif op["ahead"] > self.cursor and wanted > 0:
+                upto = min(op["ahead"], self.cursor + wanted)
+                op |= {"from": self.cursor, "upto": upto, "runs": [(self.cursor, upto - 1)]}
         if "from" in op and op["from"] > self.cursor:
             reply["ahead"] = True
         elif "from" in op:
             unseen = [offset for offset in _offsets(op["runs"]) if offset >= self.cursor and offset not in self._voids]
-            fresh, rest = unseen[: op["want"] - len(again)], unseen[op["want"] - len(again) :]
+            in_flight = self.held - len(self._in(State.DEFERRED))
+            want = op["want"] - len(again)
+            most = want if op["take"] else max(0, min(want, op["limit"] - in_flight))
+            fresh, rest = unseen[:most], unseen[most:]
             self.cursor = rest[0] if rest else max(self.cursor, op["upto"])
+            if most < want and self.cursor < op["upto"]:
+                reply["limited"] = True
             if not op["take"]:
                 self._lease(op, fresh, now)
         due = min((message.expiry for _, message in self._in(State.LEASED)), default=None)

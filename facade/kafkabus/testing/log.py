@@ -16,7 +16,12 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
+from kafkabus.exceptions import ServiceBusError
+from kafkabus.ledger.operations import Tail
 from kafkabus.log.topics import Topic
+
+EPOCH = 0
+"""Of the leader of all logs."""
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -60,7 +65,7 @@ class MemoryMessage:
 
     def leader_epoch(self) -> int:
         """There is one leader for ever."""
-        return 0
+        return EPOCH
 
     def error(self) -> KafkaError | None:
         """What went wrong, where this is an event and no record."""
@@ -166,6 +171,19 @@ class MemoryTopics:
         """The end of each log."""
         with self._cluster.grown:
             return {partition: self._log(name, partition).end for partition in partitions}
+
+    def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:  # noqa: ARG002  # as Kafka's
+        """The end of each log; its leader never changes."""
+        try:
+            return {partition: Tail(end, EPOCH) for partition, end in self.ends(name, partitions).items()}
+        except KafkaException as error:
+            raise ServiceBusError(f"topic {name} is gone", error=error) from error
+
+    def newest(self, name: str, partitions: Iterable[int]) -> int | None:
+        """When the newest record was stored, ms since 1970; None where there is none."""
+        with self._cluster.grown:
+            logs = [self._log(name, partition) for partition in partitions]
+            return max((record.timestamp()[1] for log in logs for record in log.records[-1:]), default=None)
 
     def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
         """The first offset of each log whose record is not older than a moment; the end where none is."""

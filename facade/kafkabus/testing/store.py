@@ -70,6 +70,15 @@ class Store:
         with self._guard:
             return {name.encode(): value.encode() for name, value in self._hashes.get(key, {}).items()}
 
+    def latest(self, key: str) -> list[tuple[bytes, float]]:
+        """The client that was last heard of, and when."""
+        with self._guard:
+            heard_of = self._heard_of.get(key)
+            if not heard_of:
+                return []
+            client, moment = max(heard_of.items(), key=lambda one: one[1])
+            return [(client.encode(), self._now_ms() - (time.monotonic_ns() // 1_000_000 - moment))]
+
     def delete(self, keys: Sequence[str]) -> int:
         """Delete ledgers by their keys; a ledger goes with its first one."""
         with self._guard:
@@ -183,6 +192,10 @@ class MemoryRedis:
     def hgetall(self, key: str) -> Any:
         """A whole hash."""
         return self._store.hash(key)
+
+    def zrange(self, key: str, _start: int, _end: int, *, withscores: bool) -> Any:  # noqa: ARG002 - redis-py's
+        """The last member of a sorted set, with its score."""
+        return self._store.latest(key)
 
     def delete(self, *keys: str) -> Any:
         """Delete keys."""

@@ -180,10 +180,11 @@ class Tender:
         await self._services.courier.ask(seize)
         reader = await self._services.reader(entity)
         for first, last, count, deferred in seize.again:
-            records = await reader.read_again(seize.ledger, seize.lease, [(first, last)])
             delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
+            records = await reader.read_again(delivery, [(first, last)])
             reason = endings.delivered_too_often(entity, count)
-            await endings.give_up(self._services, entity, delivery, records, *reason)
+            if records:
+                await endings.give_up(self._services, entity, delivery, records, *reason)
 
     async def _expire(
         self,
@@ -258,11 +259,11 @@ class Tender:
         await self._services.courier.ask(seize)
         reader = await self._services.reader(entity)
         for first, last, count, deferred in seize.again:
+            delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             if records is None:
-                taken = await reader.read_again(seize.ledger, seize.lease, [(first, last)])
+                taken = await reader.read_again(delivery, [(first, last)])
             else:
                 taken = [record for record in records if first <= (record.offset() or 0) <= last]
-            delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             await endings.expire(self._services, entity, delivery, taken)
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -108,6 +108,27 @@ async def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
         (new,) = await receiver.receive_messages(2, max_wait_time=10)
         assert (str(new), new.delivery_count) == ("new", 0)
     await administration.delete_queue(name)
+
+
+async def test_sending_and_receiving_are_accesses(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
+) -> None:
+    """Looking at the queue is none."""
+
+    async def accessed() -> datetime:
+        return (await administration.get_queue_runtime_properties(queue)).accessed_at_utc
+
+    properties = await administration.get_queue_runtime_properties(queue)
+    assert properties.accessed_at_utc == properties.created_at_utc
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    sent = await accessed()
+    async with client.get_queue_receiver(queue) as receiver:
+        (peeked,) = await receiver.peek_messages(1)
+        assert sent == await accessed() == peeked.enqueued_time_utc
+        (message,) = await receiver.receive_messages(1, max_wait_time=10)
+        await receiver.complete_message(message)
+    assert await accessed() > sent
 
 
 async def test_counts_follow_the_messages(

@@ -8,6 +8,7 @@ import uuid
 import warnings
 import weakref
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
@@ -77,6 +78,42 @@ async def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue:
         assert (message.delivery_count, message.state) == (0, 0)
         assert abs(message.enqueued_time_utc - datetime.now(timezone.utc)) < timedelta(seconds=30)
         await receiver.complete_message(message)
+
+
+async def test_a_message_with_a_time_to_live_has_times_of_creation_and_expiry(
+    client: ServiceBusClient, queue: str
+) -> None:
+    """In its AMQP properties, in milliseconds; where it was received, it counts as created when it was enqueued."""
+    before = datetime.now(timezone.utc).replace(microsecond=0)
+    message = ServiceBusMessage("x", time_to_live=60)
+    sent: Any = message.raw_amqp_message.properties
+    assert sent.creation_time >= before.timestamp() * 1000
+    assert sent.absolute_expiry_time == sent.creation_time + 60_000
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([message, ServiceBusMessage("y")])
+        received = {str(one): one for one in await receiver.receive_messages(2, max_wait_time=10)}
+        mortal: Any = received["x"].raw_amqp_message.properties
+        immortal: Any = received["y"].raw_amqp_message.properties
+        assert mortal.creation_time == round(received["x"].enqueued_time_utc.timestamp() * 1000)
+        assert mortal.absolute_expiry_time == mortal.creation_time + 60_000
+        assert (immortal.creation_time, immortal.absolute_expiry_time) == (None, None)
+
+
+async def test_the_old_view_of_a_message_has_its_delivery_tag(client: ServiceBusClient, queue: str) -> None:
+    """The lock token's bytes, the first fields little-endian; with a warning, because it is deprecated."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x", subject="s"))
+        (message,) = await receiver.receive_messages(1, max_wait_time=10)
+        assert message.lock_token is not None
+        with pytest.warns(DeprecationWarning, match="raw_amqp_message"):
+            old = message.message
+        assert old.delivery_tag == message.lock_token.bytes_le
+        assert old.properties.subject == b"s"
+        with pytest.raises(AttributeError, match="nonsense"):
+            _ = old.nonsense
+        await receiver.complete_message(message)
+        with pytest.warns(DeprecationWarning, match="raw_amqp_message"):
+            assert message.message.delivery_tag is None
 
 
 async def test_a_message_without_properties_has_none(client: ServiceBusClient, queue: str) -> None:

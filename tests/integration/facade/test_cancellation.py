@@ -6,20 +6,25 @@ import asyncio
 import random
 import uuid
 from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
+from kafkabus.aio.ledger.courier import Courier
+from kafkabus.aio.log.reader import AHEAD_FROM
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.ledger.operations import Operation, Settlement
 
 TOTAL = 300
 
 
-async def receive_for(receiver: ServiceBusReceiver, seconds: float) -> list[ServiceBusReceivedMessage]:
+async def receive_for(receiver: ServiceBusReceiver, seconds: float, count: int = 7) -> list[ServiceBusReceivedMessage]:
     """What a receive yields that is cancelled after so long, if it was not done by then."""
-    receiving = asyncio.create_task(receiver.receive_messages(7, max_wait_time=5))
+    receiving = asyncio.create_task(receiver.receive_messages(count, max_wait_time=5))
     await asyncio.wait([receiving], timeout=seconds)
     receiving.cancel()
     try:
@@ -51,3 +56,78 @@ async def test_cancelled_receives_lose_nothing(runtime: EmbeddedRuntime, mode: S
         assert [message.delivery_count for message in seen] == [0] * TOTAL
         if mode is ServiceBusReceiveMode.PEEK_LOCK:
             await receiver.complete_messages(seen)
+
+
+@pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
+async def test_cancelled_receives_of_a_crowd_lose_nothing(
+    runtime: EmbeddedRuntime,
+    mode: ServiceBusReceiveMode,
+    crowded: Callable[[str], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As where messages are claimed before they are read."""
+    queue, total = f"cancelled-{uuid.uuid4().hex[:8]}", 20 * AHEAD_FROM
+    dice = random.Random(11)
+    async with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        await administration.create_queue(queue)
+    crowded(queue)
+    async with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
+        sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue, receive_mode=mode)
+        await sender.send_messages([ServiceBusMessage(str(number)) for number in range(total)])
+        # One that is not cancelled, so that it has seen the crowd.
+        seen = await receiver.receive_messages(AHEAD_FROM, max_wait_time=10)
+        for _ in range(40):
+            seen += await receive_for(receiver, dice.uniform(0.0, 0.03), AHEAD_FROM)
+        while len(seen) < total:
+            messages = await receiver.receive_messages(AHEAD_FROM, max_wait_time=5)
+            assert messages, f"only {len(seen)} of {total} came"
+            seen += messages
+        assert await receiver.receive_messages(1, max_wait_time=0.5) == []
+        assert Counter(str(message) for message in seen) == Counter(str(number) for number in range(total))
+        assert [message.delivery_count for message in seen] == [0] * total
+        assert "claim_ahead" in caplog.text
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+@pytest.mark.parametrize("keeps_expired", [False, True])
+async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
+    runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, *, keeps_expired: bool, deferred: bool
+) -> None:
+    """It is cancelled while the ledger is told that what was leased, and is read by now, is received and deleted."""
+    queue, settling = f"cancelled-{uuid.uuid4().hex[:8]}", asyncio.Event()
+    ask = Courier.ask
+
+    async def ask_and_say(courier: Courier, *operations: Operation) -> None:
+        if any(type(operation) is Settlement for operation in operations):
+            settling.set()
+        await ask(courier, *operations)
+
+    async with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        await administration.create_queue(
+            queue,
+            dead_lettering_on_message_expiration=keeps_expired,
+            default_message_time_to_live=timedelta(hours=1) if keeps_expired else None,
+        )
+    async with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
+        sender, locking = client.get_queue_sender(queue), client.get_queue_receiver(queue)
+        await sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
+        held = await locking.receive_messages(5, max_wait_time=10)
+        receiver = client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+        if deferred:
+            for message in held:
+                await locking.defer_message(message)
+        else:
+            await locking.abandon_messages(held)
+        monkeypatch.setattr(Courier, "ask", ask_and_say)
+        receiving = asyncio.create_task(
+            receiver.receive_deferred_messages([message.sequence_number or 0 for message in held])
+            if deferred
+            else receiver.receive_messages(5, max_wait_time=10)
+        )
+        await settling.wait()
+        receiving.cancel()
+        await asyncio.wait([receiving])
+        assert receiving.cancelled()
+        seen = await receiver.receive_messages(5, max_wait_time=10)
+        assert [str(message) for message in seen] == ["0", "1", "2", "3", "4"]
+        assert await receiver.receive_messages(5, max_wait_time=0.5) == []

@@ -11,6 +11,7 @@ import redis
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.keys import LedgerKeys
 from kafkabus.ledger.operations import (
+    IN_FLIGHT_LIMIT,
     Adopt,
     Begin,
     Claim,
@@ -28,6 +29,7 @@ from kafkabus.ledger.operations import (
     Seen,
     Seize,
     Settlement,
+    Tail,
     Void,
 )
 from kafkabus.ledger.ranges import Range
@@ -91,6 +93,8 @@ class Bench:
         take: bool = False,
         lease: str | None = None,
         epoch: int | None = None,
+        ahead: Tail | None = None,
+        limit: int = IN_FLIGHT_LIMIT,
     ) -> Held:
         """Claim; ``upto`` says what was read from the cursor on, all of it messages where ``runs`` does not say else."""
         seen = None
@@ -98,7 +102,7 @@ class Bench:
             begin = self.cursor if start is None else start
             seen = Seen(begin, upto, runs if runs is not None else [(begin, upto - 1)] if begin < upto else [], epoch)
         lease = lease or uuid.uuid4().hex[:16]
-        claim = Claim(self.ledger, lease, want=want, lock_ms=LOCK_MS, seen=seen, take=take)
+        claim = Claim(self.ledger, lease, want=want, lock_ms=LOCK_MS, seen=seen, ahead=ahead, take=take, limit=limit)
         self.courier.ask(claim)
         return Held(lease, claim.granted)
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.ledger.operations import Mark, Settlement, merge_offsets
+from kafkabus.ledger.operations import Mark, Settlement, Tail, merge_offsets
 from kafkabus.ledger.ranges import Range
 from kafkabus.ledger.scripts import Script, request_script
 from kafkabus.ledger.snapshot import Snapshot
@@ -31,6 +31,7 @@ T = TypeVar("T")
 LOG_END = 40
 BEGINNING = 1_000_000
 OFFSET = st.integers(0, LOG_END - 1)
+LIMIT = st.sampled_from([1000, 1000, 4, 9])
 WHO = st.integers(0, 2)
 COUNTS: dict[str, int] = {}
 
@@ -90,18 +91,33 @@ class Both(RuleBasedStateMachine):
         holes=st.sets(OFFSET, max_size=4),
         take=st.booleans(),
         epoch=st.none() | st.integers(0, 3),
+        limit=LIMIT,
     )
     def claim(
-        self, who: int, want: int, read: int, behind: int, holes: set[int], take: bool, epoch: int | None
+        self, who: int, want: int, read: int, behind: int, holes: set[int], take: bool, epoch: int | None, limit: int
     ) -> None:
         """Claim what was read, from the cursor on, from before it, or from beyond it."""
         start = max(0, self.sides[0][0].cursor - behind)
         upto = max(start, min(LOG_END, start + read))
         runs = merge_offsets(set(range(start, upto)) - holes)
         real, memory = self.both(
-            lambda side: self.sides[side][who].claim(want, start=start, upto=upto, runs=runs, take=take, epoch=epoch)
+            lambda side: self.sides[side][who].claim(
+                want, start=start, upto=upto, runs=runs, take=take, epoch=epoch, limit=limit
+            )
         )
-        for field in ("cursor", "ahead", "moves", "mortal"):
+        self.keep_claimed(real, memory)
+
+    @rule(
+        who=WHO, want=st.integers(0, 9), upto=st.integers(0, LOG_END), epoch=st.none() | st.integers(0, 3), limit=LIMIT
+    )
+    def claim_ahead(self, who: int, want: int, upto: int, epoch: int | None, limit: int) -> None:
+        """Claim what nobody has read."""
+        tail = Tail(upto, epoch)
+        self.keep_claimed(*self.both(lambda side: self.sides[side][who].claim(want, ahead=tail, limit=limit)))
+
+    def keep_claimed(self, real: Held, memory: Held) -> None:
+        """Either side answered a claim: alike."""
+        for field in ("cursor", "ahead", "moves", "mortal", "limited", "unproved"):
             assert getattr(real.granted, field) == getattr(memory.granted, field)
         assert (real.granted.returned > 0) == (memory.granted.returned > 0)
         assert (real.granted.due_in is None) == (memory.granted.due_in is None)
@@ -314,6 +330,7 @@ BROKEN = {
         "put_back(segment, first, last, segment.count + 1)\n  end)",
         "put_back(segment, first, last, segment.count)\n  end)",
     ),
+    "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
 }
 """Scripts with one fault each: what stands there, and what instead."""
 

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from kafkabus.exceptions import LedgerError
-from kafkabus.ledger.operations import Claim, Seen, Settlement
+from kafkabus.ledger.operations import Claim, Seen, Settlement, Tail
 from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full
 
 
@@ -259,6 +259,58 @@ def test_a_purge_settles_what_waits_and_nothing_else(bench: Bench) -> None:
     assert (purge.purged, purge.more, bench.held) == (2, False, 5)
     assert (bench.purge(20).purged, bench.cursor, bench.held) == (12, 20, 4)
     assert bench.drain(20) == {2: 1, 7: 1, 8: 1}
+
+
+def test_no_more_than_a_limit_is_in_flight(bench: Bench) -> None:
+    """Only what was never granted waits: what was is granted again, so that it can be settled."""
+    first = bench.claim(10, upto=20, limit=6)
+    assert (first.offsets, first.granted.cursor, first.granted.limited) == ([0, 1, 2, 3, 4, 5], 6, True)
+    assert bench.claim(10, upto=20, limit=6).granted.limited
+    bench.settle("abandon", first, (0, 1))
+    again = bench.claim(10, upto=20, limit=6)
+    assert (again.counts, again.granted.cursor, again.granted.limited) == ({0: 1, 1: 1}, 6, True)
+    bench.settle("complete", again)
+    more = bench.claim(10, upto=20, limit=6)
+    assert (more.offsets, more.granted.limited) == ([6, 7], True)
+    bench.settle("defer", first, (2, 3))
+    assert bench.claim(10, upto=20, limit=6).offsets == [8, 9]
+    assert bench.claim(10, upto=20, limit=6, take=True).offsets == list(range(10, 20))
+    assert not bench.claim(10, upto=20, limit=6).granted.limited
+
+
+def test_what_is_claimed_ahead_is_leased_unseen(bench: Bench) -> None:
+    """As many offsets as are wanted, up to where the log ends, without what is void."""
+    bench.void(3)
+    held = bench.claim(5, ahead=Tail(6, 7))
+    assert (held.granted.fresh, held.granted.cursor, bench.state.epoch) == ([(0, 2), (4, 4)], 5, 7)
+    rest = bench.claim(5, ahead=Tail(6, 7))
+    assert (rest.granted.fresh, rest.granted.cursor) == ([(5, 5)], 6)
+    late = bench.claim(5, ahead=Tail(6, 7))
+    assert (late.offsets, late.granted.cursor, late.granted.ahead) == ([], 6, False)
+    bench.settle("release", held)
+    assert bench.claim(6, ahead=Tail(9, 7)).counts == {0: 0, 1: 0, 2: 0, 4: 0, 6: 0, 7: 0}
+
+
+def test_nothing_is_claimed_ahead_of_another_leader(bench: Bench) -> None:
+    """The log may have been truncated before the cursor, and have grown beyond it again."""
+    bench.claim(2, upto=4, epoch=7)
+    for tail in (Tail(9, 8), Tail(9)):
+        held = bench.claim(5, ahead=tail)
+        assert (held.offsets, held.granted.cursor, held.granted.unproved, bench.state.epoch) == ([], 2, True, 7)
+    held = bench.claim(5, ahead=Tail(9, 7))
+    assert (held.offsets, held.granted.unproved) == ([2, 3, 4, 5, 6], False)
+    bench.claim(1, upto=8)
+    assert bench.claim(5, ahead=Tail(9, 8)).granted.unproved
+    bench.claim(1, upto=9, epoch=8)
+    assert bench.claim(5, ahead=Tail(10, 8)).offsets == [9]
+
+
+def test_a_leader_is_remembered_behind_offsets_without_a_message(bench: Bench) -> None:
+    """The epoch of the record right before the cursor is not known then; who led the log before is."""
+    bench.claim(5, upto=4, runs=[(0, 2)], epoch=7)
+    assert (bench.cursor, bench.state.epoch) == (4, None)
+    assert bench.claim(5, ahead=Tail(9, 8)).granted.unproved
+    assert bench.claim(5, ahead=Tail(9, 7)).offsets == [4, 5, 6, 7, 8]
 
 
 def test_a_claim_knows_when_the_next_lease_expires(bench: Bench) -> None:

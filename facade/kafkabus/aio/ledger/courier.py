@@ -165,6 +165,18 @@ class Courier:
         members = await self._script_call(heartbeat_script().text, [key], [client_id, int(lifetime * 1000)])
         return [member.decode() for member in members]
 
+    async def last_heartbeat(self, key: str) -> int | None:
+        """When a client was last heard to receive, ms since 1970; None where that is not known any more.
+
+        Args:
+            key: The entity's set of receivers.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        latest = await self._patiently(lambda: self._redis.zrange(key, -1, -1, withscores=True))
+        return round(latest[0][1]) if latest else None
+
     async def states(self, ledgers: Sequence[Ledger]) -> list[LedgerState | None]:
         """Where each ledger stands; None where Redis holds no such ledger.
 

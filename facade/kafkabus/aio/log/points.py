@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from kafkabus.aio._acompat import Lock, Pool, try_acquire
+from kafkabus.aio._acompat import Lock, Pool, acquire, try_acquire
 from kafkabus.connection_string import Settings
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.log.clients import open_consumer
-from kafkabus.log.configuration import point_options
+from kafkabus.log.configuration import PASSING, point_options
 from kafkabus.record import Record
 
 READ_TIMEOUT = 30.0
@@ -35,16 +37,27 @@ class PointReader:
         self._pool = pool
         self._consumers = [_PointConsumer(settings) for _ in range(CONSUMERS)]
 
-    async def read(self, topic: str, partition: int, first: int, last: int) -> list[Record]:
+    async def read(
+        self, topic: str, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
+    ) -> list[Record]:
         """The committed records from ``first`` to ``last`` that the log holds, in order.
+
+        Args:
+            topic: Which.
+            partition: Of it.
+            first: An offset.
+            last: Another one, below the log's committed end.
+            timeout: How long it may take, in seconds.
 
         Raises:
             MessagingEntityNotFoundError: The topic is gone.
-            ServiceBusCommunicationError: They did not come in time.
-            ServiceBusError: The log ends before ``last``, or cannot be read.
+            UnfinishedReadError: They did not all come in time.
+            LogTruncatedError: The log ends before ``last``.
+            ServiceBusError: It cannot be read.
         """
         if last < first:
             return []
+        deadline = time.monotonic() + timeout
         place = (topic, partition)
         # The one that reads there already need not be assigned anew.
         for one in sorted(self._consumers, key=lambda one: one.assigned != place):
@@ -52,9 +65,12 @@ class PointReader:
                 break
         else:
             one = self._consumers[partition % CONSUMERS]
-            await one.turn.acquire()
+            if not await acquire(one.turn, max(0.0, timeout)):
+                raise UnfinishedReadError(
+                    f"other reads by offset took all the time: {topic}/{partition} was not read", []
+                )
         try:
-            return await self._pool.run(one.read, topic, partition, first, last)
+            return await self._pool.run(one.read, topic, partition, first, last, deadline)
         finally:
             one.turn.release()
 
@@ -80,40 +96,60 @@ class _PointConsumer:
         if consumer is not None:
             consumer.close()
 
-    def read(self, topic: str, partition: int, first: int, last: int) -> list[Record]:
+    def read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
         """See ``PointReader.read``."""
         try:
-            return self._read(topic, partition, first, last)
+            return self._read(topic, partition, first, last, deadline)
         except BaseException:
             # Where the consumer stands is no longer known for sure.
             self.assigned = None
             raise
 
-    def _read(self, topic: str, partition: int, first: int, last: int) -> list[Record]:
+    def _read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
         consumer = self._place(topic, partition, first)
-        deadline = time.monotonic() + READ_TIMEOUT
         records: list[Record] = []
-        while True:
-            missing = last - first + 1 - len(records)
-            head = consumer.poll(min(SILENCE, max(0.0, deadline - time.monotonic())))
-            if head is None:
-                if time.monotonic() >= deadline:
-                    raise ServiceBusCommunicationError(
-                        f"Kafka {self._settings.bootstrap_servers} did not answer within {READ_TIMEOUT:.0f} s: "
-                        f"records {first} to {last} of {topic}/{partition} were not read"
-                    )
+        end: int | None = None
+        for message in self._poll(consumer, (topic, partition), lambda: last - first + 1 - len(records), deadline):
+            if message is None:
+                if end is not None:
+                    # A leader that has just taken over says so too, for a moment, before it knows what is committed.
+                    raise _truncated(topic, partition, end, last)
                 self._check_topic(consumer, topic)
                 continue
-            for message in [head, *(consumer.consume(missing - 1, 0) if missing > 1 else ())]:
-                error, offset = message.error(), message.offset() or 0
-                if error is not None and error.code() == KafkaError._AUTO_OFFSET_RESET:
-                    return self._read_from_start(consumer, topic, partition, first, last)
-                if error is not None:
-                    self._check_event(error, topic, partition, offset, last)
-                elif offset <= last:
-                    records.append(message)  # pyright: ignore[reportArgumentType]  # typed as headers may be produced
-                if offset >= last and (error is None or error.code() == KafkaError._PARTITION_EOF):
-                    return records
+            error, offset = message.error(), message.offset() or 0
+            if error is None:
+                end = None
+                if first <= offset <= last:
+                    records.append(message)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                return self._read_from_start(consumer, topic, partition, first, last, deadline)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # The last record, if there is one, was before it.
+                end, offset = offset, offset - 1
+            else:
+                self._check_event(error, topic, partition, first)
+                continue
+            if offset >= last:
+                return records
+        raise UnfinishedReadError(
+            f"Kafka {self._settings.bootstrap_servers} did not answer in time: of records {first} to {last} of "
+            f"{topic}/{partition} {len(records)} came",
+            records,
+        )
+
+    def _poll(
+        self, consumer: Consumer, place: tuple[str, int], missing: Callable[[], int], deadline: float
+    ) -> Iterator[Any]:
+        """Messages and events of a partition until time runs out, as many at once as are missing; None after each silence."""
+        while (left := deadline - time.monotonic()) > 0:
+            head = consumer.poll(min(SILENCE, left))
+            if head is None:
+                yield None
+                continue
+            for message in [head, *(consumer.consume(more, 0) if (more := missing() - 1) > 0 else ())]:
+                # Something may still be said of where it was placed before.
+                if (message.topic(), message.partition()) == place:
+                    yield message
 
     def _check_topic(self, consumer: Consumer, topic: str) -> None:
         """Kafka's client waits for a topic that was deleted, as it does for one that is new."""
@@ -124,22 +160,22 @@ class _PointConsumer:
         if known.error is not None and known.error.code() in _GONE:
             raise _gone(topic)
 
-    def _check_event(self, error: KafkaError, topic: str, partition: int, offset: int, last: int) -> None:
-        """An event that no patience mends is an error."""
-        if error.code() == KafkaError._PARTITION_EOF and offset <= last:
-            raise _truncated(topic, partition, offset, last)
+    def _check_event(self, error: KafkaError, topic: str, partition: int, offset: int) -> None:
+        """An event that no patience mends is an error, and so is one that Kafka's client would pass over."""
         if error.code() in _GONE:
             raise _gone(topic)
-        if error.fatal():
+        if error.fatal() or error.code() not in PASSING:
             raise ServiceBusError(f"reading {topic}/{partition} from offset {offset} failed: {error}")
 
-    def _read_from_start(self, consumer: Consumer, topic: str, partition: int, first: int, last: int) -> list[Record]:
+    def _read_from_start(
+        self, consumer: Consumer, topic: str, partition: int, first: int, last: int, deadline: float
+    ) -> list[Record]:
         """The log does not hold ``first``: it begins behind it, or ends before it."""
         self.assigned = None
         start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT)
         if start <= first:
             raise _truncated(topic, partition, end, last)
-        return self._read(topic, partition, start, last) if start <= last else []
+        return self._read(topic, partition, start, last, deadline) if start <= last else []
 
     def _place(self, topic: str, partition: int, offset: int) -> Consumer:
         if self._consumer is None:
@@ -165,8 +201,24 @@ def _gone(topic: str) -> MessagingEntityNotFoundError:
     return MessagingEntityNotFoundError(f"its topic {topic} is gone: the entity was deleted")
 
 
-def _truncated(topic: str, partition: int, end: int, wanted: int) -> ServiceBusError:
-    return ServiceBusError(
+class UnfinishedReadError(ServiceBusCommunicationError):
+    """Records that were to be read by offset did not all come in time.
+
+    Attributes:
+        records: Those that did, from the first one on.
+    """
+
+    def __init__(self, message: str, records: list[Record]) -> None:
+        super().__init__(message)
+        self.records = records
+
+
+class LogTruncatedError(ServiceBusError):
+    """A log ends before an offset that was stored there once."""
+
+
+def _truncated(topic: str, partition: int, end: int, wanted: int) -> LogTruncatedError:
+    return LogTruncatedError(
         f"the log of {topic}/{partition} ends at offset {end}, and offset {wanted} was stored there once: it was truncated "
         "or made anew behind our back; nothing is skipped silently"
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,9 +21,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from kafkabus.aio._acompat import Lock, acquire, sleep, uninterrupted
 from kafkabus.aio.ledger.doorbell import Doorbell
+from kafkabus.aio.log.points import READ_TIMEOUT, SILENCE, LogTruncatedError, UnfinishedReadError
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import (
+    IN_FLIGHT_LIMIT,
     Claim,
     Granted,
     Ledger,
@@ -33,10 +36,10 @@ from kafkabus.ledger.operations import (
     merge_offsets,
     new_lease,
 )
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.ranges import Range, common
 from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
-from kafkabus.log.configuration import consumer_options
+from kafkabus.log.configuration import PASSING, consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, sweeps
 from kafkabus.record import Delivery, Record, own_time_to_live
 
@@ -55,22 +58,21 @@ LEAVE_ALONE = 2.0
 """For how long, in seconds, another client's partition is left alone after a lost race."""
 SWEPT_AT_ONCE = 1_000
 """How many offsets one read of messages that were granted before spans at the most."""
+AHEAD_FROM = 50
+"""How many messages must be wanted, and wait, for it to be worth claiming them before they are read."""
+TAILS_TIMEOUT = 1.0
+"""For how long, in seconds, brokers are asked where logs end."""
+NOT_AHEAD = 10.0
+"""For how long, in seconds, nothing is claimed ahead after they did not answer, or another leader took over."""
+GRANTED_READ = 5.0
+"""For how long, in seconds, what was granted is read by offset; what does not come is given back."""
+LEAVE_SILENT = 10.0
+"""For how long, in seconds, nothing is read by offset in a partition of which nothing came."""
 GATHER = 0.005
 """How long, in seconds, a batch waits for records that are known to be there."""
 
 
 _PARTITION_OF = methodcaller("partition")
-
-_PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    KafkaError._TIMED_OUT,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.REQUEST_TIMED_OUT,
-}
-"""Errors that Kafka's client mends by itself, without going on elsewhere."""
 
 
 @dataclass(slots=True)
@@ -113,7 +115,8 @@ class Reader:
     def __init__(self, services: Services, entity: Entity) -> None:
         self._services = services
         self._entity = entity
-        self._plan = Plan(entity.partitions)
+        # Those without a home partition do not all begin with the same one.
+        self._plan = Plan(entity.partitions, zlib.crc32(services.client_id.encode()))
         self._turn = Lock()
         self._bell = Doorbell(services.redis, entity.channel)
         self._consumer: Consumer | None = None
@@ -121,8 +124,10 @@ class Reader:
         self._closed = False
         self._astray = False
         self._doubted: set[int] = set()
-        self._unverified: set[int] = set()
+        self._unverified: dict[int, int] = {}
         self._full = False
+        self._looked_at = 0.0
+        self._few_until = 0.0
         self._taken: list[Grant] = []
 
     async def receive(
@@ -134,7 +139,8 @@ class Reader:
             want: How many at the most.
             timeout: Longest wait for the first, in seconds.
             closed: Whether nobody wants them any more.
-            take: Whether messages never granted before are settled by the claim itself (receive and delete).
+            take: Whether they are received and deleted. Those never granted before are settled by the claim itself, except
+                where expired ones are dead-lettered: there none is before that is known.
 
         Returns:
             What was granted; nothing where time ran out.
@@ -143,6 +149,8 @@ class Reader:
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         deadline = time.monotonic() + timeout
+        if want < AHEAD_FROM:
+            self._few_until = max(self._few_until, time.monotonic() + 2 * SLOW_POLL)
         if not await acquire(self._turn, timeout):
             return []
         grants: list[Grant] = []
@@ -150,22 +158,17 @@ class Reader:
             if take:
                 grants = self._taken_before(want)
             while not self._closed and not closed():
-                left = want - sum(len(grant.records) for grant in grants)
+                left = 0 if self._is_late(grants) else want - sum(len(grant.records) for grant in grants)
                 await self._tend(idle=not self._plan.buffered and not grants)
-                wait = 0.0 if grants else self._patience(deadline)
-                if left > 0 and not any(view.returned for view in self._plan.views):
-                    try:
-                        await self._services.pool.run(self._fill, left, wait)
-                    except _OutOfLogError as error:
-                        await self._find_way_back(error.view, error)
-                        continue
+                if not await self._read_on(left, 0.0 if grants else self._patience(deadline)):
+                    continue
                 planned = self._plan.claims(left, fresh=not self._full)
                 if planned:
                     await self._claim(planned, take, grants)
-                elif grants or time.monotonic() >= deadline:
+                elif grants or await self._is_over(deadline):
                     return grants
-                elif self._full:
-                    await sleep(POLL_SLICE)
+                else:
+                    await self._rest()
             await self.put_back(grants)
             return []
         except BaseException:
@@ -175,6 +178,38 @@ class Reader:
             raise
         finally:
             self._turn.release()
+
+    async def _read_on(self, want: int, wait: float) -> bool:
+        """Read up to ``want`` messages, where that is what comes next; False where the log is to be read from elsewhere."""
+        if want <= 0 or self._plan.ahead or self._plan.returned is not None:
+            return True
+        if self._consumer is None:
+            # Others are at home in all partitions, and none was read yet.
+            await sleep(wait)
+            return True
+        try:
+            await self._services.pool.run(self._fill, want, wait)
+        except _OutOfLogError as error:
+            await self._find_way_back(error.view, error)
+            return False
+        return True
+
+    async def _is_over(self, deadline: float) -> bool:
+        """Whether time ran out, and nothing waits that may be claimed ahead."""
+        now, plan = time.monotonic(), self._plan
+        if now < deadline:
+            return False
+        if self._full or plan.few or plan.alone or self._looked_at >= min(deadline, now - POLL_SLICE):
+            return True
+        await self._look_around()
+        return not plan.behind
+
+    async def _rest(self) -> None:
+        """Nothing is at hand."""
+        if self._full or self._plan.resting:
+            await sleep(POLL_SLICE)
+        elif self._plan.ahead:
+            await self._look_around()
 
     async def _find_way_back(self, view: PartitionView, error: Exception) -> None:
         """The log does not hold the offset at which it was to be read on: it was trimmed or truncated.
@@ -219,7 +254,7 @@ class Reader:
             await self._services.go_on_from(self._entity, partition, cut)
         elif cut is not None and start == end == state.cursor:
             # The brokers know no epoch of a log without records; none was lost.
-            self._unverified.add(partition)
+            self._unverified[partition] = state.cursor
         elif cut is not None or (state.cursor > end and (state.epoch is None or partition in self._doubted)):
             await self._services.go_on_from(self._entity, partition, None)
         elif state.cursor > end:
@@ -290,8 +325,11 @@ class Reader:
             self._astray = False
         if now >= self._next_slow_poll:
             self._next_slow_poll = now + SLOW_POLL
+            self._plan.stir(now)
+            self._plan.few = now < self._few_until
             await self._find_homes()
             await self._ask_for_returned()
+            await self._look_around()
             await self._look_at_memory()
         elif idle:
             for partition in await self._bell.rung():
@@ -308,6 +346,7 @@ class Reader:
     async def _find_homes(self) -> None:
         services, entity = self._services, self._entity
         clients = await services.courier.heartbeat(entity.receivers_key, services.client_id, HEARTBEAT_LIFETIME)
+        self._plan.crowded = len(clients) > entity.partitions
         homes = home_partitions(services.client_id, clients, entity.partitions)
         for view in self._plan.views:
             view.home = view.partition in homes
@@ -321,6 +360,28 @@ class Reader:
                 await self._go_to(view, claim.granted)
             await self._note(view, claim.granted)
 
+    async def _look_around(self) -> None:
+        """See what waits in partitions that others read, and whether to claim all before it is read."""
+        plan, services = self._plan, self._services
+        plan.ahead = False
+        if plan.alone or plan.few:
+            return
+        try:
+            tails = await services.pool.run(
+                services.topics.tails, self._entity.topic, range(len(plan.views)), TAILS_TIMEOUT
+            )
+        except ServiceBusError as error:
+            # As where a partition has no leader: to ask each second would hold up the others.
+            LOGGER.warning("not_ahead entity=%s error=%s", self._entity.path, error)
+            self._claim_no_more_ahead()
+        else:
+            plan.look(tails, AHEAD_FROM)
+        self._looked_at = time.monotonic()
+
+    def _claim_no_more_ahead(self) -> None:
+        self._few_until = time.monotonic() + NOT_AHEAD
+        self._plan.few, self._plan.ahead = True, False
+
     async def _look_at_memory(self) -> None:
         """While Redis is nearly full, nothing new is claimed; settling and what was granted before go on."""
         full = await self._services.courier.is_full()
@@ -329,6 +390,7 @@ class Reader:
         self._full = full
 
     async def _note(self, view: PartitionView, granted: Granted) -> None:
+        view.cursor = granted.cursor
         view.returned = granted.returned > 0
         view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
         if granted.moves:
@@ -344,7 +406,10 @@ class Reader:
                 want=plan.want,
                 lock_ms=lock_ms,
                 seen=plan.seen,
-                take=take,
+                ahead=plan.ahead,
+                # What is yet to be read is settled when it was.
+                take=take and plan.ahead is None and not self._entity.keeps_expired,
+                limit=IN_FLIGHT_LIMIT,
             )
             for plan in planned
         ]
@@ -360,6 +425,7 @@ class Reader:
             for plan, claim in settled:
                 self._add_fresh(plan, claim, grants)
         for plan, claim in settled:
+            await self._add_unseen(claim, grants)
             await self._add_again(claim, grants)
             await self._follow(plan, claim)
 
@@ -367,17 +433,31 @@ class Reader:
         """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""
         granted = claim.granted
         delivery = self._delivery(claim, 0)
-        if granted.fresh:
+        if granted.fresh and claim.ahead is None:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
             records = plan.view.take(granted.fresh)
             grants.append(Grant(fresh, records, granted.now, granted.mortal or self._marks(claim.ledger, records)))
-        if granted.again:
+        if granted.again or (granted.fresh and claim.ahead is not None):
             grants.append(Grant(delivery, [], granted.now, granted.mortal))
+
+    async def _add_unseen(self, claim: Claim, grants: list[Grant]) -> None:
+        """Read what was claimed ahead."""
+        granted, ledger = claim.granted, claim.ledger
+        if claim.ahead is None or not granted.fresh:
+            return
+        delivery = self._delivery(claim, 0)
+        records = await self.read_again(delivery, granted.fresh)
+        LOGGER.debug("claim_ahead entity=%s partition=%d ranges=%s", self._entity.path, ledger.partition, granted.fresh)
+        if records:
+            grants.append(Grant(delivery, records, granted.now, granted.mortal or self._marks(ledger, records)))
+        else:
+            # Where many offsets hold no message, reading passes them faster.
+            self._plan.ahead = False
 
     async def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
         for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
             wanted = [(first, last) for first, last, _ in sweep]
-            records = await self.read_again(claim.ledger, claim.lease, wanted)
+            records = await self.read_again(self._delivery(claim, 0), wanted)
             for first, last, count in sweep:
                 part = [record for record in records if first <= (record.offset() or 0) <= last]
                 if part:
@@ -401,40 +481,105 @@ class Reader:
         """Go where the ledger's cursor is, and note what else it said."""
         view, granted, seen = plan.view, claim.granted, plan.seen
         if seen is not None:
-            if granted.ahead or granted.cursor > seen.upto or (seen.runs and not granted.fresh):
+            passed_over = seen.runs and not granted.fresh and not granted.limited
+            if granted.ahead or granted.cursor > seen.upto or passed_over:
                 self._plan.lost_race(view, time.monotonic() + LEAVE_ALONE)
             await self._go_to(view, granted)
+        if granted.unproved:
+            self._doubt(view)
+        self._limit(view, granted)
         await self._note(view, granted)
+
+    def _doubt(self, view: PartitionView) -> None:
+        """Read a log from its ledger's cursor before anything else: Kafka's client says then whether it was truncated."""
+        view.unproved = True
+        self._astray = True
+        self._claim_no_more_ahead()
+
+    def _limit(self, view: PartitionView, granted: Granted) -> None:
+        """Leave a partition alone for a moment where too much of it is in flight, and say so once."""
+        view.resting = granted.limited
+        if granted.limited and not view.limited:
+            LOGGER.warning(
+                "in_flight_limit entity=%s partition=%d limit=%d: nothing new is received there until some are settled",
+                self._entity.path,
+                view.partition,
+                IN_FLIGHT_LIMIT,
+            )
+        view.limited = granted.limited or (view.limited and not granted.fresh)
 
     async def _go_to(self, view: PartitionView, granted: Granted) -> None:
         elsewhere = view.moved(granted)
         if elsewhere is not None:
             await self._services.pool.run(self._seek, view.partition, elsewhere)
 
-    async def read_again(self, ledger: Ledger, lease: str, ranges: Sequence[Range]) -> list[Record]:
-        """The records of ranges that a lease holds, by offset, in one go; what the log lost is settled, loudly.
+    def _is_late(self, grants: Sequence[Grant]) -> bool:
+        """Whether what was granted should be handed out now: a quarter of its lock is over."""
+        ledgers, most = self._entity.ledgers, self._entity.lock_ms * 0.75 / 1000
+        return any(
+            grant.delivery.lease and ledgers[grant.delivery.partition].seconds_until(grant.delivery.expiry) < most
+            for grant in grants
+        )
+
+    async def read_again(self, delivery: Delivery, ranges: Sequence[Range]) -> list[Record]:
+        """The records of ranges that a lease holds, by offset, in one go: as many as come in time, the rest is given back.
+
+        What was leased unseen may hold offsets without a message, as of a transaction's marker: they are settled. So is
+        what the log lost, loudly. Of deferred messages all must come, and an offset without a message is an error.
+
+        Args:
+            delivery: With the lease.
+            ranges: Ascending.
 
         Raises:
             ServiceBusError: They cannot be read.
         """
-        partition = ledger.partition
-        wanted = {offset for first, last in ranges for offset in range(first, last + 1)}
-        read = await self._services.points.read(self._entity.topic, partition, ranges[0][0], ranges[-1][1])
+        ledger, topics = self._entity.ledgers[delivery.partition], self._services.topics
+        read, upto = await self._read_in_time(delivery, ranges)
+        wanted = {offset for first, last in common(ranges, [(0, upto)]) for offset in range(first, last + 1)}
         records = [record for record in read if record.offset() in wanted]
-        gone = sorted(wanted - {record.offset() or 0 for record in records})
-        if gone:
-            starts = await self._services.pool.run(self._services.topics.starts, self._entity.topic, [partition])
-            if gone[-1] >= starts[partition]:
-                raise ServiceBusError(
-                    f"{self._entity.path}, partition {partition}: offset {gone[-1]} holds a message that cannot be read, and "
-                    "the log was not trimmed up to there; nothing is skipped silently"
-                )
-            LOGGER.error(
-                "lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, partition, merge_offsets(gone)
+        if len(records) == len(wanted):
+            return records
+        gone = merge_offsets(wanted - {record.offset() or 0 for record in records})
+        start = (await self._services.pool.run(topics.starts, self._entity.topic, [ledger.partition], GRANTED_READ))[
+            ledger.partition
+        ]
+        if delivery.deferred and gone[-1][1] >= start:
+            raise ServiceBusError(
+                f"{self._entity.path}, partition {ledger.partition}: offset {gone[-1][1]} holds a message that cannot be "
+                "read, and the log was not trimmed up to there; nothing is skipped silently"
             )
-            settle = Settlement(ledger, "complete", lease, merge_offsets(gone))
-            await self._services.courier.ask(settle)
+        lost = common(gone, [(0, start - 1)])
+        if lost:
+            LOGGER.error("lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, ledger.partition, lost)
+        else:
+            LOGGER.debug("no_messages entity=%s partition=%d offsets=%s", self._entity.path, ledger.partition, gone)
+        await self._services.courier.ask(Settlement(ledger, "complete", delivery.lease, gone))
         return records
+
+    async def _read_in_time(self, delivery: Delivery, ranges: Sequence[Range]) -> tuple[list[Record], int]:
+        """The records from the first offset of ranges to the last one that was read, and that; the rest is given back."""
+        entity, view = self._entity, self._plan.views[delivery.partition]
+        ledger, first, last = entity.ledgers[view.partition], ranges[0][0], ranges[-1][1]
+        # Half of the lock is for who receives them, and they are given back in time not to count as delivered.
+        most = READ_TIMEOUT if delivery.deferred else GRANTED_READ
+        timeout = min(most, ledger.seconds_until(delivery.expiry) / 2)
+        try:
+            read = await self._services.points.read(entity.topic, view.partition, first, last, timeout)
+        except LogTruncatedError:
+            self._doubt(view)
+            raise
+        except UnfinishedReadError as error:
+            if delivery.deferred:
+                raise
+            LOGGER.warning("given_back entity=%s error=%s", entity.path, error)
+            if not error.records and timeout > SILENCE:
+                view.fall_silent(time.monotonic() + LEAVE_SILENT)
+            upto = (error.records[-1].offset() or 0) if error.records else first - 1
+            rest = common(ranges, [(upto + 1, last)])
+            await self._services.courier.ask(Settlement(ledger, "release", delivery.lease, rest))
+            return error.records, upto
+        return read, last
 
     async def _start_reading(self, views: Sequence[PartitionView]) -> None:
         """Begin at each ledger's cursor: what lies before it was granted already."""
@@ -537,7 +682,7 @@ class Reader:
             )
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
             raise _OutOfLogError(view, str(error))
-        elif code in _PASSING:
+        elif code in PASSING:
             KAFKA_LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity.path, view.partition, error)
         else:
             # Kafka's client would go on behind what it cannot read, and that would be settled as a hole.

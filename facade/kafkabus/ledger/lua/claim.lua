@@ -7,14 +7,23 @@
 --     lock_ms  how long they are locked
 --     from     the caller has seen every record from this offset (absent: it has read nothing)
 --     upto     … to before this one; runs: [[first, last], …], the messages among them, ascending; the rest are holes
---     epoch    leader epoch of all messages of the runs; absent where they have several
+--     epoch    leader epoch of all messages of the runs, or of the log where it is claimed ahead; absent where they
+--              have several
+--     ahead    in place of from, upto and runs: the caller has read nothing, and this is the committed end of the log,
+--              or lies before it. As many offsets as are wanted are leased unseen below it, also where the log has no
+--              message: the caller reads them then, and completes what was none
+--     limit    how many messages may be granted and neither settled nor deferred. Beyond it nothing is granted that
+--              never was before; what was, is all the same, so that it can be settled
 --     take     true: messages never granted before are settled by this claim (receive and delete); those granted again
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
 --           "fresh": [[first, last], …]           never granted before: leased, or settled where take was asked for
 --           "cursor": offset                      of the ledger, afterwards
+--           "unproved": true                      where nothing was leased unseen, because another leader took over
+--                                                 since: read on from the cursor, as Kafka checks it then
 --           "ahead": true                         where from is beyond the cursor: nothing may be jumped over, read on
 --                                                 from the cursor
+--           "limited": true                       where the limit kept anything from being granted
 --           "expiry": ms                          of the lease
 --           "returned": count                     of ranges that still wait to be granted again
 --           "due": ms                             when the next lease expires, where one is held
@@ -85,6 +94,27 @@ local function grant_fresh(op, want)
   return fresh, granted, math.max(ledger.cursor, op.upto)
 end
 
+-- How many of the messages that are wanted the limit leaves room for.
+local function within(limit, wanted)
+  local left = limit - ledger.held
+  if left < wanted then
+    -- Deferred messages have a quota of their own.
+    left = math.max(0, left + redis.call('ZCARD', DEFERRED))
+  end
+  return math.min(wanted, left)
+end
+
+-- Makes a claim ahead one of offsets that were seen: all up to as many as are wanted, where the log's leader is still
+-- the one of which a record was that the cursor passed. After another one took over, the log may have been truncated.
+local function see_ahead(op, wanted, reply)
+  if ledger.leader ~= '' and (not op.epoch or num(op.epoch) ~= ledger.leader) then
+    reply.unproved = true
+  elseif op.ahead > ledger.cursor and wanted > 0 then
+    op.from, op.upto = ledger.cursor, math.min(op.ahead, ledger.cursor + wanted)
+    op.runs = { { op.from, op.upto - 1 } }
+  end
+end
+
 -- Whether the runs hold an offset.
 local function was_seen(runs, offset)
   for _, run in ipairs(runs) do
@@ -99,12 +129,18 @@ operations.claim = function(op)
   expire_leases()
   local segments, leaving, granted = grant_returned(op.want)
   local again, fresh, cursor, reply = #segments, {}, ledger.cursor, {}
+  if op.ahead then
+    see_ahead(op, op.want - granted, reply)
+  end
   if op.from then
     if op.from > ledger.cursor then
       reply.ahead = true
     else
       local count
-      fresh, count, cursor = grant_fresh(op, op.want - granted)
+      local wanted = op.want - granted
+      local most = op.take and wanted or within(op.limit, wanted)
+      fresh, count, cursor = grant_fresh(op, most)
+      reply.limited = most < wanted and cursor < op.upto or nil
       if not op.take then
         for _, segment in ipairs(fresh) do
           segments[#segments + 1] = segment
@@ -128,8 +164,11 @@ operations.claim = function(op)
     end
     write('ZREM', RETURNED, entry.member)
   end
-  if cursor ~= ledger.cursor and op.epoch and was_seen(op.runs, cursor - 1) then
-    ledger.epoch, ledger.epoch_at = num(op.epoch), cursor
+  if cursor ~= ledger.cursor and op.epoch then
+    ledger.leader = num(op.epoch)
+    if op.ahead or was_seen(op.runs, cursor - 1) then
+      ledger.epoch, ledger.epoch_at = num(op.epoch), cursor
+    end
   end
   ledger.cursor = cursor
 

@@ -2,7 +2,8 @@
 --
 -- KEYS  1 meta     hash: cursor (next offset never granted), version (raised by every request), held (messages granted
 --                  and not settled), epoch (leader epoch of the record right before the cursor, empty where it is not
---                  known), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
+--                  known), leader (the latest leader epoch of any record that the cursor passed, empty where
+--                  none is known), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
 --                  their own are in the log); in tests also test:skew (ms added to the clock) and test:fault (which
 --                  write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
@@ -33,7 +34,7 @@ local function num(value)
 end
 
 local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal',
-  'epoch')
+  'epoch', 'leader')
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
@@ -42,6 +43,7 @@ local ledger = {
   mortal = meta[7] and true,
   epoch = meta[8] or '',
   epoch_at = tonumber(meta[1] or nil),
+  leader = meta[9] or meta[8] or '',
   rings = false,
 }
 

@@ -1,0 +1,229 @@
+"""Where a log has several readers that want much of it, messages are claimed before they are read."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.ledger.operations import Claim, Tail, new_lease
+from kafkabus.log.points import PointReader, UnfinishedReadError
+from kafkabus.log.reader import AHEAD_FROM, Reader
+from kafkabus.log.topics import Topics
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.record import Record
+from kafkabus.services import Services
+from kafkabus_mapping.names import EntityPath
+from tests.integration.facade.test_logs import transact
+
+BATCH = 2 * AHEAD_FROM
+
+
+@pytest.fixture
+def queue(runtime: EmbeddedRuntime) -> str:
+    """A new plain queue, whose locks are short: one log."""
+    name = f"ahead-{uuid.uuid4().hex[:8]}"
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue(name, lock_duration=timedelta(seconds=5))
+    return name
+
+
+@pytest.fixture
+def clients(runtime: EmbeddedRuntime, queue: str, crowded: Callable[[str], None]) -> Iterator[list[ServiceBusClient]]:
+    """Six clients; that the queue has many readers is known before the first one receives."""
+    crowded(queue)
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(ServiceBusClient.from_connection_string(runtime.connection_string)) for _ in range(6)
+        ]
+
+
+def send(client: ServiceBusClient, queue: str, count: int, *, start: int = 0) -> None:
+    """Send numbered messages."""
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(start, start + count)])
+
+
+def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
+    """What they say."""
+    return [str(message) for message in messages]
+
+
+def left_in(runtime: EmbeddedRuntime, queue: str) -> int:
+    """How many messages the queue is said to hold."""
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        return administration.get_queue_runtime_properties(queue).total_message_count
+
+
+def claimed_ahead(caplog: pytest.LogCaptureFixture) -> int:
+    """How many claims were made before what they claimed was read."""
+    return sum("claim_ahead" in record.getMessage() for record in caplog.records)
+
+
+def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
+    runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Markers and aborted records among the messages are nobody's, in the middle of a batch and at its end."""
+    topic = f"tests.{queue}"
+    send(clients[0], queue, BATCH // 2)
+    transact(runtime, topic, ["never"] * 3, commit=False)
+    transact(runtime, topic, [str(number) for number in range(BATCH // 2, BATCH)], commit=True)
+    send(clients[0], queue, BATCH, start=BATCH)
+    transact(runtime, topic, ["never"], commit=False)
+    with clients[-1].get_queue_receiver(queue, max_wait_time=10) as receiver:
+        received: list[ServiceBusReceivedMessage] = []
+        while len(received) < 2 * BATCH:
+            messages = receiver.receive_messages(BATCH)
+            receiver.complete_messages(messages)
+            received += messages
+        assert bodies(received) == [str(number) for number in range(2 * BATCH)]
+        assert {message.delivery_count for message in received} == {0}
+        assert claimed_ahead(caplog) >= 2
+        assert receiver.receive_messages(BATCH, max_wait_time=1) == []
+        assert left_in(runtime, queue) == 0
+        # Few at a time, and at the log's end, all is as it is for one reader.
+        send(clients[0], queue, 2, start=7)
+        assert bodies(receiver.receive_messages(2)) == ["7", "8"]
+
+
+def test_what_was_claimed_ahead_and_never_read_comes_again(
+    runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str
+) -> None:
+    """Its claimer died; who reads it then finds out where no message is."""
+    topic = f"tests.{queue}"
+    send(clients[0], queue, BATCH)
+    transact(runtime, topic, ["never"], commit=False)
+    transact(runtime, topic, ["x"], commit=True)
+    services = Services(parse_settings(runtime.connection_string))
+    try:
+        entity = services.entity(EntityPath(queue))
+        end = services.topics.ends(topic, [0])[0]
+        claim = Claim(entity.ledgers[0], new_lease(), want=BATCH * 2, lock_ms=entity.lock_ms, ahead=Tail(end))
+        services.courier.ask(claim)
+        assert claim.granted.fresh == [(0, end - 1)]
+    finally:
+        services.close()
+    with clients[-1].get_queue_receiver(queue, max_wait_time=20) as receiver:
+        received: list[ServiceBusReceivedMessage] = []
+        while len(received) < BATCH + 1:
+            messages = receiver.receive_messages(BATCH * 2)
+            receiver.complete_messages(messages)
+            received += messages
+    assert bodies(received) == [*map(str, range(BATCH)), "x"]
+    assert {message.delivery_count for message in received} == {1}
+    assert left_in(runtime, queue) == 0
+
+
+@pytest.mark.timeout(120)
+def test_readers_of_one_log_race_and_each_message_is_delivered_once(
+    runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some settle what they have, some put it back at first."""
+    total = 40 * BATCH
+    for start in range(0, total, 10 * BATCH):
+        send(clients[0], queue, 10 * BATCH, start=start)
+    received: list[str] = []
+    failures: list[BaseException] = []
+
+    def receive(number: int) -> None:
+        try:
+            with clients[number].get_queue_receiver(queue, max_wait_time=1) as receiver:
+                if number % 2:
+                    receiver.abandon_messages(receiver.receive_messages(BATCH))
+                while len(received) < total:
+                    messages = receiver.receive_messages(BATCH)
+                    receiver.complete_messages(messages)
+                    received.extend(bodies(messages))
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    with clients[-1].get_queue_receiver(queue, max_wait_time=10) as receiver:
+        messages = receiver.receive_messages(BATCH)
+        receiver.complete_messages(messages)
+        received.extend(bodies(messages))
+    assert claimed_ahead(caplog)
+    threads = [threading.Thread(target=receive, args=(number,)) for number in range(len(clients))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert Counter(received) == Counter(map(str, range(total)))
+    assert left_in(runtime, queue) == 0
+
+
+def test_the_brokers_say_who_leads(runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str) -> None:
+    """The first leader's epoch is 0, and known."""
+    send(clients[0], queue, 3)
+    assert Topics(parse_settings(runtime.connection_string)).tails(f"tests.{queue}", [0], 10) == {0: Tail(3, 0)}
+
+
+def test_what_was_read_by_one_client_is_claimed_ahead_by_another(
+    clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The ledger knows the first reader's leader, which still leads."""
+    send(clients[0], queue, 2 * BATCH)
+    with clients[0].get_queue_receiver(queue, max_wait_time=10) as few:
+        assert bodies(few.receive_messages(1)) == ["0"]
+    with clients[1].get_queue_receiver(queue, max_wait_time=10) as many:
+        assert bodies(many.receive_messages(BATCH)) == [str(number) for number in range(1, BATCH + 1)]
+    assert claimed_ahead(caplog) == 1
+
+
+def test_a_client_that_reads_nothing_waits(
+    clients: list[ServiceBusClient], queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where others are at home, it asks a few times a second whether something came, and no more often."""
+    looks: list[float] = []
+    tend = Reader._tend
+
+    def count(reader: Reader, *, idle: bool) -> None:
+        looks.append(time.monotonic())
+        tend(reader, idle=idle)
+
+    monkeypatch.setattr(Reader, "_tend", count)
+    with clients[0].get_queue_receiver(queue) as receiver:
+        assert receiver.receive_messages(BATCH, max_wait_time=1) == []
+    assert len(looks) < 50
+
+
+@pytest.mark.parametrize("came", [0, 30])
+def test_what_does_not_come_in_time_is_given_back_and_comes_again(
+    clients: list[ServiceBusClient],
+    queue: str,
+    came: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is no delivery. What came is delivered; where nothing came, the partition is left alone for a moment."""
+    monkeypatch.setattr("kafkabus.log.reader.LEAVE_SILENT", 1.0)
+    read, cut = PointReader.read, [came]
+
+    def read_in_part(
+        points: PointReader, topic: str, partition: int, first: int, last: int, timeout: float = 10.0
+    ) -> list[Record]:
+        records = read(points, topic, partition, first, last, timeout)
+        if cut:
+            raise UnfinishedReadError(f"{came} came", records[: cut.pop()])
+        return records
+
+    monkeypatch.setattr(PointReader, "read", read_in_part)
+    send(clients[0], queue, BATCH)
+    with clients[0].get_queue_receiver(queue, max_wait_time=20) as receiver:
+        received = receiver.receive_messages(BATCH)
+        assert "given_back" in caplog.text
+        assert bodies(received[:came]) == [str(number) for number in range(came)]
+        while len(received) < BATCH:
+            received += receiver.receive_messages(BATCH)
+    assert bodies(received) == [str(number) for number in range(BATCH)]
+    assert {message.delivery_count for message in received} == {0}

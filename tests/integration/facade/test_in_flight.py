@@ -1,0 +1,89 @@
+"""More messages in flight than a partition may have."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Iterable
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.ledger.operations import Tail
+from kafkabus.log import reader as reading
+from kafkabus.log.topics import Topics
+from kafkabus.management import ServiceBusAdministrationClient
+from tests.crowds import crowd
+
+LIMIT = 10
+
+
+@pytest.fixture
+def queue(runtime: EmbeddedRuntime) -> str:
+    """A new plain queue: one partition."""
+    name = f"in-flight-{uuid.uuid4().hex[:8]}"
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue(name)
+    return name
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_new_messages_wait_until_some_are_settled(
+    runtime: EmbeddedRuntime,
+    queue: str,
+    others: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Those given back are received all the same; nothing is lost and nothing hangs, and it is said once."""
+    monkeypatch.setattr(reading, "IN_FLIGHT_LIMIT", LIMIT)
+    caplog.set_level(logging.WARNING, "kafkabus.reader")
+    if others:
+        crowd(runtime.connection_string, queue)
+    with (
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(100)])
+        held = receiver.receive_messages(100, max_wait_time=10)
+        assert [str(message) for message in held] == [str(number) for number in range(LIMIT)]
+        assert receiver.receive_messages(100, max_wait_time=0.5) == []
+        receiver.abandon_message(held[0])
+        (again,) = receiver.receive_messages(100, max_wait_time=10)
+        assert (str(again), again.delivery_count) == ("0", 1)
+        receiver.complete_messages([again, *held[1:4]])
+        assert [str(message) for message in receiver.receive_messages(100, max_wait_time=10)] == [
+            "10",
+            "11",
+            "12",
+            "13",
+        ]
+        assert sum("in_flight_limit" in record.getMessage() for record in caplog.records) == 1
+
+
+@pytest.mark.timeout(60)
+def test_a_receive_ends_where_nothing_new_may_be_had(
+    runtime: EmbeddedRuntime, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the brokers take their time to say how much waits."""
+    monkeypatch.setattr(reading, "IN_FLIGHT_LIMIT", LIMIT)
+    crowd(runtime.connection_string, queue)
+    tails = Topics.tails
+
+    def slowly(topics: Topics, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:
+        found = tails(topics, name, partitions, timeout)
+        time.sleep(1.5 * reading.POLL_SLICE)
+        return found
+
+    monkeypatch.setattr(Topics, "tails", slowly)
+    with (
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue) as receiver,
+    ):
+        sender.send_messages([ServiceBusMessage(str(number)) for number in range(100)])
+        assert len(receiver.receive_messages(100, max_wait_time=10)) == LIMIT
+        assert receiver.receive_messages(100, max_wait_time=0.5) == []
