@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessageAlreadySettled, MessageLockLostError
-from kafkabus.ledger.operations import merge_offsets
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.message import ServiceBusReceivedMessage
 from kafkabus.record import Delivery
 

@@ -29,7 +29,8 @@ from kafkabus.exceptions import (
 )
 from kafkabus.held import Held, by_delivery, check_unsettled, raise_lost, still_there
 from kafkabus.keywords import warn_of
-from kafkabus.ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, merge_offsets, new_lease
+from kafkabus.ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
+from kafkabus.ledger.ranges import merge_offsets, offsets_of
 from kafkabus.log.plan import runs_of
 from kafkabus.log.reader import Grant, Reader
 from kafkabus.message import ServiceBusReceivedMessage
@@ -473,8 +474,7 @@ class ServiceBusReceiver:
                 [
                     number_of(recall.ledger.partition, offset)
                     for recall in recalls
-                    for first, last in recall.missing
-                    for offset in range(first, last + 1)
+                    for offset in offsets_of(recall.missing)
                 ],
             )
         reader = self._services.reader(entity)
@@ -617,7 +617,7 @@ class ServiceBusReceiver:
             for grant, settlement in zip(grants, settlements, strict=True):
                 if settlement.done and settlement.error is None:
                     # Whose lock expired while its record was read is somebody else's by now; the rest is the caller's alone.
-                    lost = {offset for first, last in settlement.lost for offset in range(first, last + 1)}
+                    lost = set(offsets_of(settlement.lost))
                     grant.records = [record for record in grant.records if record.offset() not in lost]
                     grant.delivery = replace(grant.delivery, lease="", expiry=0)
 

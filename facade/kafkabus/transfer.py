@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusError
-from kafkabus.ledger.operations import Adopt, Begin, Ledger, Moved, Orphan, Void, merge_offsets
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.operations import Adopt, Begin, Ledger, Moved, Orphan, Void
+from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.record import Record, as_bytes
 from kafkabus_mapping import headers as h

@@ -1,7 +1,8 @@
 """A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
 
 Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME``. Each line of its standard output is an event:
-``try``, ``sent``, ``got``, ``done`` and a range or list of messages. A line that is not complete did not happen.
+``try``, ``sent``, ``got``, ``done`` and a list of messages, the received ones as ``body@sequence number``. A line that is not
+complete did not happen.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def send(client: ServiceBusClient, queue: str, name: str) -> None:
         number += BATCH
         tell("try", *bodies)
         try:
-            key = f"key-{number % 7}" if number % 2 else None
+            key = f"key-{number // BATCH % 7}" if number // BATCH % 2 else None
             sender.send_messages([ServiceBusMessage(body, partition_key=key) for body in bodies])
         except ServiceBusError as error:
             tell("failed", type(error).__name__)
@@ -51,13 +52,14 @@ def receive(client: ServiceBusClient, queue: str) -> None:
             messages = receiver.receive_messages(10 * BATCH, max_wait_time=1)
             if not messages:
                 continue
-            tell("got", *map(str, messages))
+            copies = [f"{message}@{message.sequence_number}" for message in messages]
+            tell("got", *copies)
             time.sleep(random.uniform(0, WORK))
             receiver.complete_messages(messages)
         except ServiceBusError as error:
             tell("failed", type(error).__name__)
         else:
-            tell("done", *map(str, messages))
+            tell("done", *copies)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
+from tests.queues import new_queue
 from tests.servers import scratch_folder
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ def cluster(data: Path) -> Iterator[EmbeddedRuntime]:
 @pytest.fixture
 def queue(cluster: EmbeddedRuntime) -> str:
     """A new plain queue: one log."""
-    name = f"q-{uuid.uuid4().hex[:8]}"
-    with ServiceBusAdministrationClient.from_connection_string(cluster.connection_string) as administration:
-        administration.create_queue(name)
-    return name
+    return new_queue(cluster.connection_string)
 
 
 def spoil(data: Path, queue: str, body: str) -> None:

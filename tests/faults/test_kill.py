@@ -16,6 +16,6 @@ def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed() -> None:
     """Receivers, senders, the broker, Redis, the upkeep service, and receivers that sleep past the expiry of their locks."""
     kills = int(os.environ.get("KAFKABUS_KILLS", str(2 * len(PARTIES))))
     count = run(seed=int(os.environ.get("KAFKABUS_SEED", "1")), kills=kills)
-    assert (count.lost, count.unexpected, count.again) == ([], [], []), count
+    assert count.fine, str(count)
     assert sum(count.kills.values()) == kills
-    assert count.sent > 1000, count
+    assert count.sent > 1000, str(count)

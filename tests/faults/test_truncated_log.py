@@ -13,7 +13,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
-from tests.crowds import crowd
+from tests.queues import crowd
 from tests.servers import scratch_folder
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabus.ledger.operations import Granted, Seen, Tail, merge_offsets
+from kafkabus.ledger.operations import Granted, Seen, Tail
+from kafkabus.ledger.ranges import merge_offsets
 from kafkabus.log.plan import Plan, home_partitions, runs_of, sweeps
 from kafkabus.record import StoredRecord
 

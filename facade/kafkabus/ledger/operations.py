@@ -13,7 +13,7 @@ from typing import Any
 from typing_extensions import override
 
 from kafkabus.ledger.keys import LedgerKeys
-from kafkabus.ledger.ranges import Range, common
+from kafkabus.ledger.ranges import Range, common, merge_offsets
 from kafkabus.ledger.snapshot import Snapshot
 
 IN_FLIGHT_LIMIT = 100_000
@@ -430,6 +430,11 @@ class Claim(Operation):
             raise RuntimeError("the claim is not done")
         return self._granted
 
+    @property
+    def unseen(self) -> list[Range]:
+        """What was leased before anybody read it: claimed ahead, never granted before."""
+        return [] if self.ahead is None else self.granted.fresh
+
     @override
     def arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {
@@ -718,21 +723,3 @@ def new_lease() -> str:
 def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:
     """Ranges out of a reply; Lua writes an empty list as an empty object."""
     return [(int(first), int(last)) for first, last in reply]
-
-
-def merge_offsets(offsets: Iterable[int]) -> list[Range]:
-    """Offsets as ascending, disjoint ranges."""
-    ascending = sorted(set(offsets))
-    if not ascending:
-        return []
-    first = previous = ascending[0]
-    if ascending[-1] - first + 1 == len(ascending):
-        return [(first, ascending[-1])]
-    ranges: list[Range] = []
-    for offset in ascending[1:]:
-        if offset != previous + 1:
-            ranges.append((first, previous))
-            first = offset
-        previous = offset
-    ranges.append((first, previous))
-    return ranges

@@ -13,6 +13,29 @@ Counted = tuple[int, int, int]
 """First and last offset, and delivery count."""
 
 
+def offsets_of(ranges: Iterable[Range]) -> list[int]:
+    """The offsets of ranges, one by one."""
+    return [offset for first, last in ranges for offset in range(first, last + 1)]
+
+
+def merge_offsets(offsets: Iterable[int]) -> list[Range]:
+    """Offsets as ascending, disjoint ranges."""
+    ascending = sorted(set(offsets))
+    if not ascending:
+        return []
+    first = previous = ascending[0]
+    if ascending[-1] - first + 1 == len(ascending):
+        return [(first, ascending[-1])]
+    ranges: list[Range] = []
+    for offset in ascending[1:]:
+        if offset != previous + 1:
+            ranges.append((first, previous))
+            first = offset
+        previous = offset
+    ranges.append((first, previous))
+    return ranges
+
+
 def union(ranges: Iterable[Range]) -> list[Range]:
     """Ranges as ascending ones that neither overlap nor touch."""
     joined: list[Range] = []

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from kafkabus.ledger.operations import Granted, Seen, Tail, merge_offsets
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.operations import Granted, Seen, Tail
+from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.record import Record
 
 T = TypeVar("T")

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kafkabus.ledger.operations import merge_offsets
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
 
 Arguments = dict[str, Any]
 Reply = dict[str, Any]
@@ -137,7 +136,7 @@ class MemoryLedger:
         reply: Reply = getattr(self, f"_{operation['op']}")(operation, now)
         if self.cursor != before:
             ahead = "ahead" in operation
-            seen = "epoch" in operation and (ahead or self.cursor - 1 in _offsets(operation["runs"]))
+            seen = "epoch" in operation and (ahead or self.cursor - 1 in offsets_of(operation["runs"]))
             self.leader = str(operation.get("epoch", self.leader))
             self.epoch = self.leader if seen else ""
         return reply
@@ -201,7 +200,9 @@ class MemoryLedger:
         if "from" in op and op["from"] > self.cursor:
             reply["ahead"] = True
         elif "from" in op:
-            unseen = [offset for offset in _offsets(op["runs"]) if offset >= self.cursor and offset not in self._voids]
+            unseen = [
+                offset for offset in offsets_of(op["runs"]) if offset >= self.cursor and offset not in self._voids
+            ]
             in_flight = self.held - len(self._in(State.DEFERRED))
             want = op["want"] - len(again)
             most = want if op["take"] else max(0, min(want, op["limit"] - in_flight))
@@ -226,7 +227,7 @@ class MemoryLedger:
 
     def _recall(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        offsets = _offsets(op["ranges"])
+        offsets = offsets_of(op["ranges"])
         missing = [offset for offset in offsets if not self._is(offset, State.DEFERRED)]
         if missing:
             return {"missing": merge_offsets(missing)}
@@ -238,7 +239,7 @@ class MemoryLedger:
         self._expire(now)
         moves = "upto" in op and op["from"] <= self.cursor
         seized: list[tuple[int, bool]] = []
-        for offset in _offsets(op["ranges"]):
+        for offset in offsets_of(op["ranges"]):
             if self._is(offset, State.RETURNED):
                 seized.append((offset, False))
             elif offset >= self.cursor:
@@ -294,7 +295,7 @@ class MemoryLedger:
     def _held_by(self, lease: str, ranges: Sequence[Range], now: int) -> tuple[list[int], list[int]]:
         taken: list[int] = []
         lost: list[int] = []
-        for offset in _offsets(ranges):
+        for offset in offsets_of(ranges):
             message = self._messages.get(offset)
             mine = message is not None and message.state is State.LEASED and message.lease == lease
             (taken if mine and message is not None and message.expiry > now else lost).append(offset)
@@ -320,7 +321,7 @@ class MemoryLedger:
         return reply
 
     def _defer(self, op: Arguments, now: int) -> Reply:
-        if len(self._in(State.DEFERRED)) + len(_offsets(op["ranges"])) > op["limit"]:
+        if len(self._in(State.DEFERRED)) + len(offsets_of(op["ranges"])) > op["limit"]:
             return {"lost": [], "full": op["limit"]}
         taken, reply = self._take(op, now)
         for message in taken:
@@ -383,7 +384,3 @@ class MemoryLedger:
         purged = len(waiting) + max(0, op["upto"] - self.cursor)
         self.cursor = max(self.cursor, op["upto"])
         return {"purged": purged, "more": False}
-
-
-def _offsets(ranges: Iterable[Range]) -> list[int]:
-    return [offset for first, last in ranges for offset in range(first, last + 1)]

@@ -9,12 +9,18 @@ import pytest
 
 from kafkabus.aio.log import reader as aio_reader
 from kafkabus.log import reader
-from tests.crowds import crowd
+from tests.queues import crowd, new_queue
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkabus.embedded import EmbeddedRuntime
+
+
+@pytest.fixture
+def queue(runtime: EmbeddedRuntime) -> str:
+    """A new plain queue: one log."""
+    return new_queue(runtime.connection_string)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from kafkabus.record import Record
 from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath
 from tests.integration.facade.test_logs import transact
+from tests.queues import new_queue
 
 BATCH = 2 * AHEAD_FROM
 
@@ -31,10 +31,7 @@ BATCH = 2 * AHEAD_FROM
 @pytest.fixture
 def queue(runtime: EmbeddedRuntime) -> str:
     """A new plain queue, whose locks are short: one log."""
-    name = f"ahead-{uuid.uuid4().hex[:8]}"
-    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
-        administration.create_queue(name, lock_duration=timedelta(seconds=5))
-    return name
+    return new_queue(runtime.connection_string, lock_duration=timedelta(seconds=5))
 
 
 @pytest.fixture

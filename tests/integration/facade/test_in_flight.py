@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import uuid
 from collections.abc import Iterable
 
 import pytest
@@ -14,19 +13,9 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.ledger.operations import Tail
 from kafkabus.log import reader as reading
 from kafkabus.log.topics import Topics
-from kafkabus.management import ServiceBusAdministrationClient
-from tests.crowds import crowd
+from tests.queues import crowd
 
 LIMIT = 10
-
-
-@pytest.fixture
-def queue(runtime: EmbeddedRuntime) -> str:
-    """A new plain queue: one partition."""
-    name = f"in-flight-{uuid.uuid4().hex[:8]}"
-    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
-        administration.create_queue(name)
-    return name
 
 
 @pytest.mark.parametrize("others", [False, True])

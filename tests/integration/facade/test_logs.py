@@ -17,15 +17,6 @@ from kafkabus.services import Services
 
 
 @pytest.fixture
-def queue(runtime: EmbeddedRuntime) -> str:
-    """A new plain queue: one log."""
-    name = f"logs-{uuid.uuid4().hex[:8]}"
-    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
-        administration.create_queue(name)
-    return name
-
-
-@pytest.fixture
 def client(runtime: EmbeddedRuntime) -> Iterator[ServiceBusClient]:
     """A client."""
     with ServiceBusClient.from_connection_string(runtime.connection_string) as opened:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.ledger.operations import Mark, Settlement, Tail, merge_offsets
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.operations import Mark, Settlement, Tail
+from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.scripts import Script, request_script
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.testing.store import MemoryRedis, Store

@@ -172,7 +172,14 @@ class _PointConsumer:
     ) -> list[Record]:
         """The log does not hold ``first``: it begins behind it, or ends before it."""
         self.assigned = None
-        start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=READ_TIMEOUT)
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=left)
+        except KafkaException as error:
+            raise UnfinishedReadError(
+                f"Kafka {self._settings.bootstrap_servers} did not say in time where {topic}/{partition} begins: {error}",
+                [],
+            ) from error
         if start <= first:
             raise _truncated(topic, partition, end, last)
         return self._read(topic, partition, start, last, deadline) if start <= last else []

@@ -33,10 +33,9 @@ from kafkabus.ledger.operations import (
     Mark,
     Purge,
     Settlement,
-    merge_offsets,
     new_lease,
 )
-from kafkabus.ledger.ranges import Range, common
+from kafkabus.ledger.ranges import Range, common, merge_offsets, offsets_of
 from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import PASSING, consumer_options
@@ -433,21 +432,20 @@ class Reader:
         """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""
         granted = claim.granted
         delivery = self._delivery(claim, 0)
-        if granted.fresh and claim.ahead is None:
+        if granted.fresh and not claim.unseen:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
             records = plan.view.take(granted.fresh)
             grants.append(Grant(fresh, records, granted.now, granted.mortal or self._marks(claim.ledger, records)))
-        if granted.again or (granted.fresh and claim.ahead is not None):
+        if granted.again or claim.unseen:
             grants.append(Grant(delivery, [], granted.now, granted.mortal))
 
     async def _add_unseen(self, claim: Claim, grants: list[Grant]) -> None:
         """Read what was claimed ahead."""
-        granted, ledger = claim.granted, claim.ledger
-        if claim.ahead is None or not granted.fresh:
+        if not claim.unseen:
             return
-        delivery = self._delivery(claim, 0)
-        records = await self.read_again(delivery, granted.fresh)
-        LOGGER.debug("claim_ahead entity=%s partition=%d ranges=%s", self._entity.path, ledger.partition, granted.fresh)
+        granted, ledger, delivery = claim.granted, claim.ledger, self._delivery(claim, 0)
+        records = await self.read_again(delivery, claim.unseen)
+        LOGGER.debug("claim_ahead entity=%s partition=%d ranges=%s", self._entity.path, ledger.partition, claim.unseen)
         if records:
             grants.append(Grant(delivery, records, granted.now, granted.mortal or self._marks(ledger, records)))
         else:
@@ -536,7 +534,7 @@ class Reader:
         """
         ledger, topics = self._entity.ledgers[delivery.partition], self._services.topics
         read, upto = await self._read_in_time(delivery, ranges)
-        wanted = {offset for first, last in common(ranges, [(0, upto)]) for offset in range(first, last + 1)}
+        wanted = set(offsets_of(common(ranges, [(0, upto)])))
         records = [record for record in read if record.offset() in wanted]
         if len(records) == len(wanted):
             return records
