@@ -188,6 +188,7 @@ def run(seed: int, kills: int) -> Count:
     chance, data = random.Random(seed), scratch_folder()
     logs = data / "parties"
     counts: Counter[str] = Counter()
+    parties: list[Party] = []
     try:
         with EmbeddedRuntime(data / "runtime", namespace="kill") as runtime:
             logs.mkdir(parents=True)
@@ -221,6 +222,8 @@ def run(seed: int, kills: int) -> Count:
             left = drain(runtime.connection_string)
         return _count(counts, parties, left)
     finally:
+        for party in parties:
+            party.kill()
         shutil.rmtree(data, ignore_errors=True)
 
 

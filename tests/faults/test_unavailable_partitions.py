@@ -19,7 +19,7 @@ from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.log.clients import open_topics
 from kafkabus.management import EntityAvailabilityStatus, ServiceBusAdministrationClient
 from kafkabus_mapping.keys import partition_of
-from kafkabus_mapping.names import EntityPath, topic_name
+from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,12 @@ def cluster() -> Iterator[EmbeddedRuntime]:
 
 
 def partitions_of(runtime: EmbeddedRuntime, queue: str, broker: int) -> set[int]:
-    """The partitions that a broker leads."""
-    topic = topic_name("spread", EntityPath(queue))
+    """The partitions of a queue that a broker leads."""
+    return led_by(runtime, topic_name("spread", EntityPath(queue)), broker)
+
+
+def led_by(runtime: EmbeddedRuntime, topic: str, broker: int) -> set[int]:
+    """The partitions of a topic that a broker leads."""
     admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
     return {one.id for one in described.partitions if one.leader is not None and one.leader.id == broker}
@@ -120,6 +124,21 @@ def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster:
         assert set(bodies) == set(sent)
         assert len(bodies) - len(sent) <= 1  # The one that was under way when the broker stopped.
         assert administration.get_queue("orders").availability_status is EntityAvailabilityStatus.AVAILABLE
+
+
+def test_where_a_log_ends_is_asked_until_a_broker_answers(cluster: EmbeddedRuntime) -> None:
+    """A leader that was stopped gives no answer, which is none; the one that takes over does."""
+    topic = companion_topic("spread", "descriptions")
+    topics = open_topics(parse_settings(cluster.connection_string))
+    ends = topics.ends(topic, [0])
+    (leader,) = [broker for broker in range(1, 4) if 0 in led_by(cluster, topic, broker)]
+    victim = cluster.processes[f"broker-{leader}"]
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        assert topics.ends(topic, [0]) == ends
+        assert topics.starts(topic, [0]) == {0: 0}
+    finally:
+        os.kill(victim, signal.SIGCONT)
 
 
 def test_a_topic_is_described_whichever_broker_was_asked_first(cluster: EmbeddedRuntime) -> None:

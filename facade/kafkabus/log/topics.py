@@ -7,7 +7,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -291,7 +298,11 @@ class Topics:
             futures = self._admin.list_offsets(
                 wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=asked_for
             )
-            return {where.partition: future.result() for where, future in futures.items()}
+            found = {where.partition: future.result() for where, future in futures.items()}
+            if any(one.offset == OFFSET_INVALID for one in found.values()):
+                # What Kafka's client says, without an error, of a partition whose broker did not answer in time.
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return found
 
         try:
             return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 
@@ -38,6 +39,19 @@ def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: D
     assert cache.all() == {"kept": "three"}
     assert cache.get("kept") == (True, "three")
     assert cache.get("deleted") == (True, None)
+
+
+def test_that_there_is_nothing_is_looked_up_each_time(untended: str) -> None:
+    """A broker that lags behind may have said so, of a topic that holds more than the cache."""
+    elsewhere = re.sub(r"(Redis=[^;]*)/0", r"\1/1", untended)
+    assert elsewhere != untended
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusAdministrationClient.from_connection_string(elsewhere) as another,
+    ):
+        assert list(administration.list_queues()) == []
+        another.create_queue("orders")
+        assert [queue.name for queue in administration.list_queues()] == ["orders"]
 
 
 def test_a_deletion_stands_that_comes_while_another_client_reads_all_descriptions(
