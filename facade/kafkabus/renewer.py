@@ -28,7 +28,7 @@ OnFailure = Callable[[ServiceBusReceivedMessage, Exception | None], None]
 """Told of a message whose lock was lost, and why."""
 
 LAST_SECONDS = 10.0
-"""A lock is renewed when so many seconds of it are left, or a quarter of it where that is less."""
+"""A lock is renewed when so many seconds of it are left, or half of it where that is less."""
 RETRY_AFTER = 1.0
 """After how many seconds a renewal is tried again that could not be asked for."""
 
@@ -144,7 +144,7 @@ class AutoLockRenewer:
     def _schedule(self, one: _Registration, wait: float | None = None) -> None:
         if wait is None:
             left = one.receiver._seconds_left(one.message)
-            wait = max(0.0, left - min(LAST_SECONDS, left / 4))
+            wait = max(0.0, left - min(LAST_SECONDS, left / 2))
         at = min(time.monotonic() + wait, one.until)
         with self._guard:
             heapq.heappush(self._due, (at, next(self._order), one))

@@ -365,7 +365,7 @@ def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_says(
     """A shorter or a longer time of one registration counts for that alone."""
     clock = Clock()
     monkeypatch.setattr("kafkabus.renewer.time", clock)
-    queue = make_queue(lock_duration=timedelta(seconds=2))
+    queue = make_queue(lock_duration=timedelta(seconds=4))
     with (
         client.get_queue_sender(queue) as sender,
         AutoLockRenewer() as renewer,
@@ -389,7 +389,7 @@ def test_a_renewer_is_silent_about_what_was_closed(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
     """Not of a closed receiver's messages it tells, nor does a closed renewer; of the others it does."""
-    queue = make_queue(lock_duration=timedelta(seconds=2))
+    queue = make_queue(lock_duration=timedelta(seconds=3))
     told: list[str] = []
     bell = Bell()
 
@@ -423,7 +423,7 @@ def test_a_renewer_takes_what_it_shall_work_with(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
     """A loop where there are tasks; else one worker, and an executor, in which it calls back."""
-    queue = make_queue(lock_duration=timedelta(seconds=1))
+    queue = make_queue(lock_duration=timedelta(seconds=3))
     told: list[str] = []
     threads: set[str] = set()
     bell = Bell()

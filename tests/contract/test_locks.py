@@ -77,7 +77,7 @@ def test_a_renewer_keeps_locks_until_their_messages_are_settled(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
     """Of many messages at once, far beyond the lock's duration."""
-    queue = make_queue(lock_duration=timedelta(seconds=1))
+    queue = make_queue(lock_duration=timedelta(seconds=3))
     with (
         client.get_queue_sender(queue) as sender,
         AutoLockRenewer() as renewer,
@@ -118,7 +118,7 @@ def test_a_renewer_tells_of_a_lock_that_was_lost(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
     """And not of one whose message was settled meanwhile."""
-    queue = make_queue(lock_duration=timedelta(seconds=1))
+    queue = make_queue(lock_duration=timedelta(seconds=3))
     told: list[tuple[ServiceBusReceivedMessage, Exception | None]] = []
     bell = Bell()
 

@@ -70,7 +70,7 @@ async def test_a_renewer_keeps_locks_until_their_messages_are_settled(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
     """Of many messages at once, far beyond the lock's duration."""
-    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    queue = await make_queue(lock_duration=timedelta(seconds=3))
     async with (
         client.get_queue_sender(queue) as sender,
         AutoLockRenewer() as renewer,
@@ -111,7 +111,7 @@ async def test_a_renewer_tells_of_a_lock_that_was_lost(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
     """And not of one whose message was settled meanwhile."""
-    queue = await make_queue(lock_duration=timedelta(seconds=1))
+    queue = await make_queue(lock_duration=timedelta(seconds=3))
     told: list[tuple[ServiceBusReceivedMessage, Exception | None]] = []
     bell = Bell()
 
