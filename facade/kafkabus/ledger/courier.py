@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_e
 
 from kafkabus._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Ledger, LedgerState, Operation, Recall, Request, Seize, Settlement
+from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Request
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script, restore_script
 from kafkabus.ledger.snapshot import Snapshot
 
@@ -324,9 +324,9 @@ class Courier:
                 done["now"] = now
             for operation in group:
                 operation.resolve(done)
-                if operation.abandoned and isinstance(operation, (Claim, Recall, Seize)):
-                    # Nobody waits for these messages any more, and nobody has seen them.
-                    self.later(Settlement(ledger, "release", operation.lease, None))
+                undo = operation.undo() if operation.abandoned else None
+                if undo is not None:
+                    self.later(undo)
         return True
 
     def _script_call(self, text: str, keys: list[str], arguments: list[str | int]) -> Any:

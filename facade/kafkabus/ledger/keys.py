@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kafkabus_mapping.names import EntityPath, ledger_tag
 
 _LEDGER_KEYS = ("meta", "leases", "expiries", "returned", "moving", "moves", "voids", "deferred")
+_SESSION_KEYS = ("sessions", "free", "holders")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +26,24 @@ class LedgerKeys:
     shared: tuple[str, ...]
 
     @classmethod
-    def of(cls, namespace: str, path: EntityPath, generation: str, partition: int, name: str = "queue") -> LedgerKeys:
+    def of(
+        cls,
+        namespace: str,
+        path: EntityPath,
+        generation: str,
+        partition: int,
+        name: str = "queue",
+        *,
+        sessions: bool = False,
+    ) -> LedgerKeys:
         """The keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
         prefix = f"{ledger_tag(namespace, path, generation, partition)}:{name}"
-        return cls(prefix, tuple(f"{prefix}:{key}" for key in _LEDGER_KEYS))
+        return cls(prefix, tuple(f"{prefix}:{key}" for key in (*_LEDGER_KEYS, *(_SESSION_KEYS if sessions else ()))))
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether its messages are filed under sessions."""
+        return len(self.shared) > len(_LEDGER_KEYS)
 
     @property
     def meta(self) -> str:

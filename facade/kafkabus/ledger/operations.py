@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class Ledger:
             if not operations:
                 return None
             if len(operations) > 1:
-                operations.sort(key=lambda operation: isinstance(operation, Claim))
+                operations.sort(key=lambda operation: isinstance(operation, (Claim, Filing, Next)))
             self.number += 1
             self.in_doubt = Request(self, self.number, operations)
         return self.in_doubt
@@ -109,6 +109,10 @@ class Operation:
     def arguments(self) -> dict[str, Any]:
         """The operation as its script reads it."""
         raise NotImplementedError
+
+    def undo(self) -> Operation | None:
+        """What gives back what it was granted, once done, where nobody has seen that; None where it grants nothing."""
+        return None
 
     def resolve(self, reply: dict[str, Any]) -> None:
         """Take the script's reply."""
@@ -456,22 +460,235 @@ class Claim(Operation):
         return arguments
 
     @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, None)
+
+    @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        due = reply.get("due")
-        self._granted = Granted(
-            again=[(int(first), int(last), int(count)) for first, last, count in reply["again"]],
-            fresh=read_ranges(reply["fresh"]),
-            cursor=int(reply["cursor"]),
-            ahead=bool(reply.get("ahead")),
-            now=reply["now"],
-            expiry=int(reply["expiry"]),
-            returned=int(reply["returned"]),
-            due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
-            moves=bool(reply["moves"]),
-            mortal="mortal" in reply,
-            limited="limited" in reply,
-            unproved="unproved" in reply,
-        )
+        self._granted = read_granted(reply)
+        super().resolve(reply)
+
+
+class Filing(Operation):
+    """Files what was read under its sessions; see ``lua/session.lua``.
+
+    Attributes:
+        granted: Where the ledger stands then, and the strays that were leased; known when done.
+    """
+
+    __slots__ = ("_granted", "lease", "lock_ms", "seen", "sessions", "strays")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: str,
+        seen: Seen,
+        sessions: Mapping[str, Sequence[Range]],
+        strays: Sequence[Range],
+        lock_ms: int,
+    ) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.seen = seen
+        self.sessions = sessions
+        self.strays = strays
+        self.lock_ms = lock_ms
+        self._granted: Granted | None = None
+
+    @property
+    def granted(self) -> Granted:
+        """See above.
+
+        Raises:
+            RuntimeError: It is not done.
+        """
+        if self._granted is None:
+            raise RuntimeError("nothing is filed yet")
+        return self._granted
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        last = self.seen.upto - 1
+        arguments: dict[str, Any] = {
+            "op": "file",
+            "from": self.seen.start,
+            "upto": self.seen.upto,
+            "runs": [(last, last)] if self.seen.runs and self.seen.runs[-1][1] == last else [],
+            "sessions": list(self.sessions.items()),
+            "strays": self.strays,
+            "lease": self.lease,
+            "lock_ms": self.lock_ms,
+        }
+        return arguments if self.seen.epoch is None else arguments | {"epoch": self.seen.epoch}
+
+    @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, None)
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self._granted = read_granted(reply)
+        super().resolve(reply)
+
+
+class Place(Settlement):
+    """Returns messages of a lease to their sessions, whose names stand beside the ranges; no delivery is counted."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], names: Sequence[str]) -> None:
+        super().__init__(ledger, "place", lease, ranges)
+        self.names = names
+
+    @property
+    @override
+    def single(self) -> None:
+        return None
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        placed = [(*one, name) for one, name in zip(self.ranges or (), self.names, strict=True)]
+        return {**super().arguments(), "ranges": placed}
+
+
+class Accept(Operation):
+    """Locks a session; without a name, whichever has waited longest for its turn.
+
+    Attributes:
+        accepted: Its name, None where none was locked; known when done.
+        held: Whether somebody else holds the one that was asked for.
+        expiry: When the lock expires, ms since 1970 on Redis's clock.
+    """
+
+    __slots__ = ("accepted", "expiry", "held", "lease", "lock_ms", "most", "session")
+
+    def __init__(self, ledger: Ledger, lease: str, session: str | None, lock_ms: int, most: int) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.session = session
+        self.lock_ms = lock_ms
+        self.most = most
+        self.accepted: str | None = None
+        self.held = False
+        self.expiry = 0
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        arguments = {"op": "accept", "lease": self.lease, "lock_ms": self.lock_ms, "most": self.most}
+        return arguments if self.session is None else arguments | {"session": self.session}
+
+    @override
+    def undo(self) -> Operation | None:
+        return None if self.accepted is None else Leave(self.ledger, self.lease)
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.held = "held" in reply
+        self.accepted = reply.get("session")
+        self.expiry = int(reply.get("expiry", 0))
+        super().resolve(reply)
+
+
+class Next(Operation):
+    """Grants the next messages of a locked session.
+
+    Attributes:
+        gone: Whether the lock has expired; known when done.
+        unfiled: Whether nothing may be granted before returned ranges are placed in their sessions.
+        again: First and last offset and delivery count of what was granted, in the session's order.
+        expiry: When the lock expires, ms since 1970 on Redis's clock.
+        cursor: Up to where the log was filed.
+        mortal: Whether messages of the log bring times to live of their own.
+        now: When that was, ms since 1970 on Redis's clock.
+    """
+
+    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "mortal", "now", "unfiled", "want")
+
+    def __init__(self, ledger: Ledger, lease: str, want: int) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.want = want
+        self.gone = self.unfiled = self.mortal = False
+        self.again: list[tuple[int, int, int]] = []
+        self.expiry = self.cursor = self.now = 0
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "next", "lease": self.lease, "want": self.want}
+
+    @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, [(first, last) for first, last, _ in self.again])
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.gone, self.unfiled = "gone" in reply, "unfiled" in reply
+        if not (self.gone or self.unfiled):
+            self.again = [(int(first), int(last), int(count)) for first, last, count in reply["again"]]
+            self.expiry, self.cursor, self.now = int(reply["expiry"]), int(reply["cursor"]), reply["now"]
+            self.mortal = "mortal" in reply
+        super().resolve(reply)
+
+
+class Extend(Operation):
+    """Locks a session anew.
+
+    Attributes:
+        expiry: When the lock expires now, ms since 1970 on Redis's clock; None where it had expired. Known when done.
+    """
+
+    __slots__ = ("expiry", "lease", "lock_ms")
+
+    def __init__(self, ledger: Ledger, lease: str, lock_ms: int) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.lock_ms = lock_ms
+        self.expiry: int | None = None
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "extend", "lease": self.lease, "lock_ms": self.lock_ms}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.expiry = None if "gone" in reply else int(reply["expiry"])
+        super().resolve(reply)
+
+
+class Leave(Operation):
+    """Gives a session up: what was granted and not settled goes back to it, no delivery counted."""
+
+    __slots__ = ("lease",)
+
+    def __init__(self, ledger: Ledger, lease: str) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "leave", "lease": self.lease}
+
+
+class Sessions(Operation):
+    """Asks for the names of all sessions that have messages waiting or are locked.
+
+    Attributes:
+        names: Them, known when done.
+    """
+
+    __slots__ = ("names",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.names: list[str] = []
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "sessions"}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.names = list(reply["names"])
         super().resolve(reply)
 
 
@@ -479,16 +696,21 @@ class Recall(Operation):
     """Locks deferred messages, all of them or none.
 
     Attributes:
+        gone: Whether nothing was done because the session's lock, by which they were to be locked, has expired.
         missing: Ranges that are not deferred, for which nothing was done; known when done.
         again: First and last offset and delivery count of what was locked.
         now: When that was, ms since 1970 on Redis's clock.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("again", "expiry", "lease", "lock_ms", "missing", "now", "ranges")
+    __slots__ = ("again", "expiry", "gone", "lease", "lock_ms", "missing", "now", "ranges", "session")
 
-    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int) -> None:
+    def __init__(
+        self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int, *, session: bool = False
+    ) -> None:
         super().__init__(ledger)
+        self.session = session
+        self.gone = False
         self.lease = lease
         self.ranges = ranges
         self.lock_ms = lock_ms
@@ -499,12 +721,22 @@ class Recall(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "recall", "lease": self.lease, "ranges": self.ranges, "lock_ms": self.lock_ms}
+        return {
+            "op": "recall",
+            "lease": self.lease,
+            "ranges": self.ranges,
+            "lock_ms": self.lock_ms,
+            "session": self.session,
+        }
+
+    @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, [(first, last) for first, last, _ in self.again])
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        self.missing = read_ranges(reply["missing"])
-        if not self.missing:
+        self.missing, self.gone = read_ranges(reply["missing"]), "gone" in reply
+        if not (self.missing or self.gone):
             self.again = [(int(first), int(last), int(count)) for first, last, count in reply["again"]]
             self.now = reply["now"]
             self.expiry = int(reply["expiry"])
@@ -538,6 +770,10 @@ class Seize(Operation):
         seize = cls(ledger, lease, [], lock_ms)
         seize._arguments = {"op": "hopeless", "lease": lease, "count": count, "lock_ms": lock_ms, "limit": limit}
         return seize
+
+    @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, None)
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -578,7 +814,7 @@ class Found:
 
 
 class Peek(Operation):
-    """Looks at up to ``limit`` messages below the cursor.
+    """Looks at up to ``limit`` messages below the cursor, all or those that may be of a session.
 
     Attributes:
         cursor: The ledger's; from there on all messages but ``voids`` wait. Known when done.
@@ -586,10 +822,11 @@ class Peek(Operation):
         voids: Offsets of records beyond it that are no messages.
     """
 
-    __slots__ = ("cursor", "found", "limit", "start", "voids")
+    __slots__ = ("cursor", "found", "limit", "session", "start", "voids")
 
-    def __init__(self, ledger: Ledger, start: int, limit: int) -> None:
+    def __init__(self, ledger: Ledger, start: int, limit: int, session: str | None = None) -> None:
         super().__init__(ledger)
+        self.session = session
         self.start = start
         self.limit = limit
         self.cursor = 0
@@ -598,7 +835,8 @@ class Peek(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "peek", "from": self.start, "limit": self.limit}
+        arguments = {"op": "peek", "from": self.start, "limit": self.limit}
+        return arguments if self.session is None else arguments | {"session": self.session}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
@@ -718,6 +956,25 @@ def _arguments(group: list[Operation]) -> dict[str, Any]:
 def new_lease() -> str:
     """A lease id, as clients make them up: 64 random bits, so that no two are alike."""
     return os.urandom(8).hex()
+
+
+def read_granted(reply: dict[str, Any]) -> Granted:
+    """What a claim was granted, and where the ledger stands, out of its reply."""
+    due = reply.get("due")
+    return Granted(
+        again=[(int(first), int(last), int(count)) for first, last, count in reply["again"]],
+        fresh=read_ranges(reply["fresh"]),
+        cursor=int(reply["cursor"]),
+        ahead=bool(reply.get("ahead")),
+        now=reply["now"],
+        expiry=int(reply["expiry"]),
+        returned=int(reply["returned"]),
+        due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
+        moves=bool(reply["moves"]),
+        mortal="mortal" in reply,
+        limited="limited" in reply,
+        unproved="unproved" in reply,
+    )
 
 
 def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:

@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-FRAGMENTS = ("prelude.lua", "lease.lua", "settle.lua", "move.lua", "claim.lua", "recall.lua", "keep.lua", "request.lua")
+FRAGMENTS = (
+    "prelude.lua",
+    "index.lua",
+    "lease.lua",
+    "settle.lua",
+    "move.lua",
+    "claim.lua",
+    "recall.lua",
+    "session.lua",
+    "keep.lua",
+    "request.lua",
+)
 """Files of the request program, in the order in which they are joined."""
 
 

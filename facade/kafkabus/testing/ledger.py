@@ -22,6 +22,8 @@ Reply = dict[str, Any]
 class State(Enum):
     """Where a message is that was granted before, or seized."""
 
+    FILED = "filed"
+    """In its session, to be granted to whoever locks that."""
     RETURNED = "returned"
     """To be granted again."""
     LEASED = "leased"
@@ -47,6 +49,7 @@ class Message:
         due: When its transfer wants attention, ms.
         intent: Of its transfer.
         at: Offset of its copy.
+        session: The one that it is filed under.
     """
 
     state: State
@@ -57,6 +60,22 @@ class Message:
     due: int = 0
     intent: str = ""
     at: int = 0
+    session: str | None = None
+
+
+@dataclass(slots=True)
+class Lock:
+    """Of a session.
+
+    Attributes:
+        session: Its name.
+        expiry: When it expires, ms.
+        most: After how many deliveries a message is given up.
+    """
+
+    session: str
+    expiry: int
+    most: int
 
 
 class MemoryLedger:
@@ -74,6 +93,7 @@ class MemoryLedger:
         epoch: Leader epoch of the record right before the cursor, empty where it is not known.
         leader: The latest leader epoch of which any record was that the cursor passed, empty where none is known.
         rings: Whether the last request made something available.
+        has_sessions: Whether messages are filed under sessions.
     """
 
     def __init__(self, cursor: int, *, mortal: bool = False, version: int = 1) -> None:
@@ -83,9 +103,13 @@ class MemoryLedger:
         self.epoch = ""
         self.leader = ""
         self.rings = False
+        self.has_sessions = False
         self._messages: dict[int, Message] = {}
         self._voids: set[int] = set()
         self._slots: dict[str, tuple[int, str]] = {}
+        self._locks: dict[str, Lock] = {}
+        self._free: dict[str, int] = {}
+        self._filer: str | None = None
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
@@ -157,15 +181,15 @@ class MemoryLedger:
     def _peek(self, op: Arguments, _now: int) -> Reply:
         found = [
             (offset, offset, "d" if message.deferred or message.state is State.DEFERRED else "n", message.count)
-            for offset, message in self._in(State.RETURNED, State.LEASED, State.DEFERRED)
-            if offset >= op["from"]
+            for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED)
+            if offset >= op["from"] and self._may_be_of(op.get("session"), message)
         ]
         return {"cursor": self.cursor, "found": found[: op["limit"]], "voids": self._voids_ahead()}
 
     def _snapshot(self, _op: Arguments, _now: int) -> Reply:
         waiting: list[tuple[int, int, int]] = []
         deferred: list[tuple[int, int, int]] = []
-        for offset, message in self._in(State.RETURNED, State.LEASED, State.DEFERRED):
+        for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED):
             home = deferred if message.deferred or message.state is State.DEFERRED else waiting
             home.append((offset, offset, message.count + (message.state is State.LEASED)))
         reply: Reply = {
@@ -178,6 +202,13 @@ class MemoryLedger:
         }
         return reply | ({"mortal": True} if self.mortal else {}) | ({"epoch": self.epoch} if self.epoch else {})
 
+    def _may_be_of(self, session: str | None, message: Message) -> bool:
+        """Whether a message may be of a session, as far as is known; any may be where none is asked for."""
+        known = message.session if message.state is State.FILED else None
+        if message.state is State.LEASED and message.lease in self._locks:
+            known = self._locks[message.lease].session
+        return session is None or known is None or known == session
+
     def _voids_ahead(self) -> list[int]:
         return sorted(offset for offset in self._voids if offset >= self.cursor)
 
@@ -185,9 +216,11 @@ class MemoryLedger:
 
     def _claim(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        again = self._in(State.RETURNED)[: op["want"]]
+        again = [] if self._placing else self._in(State.RETURNED)[: op["want"]]
         granted = [(offset, offset, message.count) for offset, message in again]
         self._lease(op, (offset for offset, _ in again), now)
+        if again and self.has_sessions:
+            self._filer = op["lease"]
         fresh: list[int] = []
         reply: Reply = {"again": granted}
         if "ahead" in op:
@@ -212,28 +245,33 @@ class MemoryLedger:
                 reply["limited"] = True
             if not op["take"]:
                 self._lease(op, fresh, now)
-        due = min((message.expiry for _, message in self._in(State.LEASED)), default=None)
-        if due is not None:
-            reply["due"] = due
+        return self._with_state(reply | {"fresh": merge_offsets(fresh), "expiry": now + op["lock_ms"]}, now)
+
+    def _with_state(self, reply: Reply, now: int) -> Reply:
+        expiries = [message.expiry for _, message in self._in(State.LEASED)]
+        expiries += [lock.expiry for lock in self._locks.values()]
+        if expiries:
+            reply["due"] = min(expiries)
         if self.mortal:
             reply["mortal"] = True
         return reply | {
-            "fresh": merge_offsets(fresh),
             "cursor": self.cursor,
-            "expiry": now + op["lock_ms"],
-            "returned": len(self._in(State.RETURNED)),
+            "returned": 0 if self._placing else len(self._in(State.RETURNED)),
             "moves": any(message.due <= now for _, message in self._in(State.MOVING, State.MOVED)),
         }
 
     def _recall(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
+        lock = self._locks.get(op["lease"])
+        if op["session"] and lock is None:
+            return {"missing": [], "gone": True}
         offsets = offsets_of(op["ranges"])
         missing = [offset for offset in offsets if not self._is(offset, State.DEFERRED)]
         if missing:
             return {"missing": merge_offsets(missing)}
         self._lease(op, offsets, now, deferred=True)
         again = [(offset, offset, self._messages[offset].count) for offset in offsets]
-        return {"missing": [], "again": again, "expiry": now + op["lock_ms"]}
+        return {"missing": [], "again": again, "expiry": lock.expiry if lock else now + op["lock_ms"]}
 
     def _seize(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
@@ -275,15 +313,123 @@ class MemoryLedger:
     # Going back.
 
     def _expire(self, now: int) -> None:
+        for lease in [lease for lease, lock in self._locks.items() if lock.expiry <= now]:
+            self._dissolve(lease, 1, now)
         for _, message in self._in(State.LEASED):
-            if message.expiry <= now:
+            if message.expiry <= now and message.lease not in self._locks:
                 self._put_back(message, 1)
 
     def _put_back(self, message: Message, counted: int) -> None:
-        message.state = State.DEFERRED if message.deferred else State.RETURNED
         message.count += counted
+        lock = self._locks.get(message.lease)
+        if message.deferred:
+            message.state = State.DEFERRED
+        elif lock is not None and message.count < lock.most:
+            message.state, message.session = State.FILED, lock.session
+        else:
+            message.state = State.RETURNED
         message.deferred = False
-        self.rings = self.rings or message.state is State.RETURNED
+        self.rings = self.rings or message.state is not State.DEFERRED
+
+    # Sessions.
+
+    @property
+    def _placing(self) -> bool:
+        """Whether somebody is about to place returned messages in their sessions."""
+        return any(message.lease == self._filer for _, message in self._in(State.LEASED))
+
+    def _waiting_in(self, session: str) -> list[tuple[int, Message]]:
+        return [one for one in self._in(State.FILED) if one[1].session == session]
+
+    def _dissolve(self, lease: str, counted: int, now: int) -> None:
+        for _, message in self._in(State.LEASED):
+            if message.lease == lease:
+                self._put_back(message, counted)
+        lock = self._locks.pop(lease)
+        if self._waiting_in(lock.session):
+            self._free.setdefault(lock.session, now)
+            self.rings = True
+
+    def _is_locked(self, session: str) -> bool:
+        return any(lock.session == session for lock in self._locks.values())
+
+    def _file(self, op: Arguments, now: int) -> Reply:
+        self._expire(now)
+        reply: Reply = {"again": [], "fresh": [], "expiry": now + op["lock_ms"]}
+        if op["from"] > self.cursor:
+            reply["ahead"] = True
+        elif op["upto"] > self.cursor:
+
+            def unseen(runs: Sequence[Range]) -> list[int]:
+                return [offset for offset in offsets_of(runs) if offset >= self.cursor and offset not in self._voids]
+
+            strays = unseen(op["strays"])
+            self._lease(op, strays, now)
+            reply["again"] = [(offset, offset, 0) for offset in strays]
+            for session, runs in op["sessions"]:
+                for offset in unseen(runs):
+                    self._file_one(offset, session, now)
+            self.cursor = op["upto"]
+        return self._with_state(reply, now)
+
+    def _file_one(self, offset: int, session: str, now: int) -> None:
+        message = self._messages.setdefault(offset, Message(State.FILED, 0))
+        message.state, message.session = State.FILED, session
+        if not self._is_locked(session):
+            self._free.setdefault(session, now)
+        self.rings = True
+
+    def _place(self, op: Arguments, now: int) -> Reply:
+        taken, lost = self._held_by(op["lease"], [(first, last) for first, last, _ in op["ranges"]], now)
+        names = {offset: name for first, last, name in op["ranges"] for offset in range(first, last + 1)}
+        for offset in taken:
+            self._file_one(offset, names[offset], now)
+        return {"lost": merge_offsets(lost)}
+
+    def _accept(self, op: Arguments, now: int) -> Reply:
+        self._expire(now)
+        free = sorted(self._free, key=lambda name: (self._free[name], name.encode()))
+        session = op.get("session", free[0] if free else None)
+        if session is None:
+            return {}
+        if self._is_locked(session):
+            return {"held": True}
+        self._free.pop(session, None)
+        self._locks[op["lease"]] = Lock(session, now + op["lock_ms"], op["most"])
+        return {"session": session, "expiry": now + op["lock_ms"]}
+
+    def _next(self, op: Arguments, now: int) -> Reply:
+        self._expire(now)
+        lock = self._locks.get(op["lease"])
+        if lock is None:
+            return {"gone": True}
+        if self._placing or self._in(State.RETURNED):
+            return {"unfiled": True}
+        again = self._waiting_in(lock.session)[: op["want"]]
+        self._lease({**op, "lock_ms": lock.expiry - now}, (offset for offset, _ in again), now)
+        reply: Reply = {
+            "again": [(offset, offset, message.count) for offset, message in again],
+            "expiry": lock.expiry,
+            "cursor": self.cursor,
+        }
+        return reply | ({"mortal": True} if self.mortal else {})
+
+    def _extend(self, op: Arguments, now: int) -> Reply:
+        self._expire(now)
+        lock = self._locks.get(op["lease"])
+        if lock is None:
+            return {"gone": True}
+        lock.expiry = now + op["lock_ms"]
+        return {"expiry": lock.expiry}
+
+    def _leave(self, op: Arguments, now: int) -> Reply:
+        if op["lease"] in self._locks:
+            self._dissolve(op["lease"], 0, now)
+        return {}
+
+    def _sessions(self, _op: Arguments, _now: int) -> Reply:
+        names = {message.session for _, message in self._in(State.FILED)}
+        return {"names": sorted({*names, *(lock.session for lock in self._locks.values())} - {None}, key=str)}
 
     # Leaving a lease.
 
@@ -298,8 +444,13 @@ class MemoryLedger:
         for offset in offsets_of(ranges):
             message = self._messages.get(offset)
             mine = message is not None and message.state is State.LEASED and message.lease == lease
-            (taken if mine and message is not None and message.expiry > now else lost).append(offset)
+            (taken if mine and message is not None and self._expiry_of(message) > now else lost).append(offset)
         return taken, lost
+
+    def _expiry_of(self, message: Message) -> int:
+        """Messages of a locked session are locked for as long as that is."""
+        lock = self._locks.get(message.lease)
+        return message.expiry if lock is None else lock.expiry
 
     def _complete(self, op: Arguments, now: int) -> Reply:
         taken, lost = self._held_by(op["lease"], op["ranges"], now)
@@ -378,9 +529,10 @@ class MemoryLedger:
         return {}
 
     def _purge(self, op: Arguments, _now: int) -> Reply:
-        waiting = [offset for offset, _ in self._in(State.RETURNED) if offset < op["upto"]]
+        waiting = [offset for offset, _ in self._in(State.FILED, State.RETURNED) if offset < op["upto"]]
         for offset in waiting:
             del self._messages[offset]
+        self._free = {session: since for session, since in self._free.items() if self._waiting_in(session)}
         purged = len(waiting) + max(0, op["upto"] - self.cursor)
         self.cursor = max(self.cursor, op["upto"])
         return {"purged": purged, "more": False}

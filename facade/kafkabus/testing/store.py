@@ -17,6 +17,9 @@ from redis.exceptions import ResponseError
 from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_script, restore_script
 from kafkabus.testing.ledger import MemoryLedger
 
+PLAIN_KEYS = 9
+"""How many keys a request to a ledger without sessions has."""
+
 
 class Store:
     """All keys of one namespace; safe to share.
@@ -112,6 +115,7 @@ class Store:
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
             return json.dumps({"status": "missing"})
+        ledger.has_sessions = len(keys) > PLAIN_KEYS
         reply = ledger.request(keys[-1], int(number), json.loads(payload), self._now_ms())
         self._bells[channel, int(partition)] = None
         if ledger.rings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import redis
@@ -12,27 +13,34 @@ from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.keys import LedgerKeys
 from kafkabus.ledger.operations import (
     IN_FLIGHT_LIMIT,
+    Accept,
     Adopt,
     Begin,
     Claim,
     Deferral,
+    Extend,
+    Filing,
     Granted,
     Keep,
+    Leave,
     Ledger,
     LedgerState,
     Moved,
+    Next,
     Operation,
     Peek,
+    Place,
     Purge,
     Recall,
     Renewal,
     Seen,
     Seize,
+    Sessions,
     Settlement,
     Tail,
     Void,
 )
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus_mapping.names import EntityPath
 
@@ -70,10 +78,10 @@ class Held:
 class Bench:
     """A ledger and one client's way to it; ``another`` is a second client of the same ledger."""
 
-    def __init__(self, store: redis.Redis, topic_id: str) -> None:
+    def __init__(self, store: redis.Redis, topic_id: str, *, sessions: bool = False) -> None:
         self.store = store
         self.topic_id = topic_id
-        self.keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0)
+        self.keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0, sessions=sessions)
         self.client_id = uuid.uuid4().hex
         self.ledger = Ledger(self.keys, partition=0, channel=f"bell:{topic_id}", client_id=self.client_id)
         self.courier = Courier(store, address="redis", rebuild=self._missing, retry_for=1)
@@ -81,7 +89,7 @@ class Bench:
 
     def another(self) -> Bench:
         """The same ledger as another client sees it."""
-        return Bench(self.store, self.topic_id)
+        return Bench(self.store, self.topic_id, sessions=self.keys.has_sessions)
 
     def claim(
         self,
@@ -122,9 +130,10 @@ class Bench:
             raise Full
         return settlement.lost
 
-    def recall(self, *ranges: Range) -> tuple[Held, list[Range]]:
-        """Lock deferred messages; returns what is held then, and what was not deferred."""
-        recall = Recall(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS)
+    def recall(self, *ranges: Range, lease: str | None = None) -> tuple[Held, list[Range]]:
+        """Lock deferred messages, by a session's lease or alone; returns what is held then, and what was not deferred."""
+        lease, session = lease or uuid.uuid4().hex[:16], lease is not None
+        recall = Recall(self.ledger, lease, list(ranges), LOCK_MS, session=session)
         self.courier.ask(recall)
         granted = Granted(recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False)
         return Held(recall.lease, granted), recall.missing
@@ -142,9 +151,62 @@ class Bench:
         again = [(first, last, count) for first, last, count, _ in seize.again]
         return Held(seize.lease, Granted(again, [], self.cursor, False, 0, seize.expiry, 0, None, False))
 
-    def peek(self, start: int, limit: int) -> Peek:
+    def file(
+        self,
+        sessions: Mapping[str, Sequence[int]],
+        *,
+        upto: int,
+        start: int | None = None,
+        strays: Sequence[int] = (),
+        epoch: int | None = None,
+    ) -> Held:
+        """File offsets under sessions; returns the strays, which are leased."""
+        offsets = sorted({*strays, *(offset for several in sessions.values() for offset in several)})
+        seen = Seen(self.cursor if start is None else start, upto, merge_offsets(offsets), epoch)
+        runs = {name: merge_offsets(several) for name, several in sessions.items()}
+        filing = Filing(self.ledger, uuid.uuid4().hex[:16], seen, runs, merge_offsets(strays), LOCK_MS)
+        self.courier.ask(filing)
+        return Held(filing.lease, filing.granted)
+
+    def place(self, held: Held, names: Mapping[int, str]) -> list[Range]:
+        """Return messages of a lease to their sessions; returns what the lease did not hold."""
+        offsets = sorted(names)
+        ranges = [(offset, offset) for offset in offsets]
+        place = Place(self.ledger, held.lease, ranges, [names[offset] for offset in offsets])
+        self.courier.ask(place)
+        return place.lost
+
+    def accept(self, session: str | None = None, most: int = 10) -> Accept:
+        """Lock a session."""
+        accept = Accept(self.ledger, uuid.uuid4().hex[:16], session, LOCK_MS, most)
+        self.courier.ask(accept)
+        return accept
+
+    def next(self, lease: str, want: int) -> Next:
+        """Be granted the next messages of a locked session."""
+        following = Next(self.ledger, lease, want)
+        self.courier.ask(following)
+        return following
+
+    def extend(self, lease: str) -> bool:
+        """Lock a session anew; False where the lock has expired."""
+        extend = Extend(self.ledger, lease, LOCK_MS)
+        self.courier.ask(extend)
+        return extend.expiry is not None
+
+    def leave(self, lease: str) -> None:
+        """Give a session up."""
+        self.courier.ask(Leave(self.ledger, lease))
+
+    def sessions(self) -> list[str]:
+        """All that are known."""
+        sessions = Sessions(self.ledger)
+        self.courier.ask(sessions)
+        return sorted(sessions.names)
+
+    def peek(self, start: int, limit: int, session: str | None = None) -> Peek:
         """Look at what is not settled."""
-        peek = Peek(self.ledger, start, limit)
+        peek = Peek(self.ledger, start, limit, session)
         self.courier.ask(peek)
         return peek
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.ledger.operations import Mark, Settlement, Tail
+from kafkabus.ledger.operations import Granted, Mark, Next, Settlement, Tail
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.scripts import Script, request_script
 from kafkabus.ledger.snapshot import Snapshot
@@ -42,6 +42,7 @@ class Both(RuleBasedStateMachine):
     store: ClassVar[redis.Redis]
     script: ClassVar[Script | None] = None
     """What Redis runs instead of the real script."""
+    has_sessions: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,10 +55,10 @@ class Both(RuleBasedStateMachine):
         self.leases: list[tuple[Held, Held]] = []
         COUNTS["examples"] = COUNTS.get("examples", 0) + 1
 
-    @staticmethod
-    def clients_of(store: redis.Redis) -> list[Bench]:
+    @classmethod
+    def clients_of(cls, store: redis.Redis) -> list[Bench]:
         """Three clients of a new ledger."""
-        first = Bench(store, uuid.uuid4().hex)
+        first = Bench(store, uuid.uuid4().hex, sessions=cls.has_sessions)
         return [first, first.another(), first.another()]
 
     def both(self, act: Callable[[int], T]) -> tuple[T, T]:
@@ -83,6 +84,7 @@ class Both(RuleBasedStateMachine):
         pair = data.draw(st.sampled_from(self.leases[-2:]))
         return pair, data.draw(st.sampled_from(pair[0].offsets))
 
+    @precondition(lambda self: not self.has_sessions)
     @rule(
         who=WHO,
         want=st.integers(0, 9),
@@ -107,6 +109,7 @@ class Both(RuleBasedStateMachine):
         )
         self.keep_claimed(real, memory)
 
+    @precondition(lambda self: not self.has_sessions)
     @rule(
         who=WHO, want=st.integers(0, 9), upto=st.integers(0, LOG_END), epoch=st.none() | st.integers(0, 3), limit=LIMIT
     )
@@ -260,6 +263,134 @@ class Both(RuleBasedStateMachine):
         assert replace(real, version=0) == replace(memory, version=0)
 
 
+SESSION = st.sampled_from(["a", "b", "c", ""])
+
+
+class BothWithSessions(Both):
+    """As ``Both``, with messages in sessions."""
+
+    has_sessions = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.locks: list[tuple[str, str]] = []
+        self.session_of: dict[int, str] = {}
+
+    @rule(who=WHO, want=st.integers(0, 9))
+    def claim_returned(self, who: int, want: int) -> None:
+        """Lease what is to be placed in its sessions."""
+        self.keep_claimed(*self.both(lambda side: self.sides[side][who].claim(want)))
+
+    @rule(
+        data=st.data(),
+        who=WHO,
+        read=st.integers(0, 12),
+        behind=st.integers(-1, 3),
+        holes=st.sets(OFFSET, max_size=4),
+        strays=st.sets(OFFSET, max_size=3),
+        epoch=st.none() | st.integers(0, 3),
+    )
+    def file(
+        self,
+        data: st.DataObject,
+        who: int,
+        read: int,
+        behind: int,
+        holes: set[int],
+        strays: set[int],
+        epoch: int | None,
+    ) -> None:
+        """File what was read, from the cursor on, from before it, or from beyond it."""
+        start = max(0, self.sides[0][0].cursor - behind)
+        upto = max(start, min(LOG_END, start + read))
+        offsets = set(range(start, upto)) - holes
+        sessions: dict[str, list[int]] = {}
+        for offset in sorted(offsets - strays):
+            sessions.setdefault(self.session_of.setdefault(offset, data.draw(SESSION)), []).append(offset)
+        self.keep_claimed(
+            *self.both(
+                lambda side: self.sides[side][who].file(
+                    sessions, start=start, upto=upto, strays=sorted(strays & offsets), epoch=epoch
+                )
+            )
+        )
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), who=WHO, first=OFFSET)
+    def place(self, data: st.DataObject, who: int, first: int) -> None:
+        """Place messages of any lease in their sessions."""
+        pair, _ = self.drawn(data, first)
+        names = {offset: self.session_of.setdefault(offset, data.draw(SESSION)) for offset in pair[0].offsets}
+        self.same(lambda side: _offsets(self.sides[side][who].place(pair[side], names)))
+
+    @rule(who=WHO, session=st.none() | SESSION, most=st.sampled_from([2, 9]))
+    def accept(self, who: int, session: str | None, most: int) -> None:
+        """Lock a session, or whichever waits."""
+        real, memory = self.both(lambda side: self.sides[side][who].accept(session, most))
+        assert (real.accepted, real.held) == (memory.accepted, memory.held)
+        if real.accepted is not None:
+            self.locks.append((real.lease, memory.lease))
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO, want=st.integers(0, 9))
+    def next(self, data: st.DataObject, who: int, want: int) -> None:
+        """Be granted a session's messages, with any lock ever given out."""
+        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        real, memory = self.both(lambda side: self.sides[side][who].next(locks[side], want))
+        assert (real.gone, real.unfiled, real.cursor, real.mortal) == (
+            memory.gone,
+            memory.unfiled,
+            memory.cursor,
+            memory.mortal,
+        )
+        self.keep(*(_next(lock, one) for lock, one in zip(locks, (real, memory), strict=True)))
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO)
+    def extend(self, data: st.DataObject, who: int) -> None:
+        """Lock a session anew."""
+        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        self.same(lambda side: self.sides[side][who].extend(locks[side]))
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO)
+    def leave(self, data: st.DataObject, who: int) -> None:
+        """Give a session up."""
+        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        self.same(lambda side: self.sides[side][who].leave(locks[side]))
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO, chosen=st.sets(OFFSET, min_size=1, max_size=3))
+    def recall_in_session(self, data: st.DataObject, who: int, chosen: set[int]) -> None:
+        """Lock deferred messages by a session's lease."""
+        found = self.sides[0][0].peek(0, LOG_END).found
+        deferred = [offset for one in found if one.deferred for offset in range(one.first, one.last + 1)]
+        if deferred:
+            chosen = set(data.draw(st.lists(st.sampled_from(deferred), min_size=1, max_size=3)))
+        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        ranges = [(offset, offset) for offset in sorted(chosen)]
+        (real, lost), (memory, lost_too) = self.both(
+            lambda side: self.sides[side][who].recall(*ranges, lease=locks[side])
+        )
+        assert _offsets(lost) == _offsets(lost_too)
+        self.keep(real, memory)
+
+    @rule(session=SESSION)
+    def look(self, session: str) -> None:
+        """All sessions are known, and what may be in one of them."""
+        self.same(lambda side: self.sides[side][0].sessions())
+
+        def found(side: int) -> Any:
+            peek = self.sides[side][0].peek(0, LOG_END, session)
+            return {(at, one.deferred, one.count) for one in peek.found for at in range(one.first, one.last + 1)}
+
+        self.same(found)
+
+
+def _next(lease: str, following: Next) -> Held:
+    return Held(lease, Granted(following.again, [], 0, False, 0, following.expiry, 0, None, False))
+
+
 def _granted(held: Held) -> tuple[dict[int, int], list[int]]:
     return held.counts, _offsets(held.granted.fresh)
 
@@ -276,7 +407,7 @@ def _offsets(ranges: Iterable[Sequence[int] | Range]) -> list[int]:
     return [offset for first, last in ranges for offset in range(first, last + 1)]
 
 
-def run(store: redis.Redis, script: Script | None = None, **options: Any) -> None:
+def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = Both, **options: Any) -> None:
     """Let them do the same for a while.
 
     Raises:
@@ -285,7 +416,7 @@ def run(store: redis.Redis, script: Script | None = None, **options: Any) -> Non
     COUNTS.clear()
     Both.store, Both.script = store, script
     run_state_machine_as_test(
-        Both,
+        machine,
         settings=settings(
             stateful_step_count=50,
             deadline=None,

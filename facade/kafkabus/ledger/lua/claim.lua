@@ -125,9 +125,32 @@ local function was_seen(runs, offset)
   return false
 end
 
+-- The cursor moves behind what the caller has seen; its last record's leader epoch is known where all have the same.
+local function pass(op, cursor)
+  if cursor ~= ledger.cursor and op.epoch then
+    ledger.leader = num(op.epoch)
+    if op.ahead or was_seen(op.runs, cursor - 1) then
+      ledger.epoch, ledger.epoch_at = num(op.epoch), cursor
+    end
+  end
+  ledger.cursor = cursor
+end
+
+-- Where the ledger stands now, added to a reply.
+local function with_state(reply)
+  reply.cursor = num(ledger.cursor)
+  -- Sessions' returned ranges are one client's at a time.
+  reply.returned = filer() and 0 or redis.call('ZCARD', RETURNED)
+  local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
+  reply.due = due and num(tonumber(due))
+  reply.mortal = ledger.mortal or nil
+  reply.moves = #redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, 1)
+  return reply
+end
+
 operations.claim = function(op)
   expire_leases()
-  local segments, leaving, granted = grant_returned(op.want)
+  local segments, leaving, granted = grant_returned(filer() and 0 or op.want)
   local again, fresh, cursor, reply = #segments, {}, ledger.cursor, {}
   if op.ahead then
     see_ahead(op, op.want - granted, reply)
@@ -155,6 +178,9 @@ operations.claim = function(op)
     for _, segment in ipairs(segments) do
       segment.kind, segment.expiry, segment.bits = 'n', expiry, ''
     end
+    if SESSIONS then
+      write('HSET', META, 'filer', op.lease)
+    end
     write_lease(op.lease, segments)
   end
   for _, entry in ipairs(leaving) do
@@ -164,13 +190,7 @@ operations.claim = function(op)
     end
     write('ZREM', RETURNED, entry.member)
   end
-  if cursor ~= ledger.cursor and op.epoch then
-    ledger.leader = num(op.epoch)
-    if op.ahead or was_seen(op.runs, cursor - 1) then
-      ledger.epoch, ledger.epoch_at = num(op.epoch), cursor
-    end
-  end
-  ledger.cursor = cursor
+  pass(op, cursor)
 
   reply.again, reply.fresh = {}, {}
   for index = 1, again do
@@ -180,11 +200,6 @@ operations.claim = function(op)
   for index, segment in ipairs(fresh) do
     reply.fresh[index] = { num(segment.first), num(segment.last) }
   end
-  reply.cursor, reply.expiry = num(cursor), num(expiry)
-  reply.returned = redis.call('ZCARD', RETURNED)
-  local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
-  reply.due = due and num(tonumber(due))
-  reply.mortal = ledger.mortal or nil
-  reply.moves = #redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, 1)
-  return reply
+  reply.expiry = num(expiry)
+  return with_state(reply)
 end

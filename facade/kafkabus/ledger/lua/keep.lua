@@ -17,6 +17,13 @@ operations.snapshot = function()
     local offset, count = split_deferred(member)
     deferred[#deferred + 1] = { num(offset), num(offset), num(count) }
   end
+  if SESSIONS then
+    each_chunk(nil, function(_, text)
+      for _, run in ipairs(split_chunk(text)) do
+        waiting[#waiting + 1] = { num(run[1]), num(run[2]), num(run[3]) }
+      end
+    end)
+  end
   for _, text in ipairs(redis.call('HVALS', LEASES)) do
     for _, segment in ipairs(split_lease(text)) do
       local home = segment.kind == 'd' and deferred or waiting

@@ -1,7 +1,7 @@
 -- Leases as text, and messages that go back to where they came from.
 --
--- Defines split_lease, split_returned, split_deferred, each_open, give_back, returned_at, leave_returned, set_aside,
--- put_back, store_lease, write_lease and expire_leases.
+-- Defines split_lease, leased, split_returned, split_deferred, each_open, give_back, returned_at, leave_returned,
+-- set_aside, put_back, store_lease, write_lease, dissolve and expire_leases.
 
 local function split_lease(text)
   local segments = {}
@@ -12,6 +12,15 @@ local function split_lease(text)
     }
   end
   return segments
+end
+
+-- The segments of a lease, and who locks a session by it. Those of a session's lease expire with the session's lock.
+local function leased(id)
+  local segments, held = split_lease(redis.call('HGET', LEASES, id) or ''), holder(id)
+  for _, segment in ipairs(held and segments or {}) do
+    segment.expiry, segment.held = held.expiry, held
+  end
+  return segments, held
 end
 
 -- First, last and count of a member of the returned ranges.
@@ -84,12 +93,16 @@ local function set_aside(first, last, count)
   end
 end
 
--- Messages of a lease go back to where it had them from: the returned ranges, or the deferred ones.
+-- Messages of a lease go back to where it had them from: the returned ranges, their session, or the deferred ones. What
+-- a session gave out too often is for whoever gives it up.
 local function put_back(segment, first, last, count)
-  if segment.kind == 'n' then
-    return give_back(first, last, count)
+  if segment.kind == 'd' then
+    return set_aside(first, last, count)
   end
-  set_aside(first, last, count)
+  if segment.held and count < segment.held.most then
+    return put_in(session_at(segment.held.name), first, last, count)
+  end
+  give_back(first, last, count)
 end
 
 local function earliest(segments)
@@ -101,13 +114,19 @@ local function earliest(segments)
 end
 
 -- Writes segments, sorted, as the whole of a lease. When it expires comes first, so that no lease is without that.
+-- A session's lock has its own, and outlasts its messages.
 local function store_lease(id, segments)
+  local held = holder(id)
   if #segments == 0 then
     write('HDEL', LEASES, id)
-    write('ZREM', EXPIRIES, id)
+    if not held then
+      write('ZREM', EXPIRIES, id)
+    end
     return
   end
-  write('ZADD', EXPIRIES, num(earliest(segments)), id)
+  if not held then
+    write('ZADD', EXPIRIES, num(earliest(segments)), id)
+  end
   write('HSET', LEASES, id, join_lease(segments))
 end
 
@@ -118,7 +137,7 @@ local function write_lease(id, segments)
   for index, segment in ipairs(segments) do
     starts[segment.first], merged[index] = true, segment
   end
-  for _, segment in ipairs(split_lease(redis.call('HGET', LEASES, id) or '')) do
+  for _, segment in ipairs(leased(id)) do
     if not starts[segment.first] then
       merged[#merged + 1] = segment
     end
@@ -127,17 +146,36 @@ local function write_lease(id, segments)
   store_lease(id, merged)
 end
 
+-- Nobody holds a session any more by this lease: what was granted and not settled goes back, so many deliveries
+-- counted.
+local function dissolve(id, held, counted)
+  for _, segment in ipairs(leased(id)) do
+    each_open(segment, function(first, last) put_back(segment, first, last, segment.count + counted) end)
+  end
+  write('HDEL', LEASES, id)
+  local session = session_at(held.name)
+  if session and session.lease == id then
+    free_session(session)
+  end
+  write('HDEL', HOLDERS, id)
+  write('ZREM', EXPIRIES, id)
+end
+
 -- What has expired goes back, each delivery counted; what was renewed stays.
 local function expire_leases()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', num(now), 'LIMIT', 0, 64)) do
-    local left = {}
-    for _, segment in ipairs(split_lease(redis.call('HGET', LEASES, id) or '')) do
-      if segment.expiry > now then
-        left[#left + 1] = segment
-      else
-        each_open(segment, function(first, last) put_back(segment, first, last, segment.count + 1) end)
+    local left, segments, held = {}, leased(id)
+    if held then
+      dissolve(id, held, 1)
+    else
+      for _, segment in ipairs(segments) do
+        if segment.expiry > now then
+          left[#left + 1] = segment
+        else
+          each_open(segment, function(first, last) put_back(segment, first, last, segment.count + 1) end)
+        end
       end
+      store_lease(id, left)
     end
-    store_lease(id, left)
   end
 end

@@ -4,8 +4,8 @@
 --                  and not settled), epoch (leader epoch of the record right before the cursor, empty where it is not
 --                  known), leader (the latest leader epoch of any record that the cursor passed, empty where
 --                  none is known), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
---                  their own are in the log); in tests also test:skew (ms added to the clock) and test:fault (which
---                  write fails)
+--                  their own are in the log), filer (a lease whose messages are being placed in their sessions); in
+--                  tests also test:skew (ms added to the clock) and test:fault (which write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, else n; bits, one character an
 --                  offset, are '1' where the message has left the lease; none at all means that all stay
@@ -16,7 +16,13 @@
 --                  forgetting), ms
 --       7 voids    zset: offset by itself: records beyond the cursor that no claim may grant
 --       8 deferred zset: "<offset>:<count>" by offset: set aside, granted by offset only
---       9 slot     string: "<number> <reply>" of this client's last request
+--       Where the queue has sessions:
+--       9 sessions hash: "=<session>" -> "<lease>|<low>|<high>": the lease that locks it, if any, and the numbers of
+--                  its first and last chunk; "<number>=<session>" -> a chunk of what waits in it, in offset order:
+--                  "<first>[-<last>][*<count>],…"
+--       10 free    zset: session that waits and that nobody holds, by since when, ms
+--       11 holders hash: lease that locks a session -> "<expiry ms>|<most deliveries>|<session>"
+--       Last slot  string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
 --       2 channel  doorbell of the entity
 --       3 partition
@@ -27,7 +33,11 @@
 --       comes last: Redis does not roll a script back, so what dies in between may come twice and is never lost.
 
 local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local MOVING, MOVES, VOIDS, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9]
+local MOVING, MOVES, VOIDS, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[#KEYS]
+local SESSIONS, FREE, HOLDERS
+if #KEYS > 9 then
+  SESSIONS, FREE, HOLDERS = KEYS[9], KEYS[10], KEYS[11]
+end
 
 local function num(value)
   return string.format('%.0f', value)

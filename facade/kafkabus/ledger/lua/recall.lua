@@ -1,8 +1,10 @@
 -- Messages by offset: deferred ones are locked, waiting ones seized or thrown away, all are looked at.
 --
 -- Defines
---   recall {lease, ranges, lock_ms}  deferred messages are locked, all of them or none
+--   recall {lease, ranges, lock_ms, session}  deferred messages are locked, all of them or none; with session (true)
+--          by a lease that locks one. Whether they are of that session nobody knows before they are read
 --          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
+--                 {"missing": [], "gone": true}    the session's lock has expired
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms}
 --   seize  {lease, ranges, lock_ms, from, upto}  whatever waits in the ranges is locked: never granted, returned or
 --          deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges hold all
@@ -10,7 +12,8 @@
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
 --   mark   {}                        messages with times to live of their own are in the log. Reply: {}
---   peek   {from, limit}             up to limit messages below the cursor that are not settled, oldest first
+--   peek   {from, limit, session}    up to limit messages below the cursor that are not settled, oldest first; with
+--          session (a name), none that is known to be of another one
 --          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "voids": [offset, …]}  kind is "d" where
 --                 they are deferred, else "n"; voids are records beyond the cursor that are no messages
 --   purge  {upto, limit}             what waits below upto is done with, except where it is leased or deferred
@@ -27,7 +30,10 @@ end
 
 operations.recall = function(op)
   expire_leases()
-  local missing, segments = {}, {}
+  local missing, segments, held = {}, {}, holder(op.lease)
+  if op.session and not held then
+    return { missing = {}, gone = true }
+  end
   for _, range in ipairs(op.ranges) do
     for offset = range[1], range[2] do
       local count = deferred_at(offset)
@@ -52,7 +58,7 @@ operations.recall = function(op)
     write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
     again[index] = { num(segment.first), num(segment.last), num(segment.count) }
   end
-  return { missing = {}, again = again, expiry = num(now + op.lock_ms) }
+  return { missing = {}, again = again, expiry = num(held and held.expiry or now + op.lock_ms) }
 end
 
 -- Leases segments that their homes give up afterwards, and says so.
@@ -157,10 +163,20 @@ operations.peek = function(op)
     local offset, count = split_deferred(member)
     add(offset, offset, 'd', count)
   end
-  for _, text in ipairs(redis.call('HVALS', LEASES)) do
-    for _, segment in ipairs(split_lease(text)) do
-      each_open(segment, function(first, last) add(first, last, segment.kind, segment.count) end)
+  for _, id in ipairs(redis.call('HKEYS', LEASES)) do
+    local segments, held = leased(id)
+    if not (op.session and held) or held.name == op.session then
+      for _, segment in ipairs(segments) do
+        each_open(segment, function(first, last) add(first, last, segment.kind, segment.count) end)
+      end
     end
+  end
+  if SESSIONS then
+    each_chunk(op.session, function(_, text)
+      for _, run in ipairs(split_chunk(text)) do
+        add(run[1], run[2], 'n', run[3])
+      end
+    end)
   end
   table.sort(found, function(a, b) return a[1] < b[1] end)
   local ranges, room = {}, op.limit
@@ -176,8 +192,36 @@ operations.peek = function(op)
   return { cursor = num(ledger.cursor), found = ranges, voids = voids }
 end
 
+-- What waits below an offset in a session's chunk leaves it. Returns how many messages these were.
+local function purge_chunk(name, text, field, upto)
+  local rest, purged = {}, 0
+  for _, run in ipairs(split_chunk(text)) do
+    purged = purged + math.max(0, math.min(run[2], upto - 1) - run[1] + 1)
+    if run[2] >= upto then
+      rest[#rest + 1] = { math.max(run[1], upto), run[2], run[3] }
+    end
+  end
+  if purged > 0 and #rest > 0 then
+    write('HSET', SESSIONS, field, join_chunk(rest))
+  elseif purged > 0 then
+    write('HDEL', SESSIONS, field)
+    local session = session_at(name) or new_session(name)
+    while session.low < session.high and not waiting_in(session) do
+      session.low = session.low + 1
+    end
+    store_session(session)
+    if session.lease == '' and not waiting_in(session) then
+      free_session(session)
+    end
+  end
+  return purged
+end
+
 operations.purge = function(op)
   local purged = 0
+  if SESSIONS then
+    each_chunk(nil, function(name, text, field) purged = purged + purge_chunk(name, text, field, op.upto) end)
+  end
   local members = redis.call('ZRANGEBYSCORE', RETURNED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
   for _, member in ipairs(members) do
     local first, last, count = split_returned(member)

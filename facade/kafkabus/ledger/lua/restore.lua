@@ -1,18 +1,19 @@
 -- Makes a ledger anew of what was written down of it.
 --
--- KEYS  as of prelude.lua, without the slot
+-- KEYS  as of prelude.lua, without the slot. Where the queue has sessions, what waits is returned: whoever reads it
+--       next places it
 -- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
 --         operations.snapshot of keep.lua replies them, numbers as decimal strings
 -- Reply 1 where it was made, 0 where there is a ledger
 -- Effect: meta comes last, so there is no half-made ledger; what a script that died left of the others goes first.
 
-local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local META, RETURNED = KEYS[1], KEYS[4]
 local MOVING, MOVES, VOIDS, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 
 if redis.call('EXISTS', META) == 1 then
   return 0
 end
-redis.call('DEL', LEASES, EXPIRIES, RETURNED, MOVING, MOVES, VOIDS, DEFERRED)
+redis.call('DEL', unpack(KEYS))
 
 local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(tonumber(time[2]) / 1000))

@@ -13,7 +13,7 @@
 -- Turns on the bits of ranges in a lease's segments; visit(first, last, segment) is called for each run that was open.
 -- Returns how many messages these were, the ranges that were not there, and the segments with open bits left.
 local function select(id, ranges, visit)
-  local segments = split_lease(redis.call('HGET', LEASES, id) or '')
+  local segments = leased(id)
   local lost, taken, index = {}, 0, 1
   local function lose(first, last)
     lost[#lost + 1] = { num(first), num(last) }
@@ -82,7 +82,7 @@ end
 -- All that is left in a lease.
 local function all_open(id)
   local ranges = {}
-  for _, segment in ipairs(split_lease(redis.call('HGET', LEASES, id) or '')) do
+  for _, segment in ipairs(leased(id)) do
     each_open(segment, function(first, last) ranges[#ranges + 1] = { first, last } end)
   end
   return ranges

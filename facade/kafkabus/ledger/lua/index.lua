@@ -1,0 +1,160 @@
+-- What waits in each session, of ledgers whose queue has sessions.
+--
+-- Defines split_chunk, each_chunk, session_at, new_session, free_session, file_runs, put_in, waiting_in, holder,
+-- filer and unfiled.
+
+-- How long a chunk may be, in characters, before the next one begins.
+local CHUNK = 2000
+
+local function split_chunk(text)
+  local runs = {}
+  for first, last, count in string.gmatch(text, '(%d+)%-?(%d*)%*?(%d*)') do
+    runs[#runs + 1] = { tonumber(first), tonumber(last) or tonumber(first), tonumber(count) or 0 }
+  end
+  return runs
+end
+
+local function join_run(run)
+  return num(run[1]) .. (run[2] > run[1] and '-' .. num(run[2]) or '') .. (run[3] > 0 and '*' .. num(run[3]) or '')
+end
+
+local function join_chunk(runs)
+  local parts = {}
+  for index, run in ipairs(runs) do
+    parts[index] = join_run(run)
+  end
+  return table.concat(parts, ',')
+end
+
+-- A session that has messages waiting or is locked; nothing where it is neither.
+local function session_at(name)
+  local lease, low, high = string.match(redis.call('HGET', SESSIONS, '=' .. name) or '', '^([^|]*)|(%d+)|(%d+)$')
+  return lease and { name = name, lease = lease, low = tonumber(low), high = tonumber(high) }
+end
+
+local function new_session(name)
+  return { name = name, lease = '', low = 1, high = 1 }
+end
+
+local function chunk_field(session, number)
+  return num(number) .. '=' .. session.name
+end
+
+local function store_session(session)
+  write('HSET', SESSIONS, '=' .. session.name,
+    session.lease .. '|' .. num(session.low) .. '|' .. num(session.high))
+end
+
+-- Whether messages wait in a session. A chunk that was emptied is gone, and the first one goes last.
+local function waiting_in(session)
+  return redis.call('HEXISTS', SESSIONS, chunk_field(session, session.low)) == 1
+end
+
+-- Nobody holds a session: it waits for its turn, or is forgotten where nothing waits in it.
+local function free_session(session)
+  session.lease = ''
+  if waiting_in(session) then
+    write('ZADD', FREE, 'NX', num(now), session.name)
+    store_session(session)
+    ledger.rings = true
+  else
+    write('HDEL', SESSIONS, '=' .. session.name)
+    write('ZREM', FREE, session.name)
+  end
+end
+
+-- Runs never granted before, behind all that waits in their session.
+local function file_runs(name, runs)
+  local known = session_at(name)
+  local session = known or new_session(name)
+  local text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
+  local was_waiting = text ~= nil
+  local parts, length = { text }, #(text or '')
+  for _, run in ipairs(runs) do
+    local part = join_run({ run[1], run[2], 0 })
+    if length > 0 and length + #part > CHUNK then
+      write('HSET', SESSIONS, chunk_field(session, session.high), table.concat(parts, ','))
+      session.high, parts, length = session.high + 1, {}, 0
+      known = nil
+    end
+    parts[#parts + 1], length = part, length + #part + 1
+  end
+  write('HSET', SESSIONS, chunk_field(session, session.high), table.concat(parts, ','))
+  if not known then
+    store_session(session)
+  end
+  if session.lease == '' and not was_waiting then
+    write('ZADD', FREE, 'NX', num(now), name)
+  end
+  ledger.rings = true
+end
+
+local function insert_run(runs, run)
+  local at = 1
+  while runs[at] and runs[at][1] < run[1] do
+    at = at + 1
+  end
+  local before, behind = runs[at - 1], runs[at]
+  if before and before[2] + 1 == run[1] and before[3] == run[3] then
+    before[2] = run[2]
+    if behind and before[2] + 1 == behind[1] and behind[3] == before[3] then
+      before[2] = behind[2]
+      table.remove(runs, at)
+    end
+  elseif behind and run[2] + 1 == behind[1] and behind[3] == run[3] then
+    behind[1] = run[1]
+  else
+    table.insert(runs, at, run)
+  end
+end
+
+-- Messages go back to their place in their session. That is nearly always the first chunk: who was granted them was
+-- granted all that comes before.
+local function put_in(session, first, last, count)
+  for number = session.low, session.high do
+    local field = chunk_field(session, number)
+    local runs = split_chunk(redis.call('HGET', SESSIONS, field) or '')
+    if number == session.high or (#runs > 0 and runs[#runs][2] > first) then
+      insert_run(runs, { first, last, count })
+      write('HSET', SESSIONS, field, join_chunk(runs))
+      break
+    end
+  end
+  ledger.rings = true
+end
+
+-- Calls visit(name, text) for each chunk of all sessions, or of one.
+local function each_chunk(only, visit)
+  if only then
+    local session = session_at(only)
+    for number = session and session.low or 1, session and session.high or 0 do
+      visit(only, redis.call('HGET', SESSIONS, chunk_field(session, number)) or '', chunk_field(session, number))
+    end
+    return
+  end
+  local all = redis.call('HGETALL', SESSIONS)
+  for index = 1, #all, 2 do
+    local name = string.match(all[index], '^%d+=(.*)$')
+    if name then
+      visit(name, all[index + 1], all[index])
+    end
+  end
+end
+
+-- Who locks a session by this lease: until when, after how many deliveries a message is given up, which session.
+local function holder(id)
+  if SESSIONS then
+    local expiry, most, name = string.match(redis.call('HGET', HOLDERS, id) or '', '^(%d+)|(%d+)|(.*)$')
+    return expiry and { expiry = tonumber(expiry), most = tonumber(most), name = name }
+  end
+end
+
+-- The lease by which somebody is about to place returned ranges.
+local function filer()
+  local id = SESSIONS and redis.call('HGET', META, 'filer')
+  return id and redis.call('HEXISTS', LEASES, id) == 1 and id
+end
+
+local function unfiled()
+  return redis.call('ZCARD', RETURNED) > 0 or filer()
+end

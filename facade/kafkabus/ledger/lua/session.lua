@@ -1,0 +1,173 @@
+-- Sessions: messages are filed under theirs, and granted to whoever has locked it, in the log's order.
+--
+-- What was made anew of a checkpoint, or given up by its holder, waits as returned ranges, whose sessions nobody knows.
+-- A claim leases them to one client at a time, which reads and places them. Until then nobody is granted anything,
+-- because they may come before it.
+--
+-- Defines
+--   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms}  the caller has seen every record from `from`
+--          to before `upto`: sessions is [[name, [[first, last], …]], …], strays are runs of messages that belong
+--          elsewhere and are leased. runs is [[upto - 1, upto - 1]] where the last record is a message, else []; epoch
+--          as of claim
+--          Reply: as of claim; "again" holds the strays
+--   place  {lease, ranges}            messages of the lease wait in their sessions from now on, no delivery counted;
+--          ranges is [[first, last, name], …], ascending. Reply: {"lost": [[first, last], …]}
+--   accept {lease, lock_ms, most, session}  locks a session; without one, whichever has waited longest for its turn. A
+--          message that is given back by an expiry after `most` deliveries is given up
+--          Reply: {} where none waits, {"held": true} where somebody has it, {"session": name, "expiry": ms}
+--   next   {lease, want}              the next messages of the session that the lease locks
+--          Reply: {"gone": true} where the lease has expired, {"unfiled": true} where nothing may be granted yet,
+--                 {"again": [[first, last, count], …], "expiry": ms, "cursor": offset, "mortal": true}
+--   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
+--   leave  {lease}                    the session is free; what was granted and not settled goes back, uncounted.
+--          Reply: {}
+--   sessions {}                       Reply: {"names": [name, …]}  that have messages waiting or are locked
+
+operations.file = function(op)
+  expire_leases()
+  local reply, strays = { again = {}, fresh = {} }, {}
+  if op.from > ledger.cursor then
+    reply.ahead = true
+  elseif op.upto > ledger.cursor then
+    local filed = 0
+    local function count(runs)
+      for _, run in ipairs(runs) do
+        filed = filed + run[2] - run[1] + 1
+      end
+      return runs
+    end
+    for index, run in ipairs(count(claimable(op.strays, op.upto))) do
+      strays[index] = { first = run[1], last = run[2], count = 0, kind = 'n', expiry = now + op.lock_ms, bits = '' }
+      reply.again[index] = { num(run[1]), num(run[2]), '0' }
+    end
+    if #strays > 0 then
+      write_lease(op.lease, strays)
+    end
+    for _, one in ipairs(op.sessions) do
+      local runs = count(claimable(one[2], op.upto))
+      if #runs > 0 then
+        file_runs(one[1], runs)
+      end
+    end
+    ledger.held = ledger.held + filed
+    pass(op, op.upto)
+  end
+  reply.expiry = num(now + op.lock_ms)
+  return with_state(reply)
+end
+
+operations.place = function(op)
+  local index = 1
+  local _, lost = take(op.lease, op.ranges, function(first, last, segment)
+    while op.ranges[index][2] < first do
+      index = index + 1
+    end
+    local name = op.ranges[index][3]
+    local session = session_at(name) or new_session(name)
+    put_in(session, first, last, segment.count)
+    if session.lease == '' then
+      free_session(session)
+    end
+  end)
+  return { lost = lost }
+end
+
+operations.accept = function(op)
+  expire_leases()
+  local name = op.session or redis.call('ZRANGE', FREE, 0, 0)[1]
+  if not name then
+    return {}
+  end
+  local session = session_at(name) or new_session(name)
+  if session.lease ~= '' then
+    return { held = true }
+  end
+  local expiry = num(now + op.lock_ms)
+  session.lease = op.lease
+  write('ZADD', EXPIRIES, expiry, op.lease)
+  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(op.most) .. '|' .. name)
+  store_session(session)
+  write('ZREM', FREE, name)
+  return { session = name, expiry = expiry }
+end
+
+operations.next = function(op)
+  expire_leases()
+  local held = holder(op.lease)
+  if not held then
+    return { gone = true }
+  end
+  if unfiled() then
+    return { unfiled = true }
+  end
+  local session = session_at(held.name)
+  local segments, again, leaving, granted = {}, {}, {}, 0
+  while granted < op.want do
+    local field = chunk_field(session, session.low)
+    local text = redis.call('HGET', SESSIONS, field)
+    if not text then
+      break
+    end
+    local rest = {}
+    for _, run in ipairs(split_chunk(text)) do
+      local stop = math.min(run[2], run[1] + op.want - granted - 1)
+      if stop >= run[1] then
+        segments[#segments + 1] = {
+          first = run[1], last = stop, count = run[3], kind = 'n', expiry = held.expiry, bits = '',
+        }
+        again[#again + 1] = { num(run[1]), num(stop), num(run[3]) }
+        granted = granted + stop - run[1] + 1
+      end
+      if stop < run[2] then
+        rest[#rest + 1] = { math.max(run[1], stop + 1), run[2], run[3] }
+      end
+    end
+    leaving[#leaving + 1] = { field, join_chunk(rest) }
+    if #rest > 0 or session.low == session.high then
+      break
+    end
+    session.low = session.low + 1
+  end
+  if #segments > 0 then
+    write_lease(op.lease, segments)
+    for _, one in ipairs(leaving) do
+      if one[2] ~= '' then
+        write('HSET', SESSIONS, one[1], one[2])
+      else
+        write('HDEL', SESSIONS, one[1])
+      end
+    end
+    store_session(session)
+  end
+  return { again = again, expiry = num(held.expiry), cursor = num(ledger.cursor), mortal = ledger.mortal or nil }
+end
+
+operations.extend = function(op)
+  expire_leases()
+  local held = holder(op.lease)
+  if not held then
+    return { gone = true }
+  end
+  local expiry = num(now + op.lock_ms)
+  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(held.most) .. '|' .. held.name)
+  write('ZADD', EXPIRIES, expiry, op.lease)
+  return { expiry = expiry }
+end
+
+operations.leave = function(op)
+  local held = holder(op.lease)
+  if held then
+    dissolve(op.lease, held, 0)
+  end
+  return {}
+end
+
+operations.sessions = function()
+  local names = {}
+  for _, field in ipairs(redis.call('HKEYS', SESSIONS)) do
+    if string.sub(field, 1, 1) == '=' then
+      names[#names + 1] = string.sub(field, 2)
+    end
+  end
+  return { names = names }
+end
