@@ -108,7 +108,7 @@ class MemoryLedger:
         self._voids: set[int] = set()
         self._slots: dict[str, tuple[int, str]] = {}
         self._locks: dict[str, Lock] = {}
-        self._free: dict[str, int] = {}
+        self._free: dict[str, None] = {}
         self._filer: str | None = None
 
     @classmethod
@@ -314,7 +314,7 @@ class MemoryLedger:
 
     def _expire(self, now: int) -> None:
         for lease in [lease for lease, lock in self._locks.items() if lock.expiry <= now]:
-            self._dissolve(lease, 1, now)
+            self._dissolve(lease, 1)
         for _, message in self._in(State.LEASED):
             if message.expiry <= now and message.lease not in self._locks:
                 self._put_back(message, 1)
@@ -341,13 +341,13 @@ class MemoryLedger:
     def _waiting_in(self, session: str) -> list[tuple[int, Message]]:
         return [one for one in self._in(State.FILED) if one[1].session == session]
 
-    def _dissolve(self, lease: str, counted: int, now: int) -> None:
+    def _dissolve(self, lease: str, counted: int) -> None:
         for _, message in self._in(State.LEASED):
             if message.lease == lease:
                 self._put_back(message, counted)
         lock = self._locks.pop(lease)
         if self._waiting_in(lock.session):
-            self._free.setdefault(lock.session, now)
+            self._free.setdefault(lock.session)
             self.rings = True
 
     def _is_locked(self, session: str) -> bool:
@@ -368,28 +368,27 @@ class MemoryLedger:
             reply["again"] = [(offset, offset, 0) for offset in strays]
             for session, runs in op["sessions"]:
                 for offset in unseen(runs):
-                    self._file_one(offset, session, now)
+                    self._file_one(offset, session)
             self.cursor = op["upto"]
         return self._with_state(reply, now)
 
-    def _file_one(self, offset: int, session: str, now: int) -> None:
+    def _file_one(self, offset: int, session: str) -> None:
         message = self._messages.setdefault(offset, Message(State.FILED, 0))
         message.state, message.session = State.FILED, session
         if not self._is_locked(session):
-            self._free.setdefault(session, now)
+            self._free.setdefault(session)
         self.rings = True
 
     def _place(self, op: Arguments, now: int) -> Reply:
         taken, lost = self._held_by(op["lease"], [(first, last) for first, last, _ in op["ranges"]], now)
         names = {offset: name for first, last, name in op["ranges"] for offset in range(first, last + 1)}
         for offset in taken:
-            self._file_one(offset, names[offset], now)
+            self._file_one(offset, names[offset])
         return {"lost": merge_offsets(lost)}
 
     def _accept(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        free = sorted(self._free, key=lambda name: (self._free[name], name.encode()))
-        session = op.get("session", free[0] if free else None)
+        session = op.get("session", next(iter(self._free), None))
         if session is None:
             return {}
         if self._is_locked(session):
@@ -422,9 +421,9 @@ class MemoryLedger:
         lock.expiry = now + op["lock_ms"]
         return {"expiry": lock.expiry}
 
-    def _leave(self, op: Arguments, now: int) -> Reply:
+    def _leave(self, op: Arguments, _now: int) -> Reply:
         if op["lease"] in self._locks:
-            self._dissolve(op["lease"], 0, now)
+            self._dissolve(op["lease"], 0)
         return {}
 
     def _sessions(self, _op: Arguments, _now: int) -> Reply:
@@ -532,7 +531,7 @@ class MemoryLedger:
         waiting = [offset for offset, _ in self._in(State.FILED, State.RETURNED) if offset < op["upto"]]
         for offset in waiting:
             del self._messages[offset]
-        self._free = {session: since for session, since in self._free.items() if self._waiting_in(session)}
+        self._free = {session: None for session in self._free if self._waiting_in(session)}
         purged = len(waiting) + max(0, op["upto"] - self.cursor)
         self.cursor = max(self.cursor, op["upto"])
         return {"purged": purged, "more": False}

@@ -50,11 +50,19 @@ local function waiting_in(session)
   return redis.call('HEXISTS', SESSIONS, chunk_field(session, session.low)) == 1
 end
 
+-- Sessions are accepted in the order in which they began to wait; requests come in the order of their versions.
+local turns = 0
+
+local function next_turn()
+  turns = turns + 1
+  return num(ledger.version * 4096 + math.min(turns, 4095))
+end
+
 -- Nobody holds a session: it waits for its turn, or is forgotten where nothing waits in it.
 local function free_session(session)
   session.lease = ''
   if waiting_in(session) then
-    write('ZADD', FREE, 'NX', num(now), session.name)
+    write('ZADD', FREE, 'NX', next_turn(), session.name)
     store_session(session)
     ledger.rings = true
   else
@@ -84,7 +92,7 @@ local function file_runs(name, runs)
     store_session(session)
   end
   if session.lease == '' and not was_waiting then
-    write('ZADD', FREE, 'NX', num(now), name)
+    write('ZADD', FREE, 'NX', next_turn(), name)
   end
   ledger.rings = true
 end

@@ -20,7 +20,7 @@
 --       9 sessions hash: "=<session>" -> "<lease>|<low>|<high>": the lease that locks it, if any, and the numbers of
 --                  its first and last chunk; "<number>=<session>" -> a chunk of what waits in it, in offset order:
 --                  "<first>[-<last>][*<count>],…"
---       10 free    zset: session that waits and that nobody holds, by since when, ms
+--       10 free    zset: session that waits and that nobody holds, by its turn
 --       11 holders hash: lease that locks a session -> "<expiry ms>|<most deliveries>|<session>"
 --       Last slot  string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
