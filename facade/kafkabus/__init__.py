@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kafkabus.client import ServiceBusClient
     from kafkabus.connection_string import ServiceBusConnectionStringProperties, parse_connection_string
-    from kafkabus.enums import ServiceBusReceiveMode, ServiceBusSubQueue, TransportType
+    from kafkabus.enums import (
+        NEXT_AVAILABLE_SESSION,
+        ServiceBusReceiveMode,
+        ServiceBusSessionFilter,
+        ServiceBusSubQueue,
+        TransportType,
+    )
     from kafkabus.message import (
         ServiceBusMessage,
         ServiceBusMessageBatch,
@@ -19,10 +25,12 @@ if TYPE_CHECKING:
     from kafkabus.receiver import ServiceBusReceiver
     from kafkabus.renewer import AutoLockRenewer
     from kafkabus.sender import ServiceBusSender
+    from kafkabus.session import ServiceBusSession
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "NEXT_AVAILABLE_SESSION",
     "AutoLockRenewer",
     "ServiceBusClient",
     "ServiceBusConnectionStringProperties",
@@ -33,12 +41,14 @@ __all__ = [
     "ServiceBusReceivedMessage",
     "ServiceBusReceiver",
     "ServiceBusSender",
+    "ServiceBusSession",
+    "ServiceBusSessionFilter",
     "ServiceBusSubQueue",
     "TransportType",
     "parse_connection_string",
 ]
 
-_MODULES = ("enums", "connection_string", "message", "sender", "receiver", "renewer", "client")
+_MODULES = ("enums", "connection_string", "message", "sender", "session", "receiver", "renewer", "client")
 """Where the names are, each where it is defined, the cheapest to import first."""
 
 

@@ -11,8 +11,9 @@ from kafkabus.entity import Entity
 from kafkabus.ledger.operations import Found, Peek
 from kafkabus.log.plan import sweeps
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.record import Record, as_bytes
+from kafkabus.record import Record, as_bytes, session_of
 from kafkabus_mapping.codec import record_size
+from kafkabus_mapping.keys import partition_of
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -50,9 +51,14 @@ class Browser:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._session: str | None = None
         self._generation = ""
         self._places: dict[int, int] = {}
         self._turn = 0
+
+    def keep_to(self, session: str) -> None:
+        """Look at the messages of one session alone."""
+        self._session = session
 
     def received(self, entity: Entity, partition: int, offset: int) -> None:
         """A message was received: looking goes on behind it."""
@@ -87,9 +93,11 @@ class Browser:
     def _look(
         self, entity: Entity, order: Sequence[int], places: dict[int, int], count: int
     ) -> list[ServiceBusReceivedMessage]:
+        if self._session is not None:
+            order = [one for one in order if one == partition_of(self._session, entity.partitions)]
         if not order:
             return []
-        peeks = [Peek(entity.ledgers[partition], places[partition], count) for partition in order]
+        peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
         self._services.courier.ask(*peeks)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         ends = self._services.pool.run(self._services.topics.ends, entity.topic, order)
@@ -115,6 +123,11 @@ class Browser:
                     entity, partition, record, one.count, one.deferred, room, messages
                 ):
                     return messages
+        if room.messages > 0 and sum(one.last - one.first + 1 for one in peek.found) >= peek.limit:
+            # Of other sessions, it turned out.
+            more = Peek(peek.ledger, peek.found[-1].last + 1, peek.limit, self._session)
+            self._services.courier.ask(more)
+            return messages + self._look_at(entity, partition, more, end, room)
         at = max(peek.start, peek.cursor)
         while at < end and room.messages > 0:
             upto = min(end, at + min(room.messages, READ_AT_ONCE))
@@ -129,7 +142,8 @@ class Browser:
         return messages
 
     def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        return self._services.points.read(entity.topic, partition, first, last)
+        records = self._services.points.read(entity.topic, partition, first, last)
+        return [record for record in records if self._session is None or session_of(record) == self._session]
 
     def _add(
         self,

@@ -19,6 +19,11 @@ def generation_of(path: EntityPath, description: QueueDescription, topic_id: str
     return f"{topic_id}.{incarnation}" if incarnation else topic_id
 
 
+def has_sessions(path: EntityPath, description: QueueDescription) -> bool:
+    """Whether an entity of a queue that is described so has sessions; dead-letter queues have none."""
+    return description.requires_session and not path.is_dead_letter
+
+
 @dataclass(frozen=True, slots=True)
 class Entity:
     """A queue or a dead-letter queue, bound to one client.
@@ -60,7 +65,7 @@ class Entity:
         generation = generation_of(path, description, topic_id)
         ledgers = tuple(
             Ledger(
-                LedgerKeys.of(namespace, path, generation, partition),
+                LedgerKeys.of(namespace, path, generation, partition, sessions=has_sessions(path, description)),
                 partition=partition,
                 channel=channel,
                 client_id=client_id,
@@ -77,10 +82,17 @@ class Entity:
             description = description.model_copy(update={"default_message_time_to_live": FOREVER})
         return replace(self, description=description)
 
-    def delivery(self, partition: int, lease: str, expiry: int, count: int, *, deferred: bool = False) -> Delivery:
+    def delivery(
+        self, partition: int, lease: str, expiry: int, count: int, *, deferred: bool = False, session: bool = False
+    ) -> Delivery:
         """A delivery of its messages; see ``Delivery``."""
         lives = self.description.default_message_time_to_live
-        return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred)
+        return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session)
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether its messages are received in sessions."""
+        return has_sessions(self.path, self.description)
 
     @property
     def generation(self) -> str:

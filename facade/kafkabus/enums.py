@@ -19,6 +19,16 @@ class ServiceBusSubQueue(str, Enum):
     TRANSFER_DEAD_LETTER = "transferdeadletter"
 
 
+class ServiceBusSessionFilter(Enum):
+    """Which session a receiver takes that names none."""
+
+    NEXT_AVAILABLE = 0
+
+
+NEXT_AVAILABLE_SESSION = ServiceBusSessionFilter.NEXT_AVAILABLE
+"""As a receiver's ``session_id``: whichever session has messages and is not locked."""
+
+
 class TransportType(Enum):
     """Kept so that existing imports work: kafkabus speaks Kafka's protocol."""
 

@@ -25,3 +25,13 @@ def warn_of(unsupported: Mapping[str, object]) -> None:
     names = sorted(unsupported.keys() - MEANINGLESS)
     if names:
         warnings.warn(f"Unsupported keyword args: {', '.join(names)}", stacklevel=3)
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Refuse a timeout that leaves no time.
+
+    Raises:
+        ValueError: It is not positive.
+    """
+    if timeout is not None and timeout <= 0:
+        raise ValueError(f"timeout {timeout}: give seconds, more than 0, or None")

@@ -564,8 +564,11 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def locked_until_utc(self) -> datetime | None:
-        """When the lock expires, in UTC, on the ledger's clock; None where nothing is locked, and after settlement."""
-        if self._settled or not self._delivery.lease:
+        """When the lock expires, in UTC, on the ledger's clock.
+
+        None where nothing is locked, after settlement, and in a session, whose lock is for all of its messages.
+        """
+        if self._settled or not self._delivery.lease or self._delivery.session:
             return None
         return from_milliseconds(self._lock_until)
 

@@ -28,14 +28,16 @@ from kafkabus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.held import Held, by_delivery, check_unsettled, raise_lost, still_there
-from kafkabus.keywords import warn_of
+from kafkabus.keywords import check_timeout, warn_of
 from kafkabus.ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus.ledger.ranges import merge_offsets, offsets_of
 from kafkabus.log.plan import runs_of
 from kafkabus.log.reader import Grant, Reader
+from kafkabus.log.session_reader import SessionLock, SessionReader
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.record import Delivery, Record
+from kafkabus.record import Delivery, Record, session_of
 from kafkabus.services import DESCRIPTION_AGE, Services
+from kafkabus.session import ServiceBusSession
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
@@ -76,6 +78,7 @@ class ServiceBusReceiver:
         prefetch_count: int = 0,
         auto_lock_renewer: AutoLockRenewer | None = None,
         client_identifier: str | None = None,
+        session: ServiceBusSession | None = None,
         on_close: Callable[[ServiceBusReceiver], object],
     ) -> None:
         self.entity_path = str(path)
@@ -88,6 +91,7 @@ class ServiceBusReceiver:
         self._max_wait_time = max_wait_time
         self._prefetch_count = prefetch_count
         self._renewer = auto_lock_renewer
+        self._session = session
         self._browser = Browser(services)
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         self._half_lock = 0.0
@@ -98,7 +102,9 @@ class ServiceBusReceiver:
 
     def __enter__(self) -> Self:
         self._check_open()
-        self._services.entity(self._path)
+        self._entity()
+        if self._session is not None:
+            self._open_session(self._session, None)
         return self
 
     def __exit__(
@@ -110,21 +116,23 @@ class ServiceBusReceiver:
         """Close the receiver. Twice does nothing.
 
         Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, no delivery
-        counted.
+        counted. A session is available at once, with all of its messages that were not settled.
         """
         self._closed = True
         self._on_close(self)
         stock, self._stock = self._stock, deque()
         self._put_back(list(stock))
+        if self._session is not None:
+            self._session._close()
 
     def next(self) -> ServiceBusReceivedMessage:
         """The next message, as ``next(receiver)`` returns it."""
         return self.__next__()
 
     @property
-    def session(self) -> None:
-        """None: this is no session's receiver."""
-        return None
+    def session(self) -> ServiceBusSession | None:
+        """The session that it receives from; None where it is no session's receiver."""
+        return self._session
 
     def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
@@ -193,7 +201,7 @@ class ServiceBusReceiver:
         """
         held = self._held(messages)
         entity = self._services.entity(self._path)
-        raise_lost("completed", self._settle(entity, "complete", held))
+        self._raise_lost("completed", self._settle(entity, "complete", held))
 
     def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
         """Give the message back: it is available at once, one delivery counted.
@@ -213,7 +221,7 @@ class ServiceBusReceiver:
         lost = self._settle(entity, "abandon", [one for one in held if one not in last])
         for one in last:
             lost += self._dead_letter(entity, [one], *endings.delivered_too_often(entity, one.delivery.count + 1))
-        raise_lost("abandoned", lost)
+        self._raise_lost("abandoned", lost)
 
     def defer_message(self, message: ServiceBusReceivedMessage) -> None:
         """Set the message aside: it can be had by its sequence number only, see ``receive_deferred_messages``.
@@ -240,7 +248,7 @@ class ServiceBusReceiver:
                 f"{entity.path}, partition {full[0]}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
                 "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
             )
-        raise_lost("deferred", lost)
+        self._raise_lost("deferred", lost)
 
     def dead_letter_message(
         self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
@@ -272,7 +280,7 @@ class ServiceBusReceiver:
             lost = self._settle(entity, "abandon", held)
         else:
             lost = self._dead_letter(entity, held, reason, error_description)
-        raise_lost("dead-lettered", lost)
+        self._raise_lost("dead-lettered", lost)
 
     def renew_message_lock(
         self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
@@ -289,9 +297,12 @@ class ServiceBusReceiver:
 
         Raises:
             MessageLockLostError: The lock expired before. For the others see ``complete_message``.
+            TypeError: It is a session's receiver, too: the lock is the session's, see ``ServiceBusSession.renew_lock``.
         """
         warn_of(unsupported)
-        _check_timeout(timeout)
+        check_timeout(timeout)
+        if self._session is not None:
+            raise TypeError("messages of a session are locked with it: renew with receiver.session.renew_lock()")
         raise_lost("renewed", self._renew(self._held([message])))
         until = message.locked_until_utc
         if until is None:
@@ -320,11 +331,11 @@ class ServiceBusReceiver:
         """
         self._check_open()
         warn_of(unsupported)
-        _check_timeout(timeout)
+        check_timeout(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if not numbers:
             return []
-        entity = self._services.entity(self._path)
+        entity = self._entity()
         wanted: dict[int, list[int]] = defaultdict(list)
         for number in numbers:
             partition, offset = _place_of(number, entity)
@@ -367,10 +378,13 @@ class ServiceBusReceiver:
         """
         self._check_open()
         warn_of(unsupported)
-        _check_timeout(timeout)
+        check_timeout(timeout)
         if max_message_count < 0:
             raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")
-        entity = self._services.entity(self._path)
+        entity = self._entity()
+        if self._session is not None:
+            lock = self._open_session(self._session, timeout)
+            self._browser.keep_to(lock.session)
         if not sequence_number:
             return self._browser.look_on(entity, max_message_count)
         partition, offset = split_sequence_number(sequence_number)
@@ -393,6 +407,8 @@ class ServiceBusReceiver:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         self._check_open()
+        if self._session is not None:
+            raise ValueError("a session's receiver purges nothing: use one of the queue, without session_id")
         entity = self._services.entity(self._path)
         topics, partitions = self._services.topics, range(entity.partitions)
         if before_enqueue_time_utc is None:
@@ -456,16 +472,29 @@ class ServiceBusReceiver:
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
         """How long a message's lock lasts, as far as this client knows the ledger's clock."""
+        if self._session is not None:
+            return self._session._seconds_left()
         return self._services.seconds_left(self._path, message._delivery.partition, message._lock_until)
 
     def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
         """Lock deferred messages and read them; those that expired go where such messages go."""
+        lock = None if self._session is None else self._open_session(self._session, None)
+        if lock is not None and wanted.keys() - {lock.partition}:
+            raise _not_deferred(entity, [number_of(where, offset) for where in wanted for offset in wanted[where]])
         recalls = [
-            Recall(entity.ledgers[partition], new_lease(), merge_offsets(offsets), entity.lock_ms)
+            Recall(
+                entity.ledgers[partition],
+                new_lease() if lock is None else lock.lease,
+                merge_offsets(offsets),
+                entity.lock_ms,
+                session=lock is not None,
+            )
             for partition, offsets in wanted.items()
         ]
         self._services.courier.ask(*recalls)
-        releases = [Settlement(recall.ledger, "release", recall.lease, None) for recall in recalls if recall.again]
+        if self._session is not None and any(recall.gone for recall in recalls):
+            raise self._session._lost()
+        releases = [recall.undo() for recall in recalls if recall.again]
         if len(releases) < len(recalls):
             if releases:
                 self._services.courier.ask(*releases)
@@ -482,6 +511,8 @@ class ServiceBusReceiver:
         try:
             for recall in recalls:
                 grants += self._read_recalled(entity, reader, recall)
+            if lock is not None:
+                self._check_session(entity, grants, lock.session)
             return self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
         except BaseException:
             for release in releases:
@@ -493,9 +524,32 @@ class ServiceBusReceiver:
     def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
         grants: list[Grant] = []
         for first, last, count in recall.again:
-            delivery = entity.delivery(recall.ledger.partition, recall.lease, recall.expiry, count, deferred=True)
+            delivery = entity.delivery(
+                recall.ledger.partition,
+                recall.lease,
+                recall.expiry,
+                count,
+                deferred=True,
+                session=self._session is not None,
+            )
             grants.append(Grant(delivery, reader.read_again(delivery, [(first, last)]), recall.now, True))
         return grants
+
+    @staticmethod
+    def _check_session(entity: Entity, grants: Sequence[Grant], session: str) -> None:
+        """Whose session deferred messages are of is known once they were read.
+
+        Raises:
+            MessageNotFoundError: Some are of another one.
+        """
+        others = [
+            number_of(grant.delivery.partition, record.offset() or 0)
+            for grant in grants
+            for record in grant.records
+            if session_of(record) != session
+        ]
+        if others:
+            raise _not_deferred(entity, others)
 
     def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         """Up to ``count`` messages, prefetched ones first; what is claimed beyond them is prefetched."""
@@ -542,23 +596,28 @@ class ServiceBusReceiver:
             LOGGER.warning("put_back entity=%s count=%d error=%s", self.entity_path, len(messages), error)
 
     def _renew_automatically(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        if self._renewer is not None and self._mode is ServiceBusReceiveMode.PEEK_LOCK:
+        if self._renewer is not None and self._session is None and self._mode is ServiceBusReceiveMode.PEEK_LOCK:
             for message in messages:
                 self._renewer.register(self, message)
 
     def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         deadline = time.monotonic() + wait
         while not self._closed:
-            entity = self._services.entity(self._path)
+            entity = self._entity()
             if entity.description.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
                 raise MessagingEntityDisabledError(
                     f"queue {entity.path} has status {entity.description.status.value} and gives no messages"
                 )
+            lock = None if self._session is None else self._open_session(self._session, wait)
             reader = self._services.reader(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
             left = deadline - time.monotonic()
             # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
-            grants = reader.receive(count, min(max(0.0, left), DESCRIPTION_AGE), self._is_closed, take=take)
+            patience = min(max(0.0, left), DESCRIPTION_AGE)
+            if lock is not None and isinstance(reader, SessionReader):
+                grants = reader.receive_next(lock, count, patience, self._is_closed)
+            else:
+                grants = reader.receive(count, patience, self._is_closed, take=take)
             try:
                 messages = self._deliver(entity, grants, take)
             except BaseException:
@@ -567,6 +626,45 @@ class ServiceBusReceiver:
             if messages or left <= 0:
                 return messages
         return []
+
+    def _entity(self) -> Entity:
+        """The entity.
+
+        Raises:
+            ServiceBusError: It has sessions, and this is no session's receiver; or is gone, or cannot be asked for.
+        """
+        entity = self._services.entity(self._path)
+        if entity.has_sessions and self._session is None:
+            raise ServiceBusError(
+                f"queue {self._path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
+            )
+        return entity
+
+    def _open_session(self, session: ServiceBusSession, wait: float | None) -> SessionLock:
+        """The lock of the session, which is locked now where it was not yet.
+
+        Raises:
+            SessionLockLostError: It was lost.
+            ServiceBusError: See ``ServiceBusSession._open``.
+        """
+        opened = session._is_open
+        lock = session._open(wait, self._is_closed)
+        if lock.lost:
+            raise session._lost()
+        if not opened and self._renewer is not None:
+            self._renewer.register(self, session)
+        return lock
+
+    def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Say that locks were lost, if any were.
+
+        Raises:
+            MessageLockLostError: Those of messages.
+            SessionLockLostError: That of the session.
+        """
+        if lost and self._session is not None:
+            raise self._session._lost()
+        raise_lost(done, lost)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -624,6 +722,8 @@ class ServiceBusReceiver:
     def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
         """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
+        if self._session is not None and self._session._is_lost:
+            raise self._session._lost()
         held = by_delivery(messages)
         for one in held:
             self._check_delivery(one.delivery)
@@ -664,8 +764,3 @@ def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundErro
         f"{entity.path}: no deferred messages with sequence numbers {list(numbers[:10])}: they were never deferred, are locked "
         "by another receiver, or are settled; nothing was received"
     )
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and timeout <= 0:
-        raise ValueError(f"timeout {timeout}: give seconds, more than 0, or None")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from kafkabus_mapping.headers import TIME_TO_LIVE
+from kafkabus_mapping.headers import SESSION_ID, TIME_TO_LIVE
 
 
 class Record(Protocol):
@@ -123,6 +124,15 @@ def own_time_to_live(record: Record) -> int | None:
     return None
 
 
+def session_of(record: Record) -> str | None:
+    """The session that a record belongs to; None where it names none that can be read."""
+    for name, value in reversed(record.headers() or ()):
+        if name == SESSION_ID and value is not None:
+            with suppress(UnicodeDecodeError):
+                return value.decode()
+    return None
+
+
 def expires_at(record: Record, life_ms: int | None) -> int | None:
     """When a record's time to live, its own or its entity's if that is shorter, is over, ms since 1970; None: never.
 
@@ -154,6 +164,7 @@ class Delivery:
         count: How often the messages were delivered before.
         time_to_live: The entity's default.
         deferred: Whether the messages were set aside, and go back there.
+        session: Whether the lease is that of a locked session.
     """
 
     entity: str
@@ -163,3 +174,4 @@ class Delivery:
     count: int
     time_to_live: timedelta
     deferred: bool = False
+    session: bool = False

@@ -13,19 +13,22 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
 
 from typing_extensions import Self
 
 from kafkabus._acompat import Bell, Worker
-from kafkabus.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError
+from kafkabus.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
 from kafkabus.held import by_delivery
 from kafkabus.message import ServiceBusReceivedMessage
 from kafkabus.receiver import ServiceBusReceiver
+from kafkabus.session import ServiceBusSession
 
 LOGGER = logging.getLogger("kafkabus")
 
-OnFailure = Callable[[ServiceBusReceivedMessage, Exception | None], None]
-"""Told of a message whose lock was lost, and why."""
+Renewable = ServiceBusReceivedMessage | ServiceBusSession
+OnFailure = Callable[[Any, Exception | None], None]
+"""Told of a message or a session whose lock was lost, and why."""
 
 LAST_SECONDS = 10.0
 """A lock is renewed when so many seconds of it are left, or half of it where that is less."""
@@ -35,10 +38,10 @@ RETRY_AFTER = 1.0
 
 @dataclass(slots=True)
 class _Registration:
-    """A message whose lock is kept alive."""
+    """A message, or a session, whose lock is kept alive."""
 
     receiver: ServiceBusReceiver
-    message: ServiceBusReceivedMessage
+    what: Renewable
     until: float
     duration: float
     on_failure: OnFailure | None
@@ -46,14 +49,29 @@ class _Registration:
     @property
     def over(self) -> bool:
         """Whether there is nothing to keep alive any more, and no harm in that."""
-        return self.message._settled or self.receiver._closed
+        settled = isinstance(self.what, ServiceBusReceivedMessage) and self.what._settled
+        return settled or self.receiver._closed
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        if isinstance(self.what, ServiceBusSession):
+            return f"session {self.what.session_id!r}"
+        return f"message {self.what.sequence_number}"
+
+    @property
+    def seconds_left(self) -> float:
+        """How long its lock lasts."""
+        if isinstance(self.what, ServiceBusSession):
+            return self.what._seconds_left()
+        return self.receiver._seconds_left(self.what)
 
 
 class AutoLockRenewer:
-    """Renews the locks of messages until they are settled; one may serve any number of receivers.
+    """Renews the locks of messages until they are settled, and of sessions; one may serve any number of receivers.
 
-    Those that are due together are renewed in one round trip. A lock that is lost all the same is told of: in the message's
-    ``auto_renew_error``, and to ``on_lock_renew_failure``.
+    Those of messages that are due together are renewed in one round trip. A lock that is lost all the same is told of: in
+    ``auto_renew_error`` of the message or the session, and to ``on_lock_renew_failure``.
 
     Args:
         max_lock_renewal_duration: For how long after its registration a message's lock is renewed, in seconds.
@@ -94,29 +112,31 @@ class AutoLockRenewer:
     def register(
         self,
         receiver: ServiceBusReceiver,
-        renewable: ServiceBusReceivedMessage,
+        renewable: Renewable,
         max_lock_renewal_duration: float | None = None,
         on_lock_renew_failure: OnFailure | None = None,
     ) -> None:
-        """Keep a message's lock alive from now on.
+        """Keep the lock of a message or a session alive from now on.
 
         Args:
             receiver: Who received it.
-            renewable: The message.
+            renewable: The message, or ``receiver.session``.
             max_lock_renewal_duration: For how long, in seconds; the renewer's by default.
             on_lock_renew_failure: Instead of the renewer's.
 
         Raises:
-            TypeError: It is no received message.
-            ValueError: It is not locked.
+            TypeError: It is neither a received message nor a session.
+            ValueError: It is not locked; so it is with messages of a session, which is locked itself.
             ServiceBusError: The renewer was closed.
         """
         self._check_open()
-        if not isinstance(renewable, ServiceBusReceivedMessage):
+        if not isinstance(renewable, (ServiceBusReceivedMessage, ServiceBusSession)):
             raise TypeError(
-                f"{type(renewable).__name__} has no lock to renew: register a message that a receiver returned"
+                f"{type(renewable).__name__} has no lock to renew: register a message that a receiver returned, or its session"
             )
-        if renewable.lock_token is None:
+        if isinstance(renewable, ServiceBusReceivedMessage) and renewable._delivery.session:
+            raise ValueError("the message is locked with its session: register receiver.session")
+        if isinstance(renewable, ServiceBusReceivedMessage) and renewable.lock_token is None:
             raise ValueError(
                 "the message is not locked, so there is nothing to renew: it was peeked, settled, or received with "
                 "RECEIVE_AND_DELETE"
@@ -143,7 +163,7 @@ class AutoLockRenewer:
 
     def _schedule(self, one: _Registration, wait: float | None = None) -> None:
         if wait is None:
-            left = one.receiver._seconds_left(one.message)
+            left = one.seconds_left
             wait = max(0.0, left - min(LAST_SECONDS, left / 2))
         at = min(time.monotonic() + wait, one.until)
         with self._guard:
@@ -175,53 +195,67 @@ class AutoLockRenewer:
         for one in due:
             if one.until <= time.monotonic():
                 self._give_up(one)
+            elif isinstance(one.what, ServiceBusSession):
+                self._renew_session(one, one.what)
             else:
                 by_receiver[id(one.receiver)].append(one)
         for together in by_receiver.values():
             receiver = together[0].receiver
             try:
-                lost = set(map(id, receiver._renew(by_delivery([one.message for one in together]))))
+                messages = [one.what for one in together if isinstance(one.what, ServiceBusReceivedMessage)]
+                lost = set(map(id, receiver._renew(by_delivery(messages))))
             except ServiceBusError as error:
                 LOGGER.warning("renew entity=%s count=%d error=%s", receiver.entity_path, len(together), error)
                 for one in together:
                     self._try_again(one, error)
                 continue
             for one in together:
-                if id(one.message) not in lost:
+                if id(one.what) not in lost:
                     self._schedule(one)
                 elif not one.over:
                     self._fail(one, None)
 
+    def _renew_session(self, one: _Registration, session: ServiceBusSession) -> None:
+        try:
+            session.renew_lock()
+        except SessionLockLostError:
+            if not one.over:
+                self._fail(one, None)
+        except ServiceBusError as error:
+            LOGGER.warning("renew entity=%s session=%r error=%s", one.receiver.entity_path, session.session_id, error)
+            self._try_again(one, error)
+        else:
+            self._schedule(one)
+
     def _give_up(self, one: _Registration) -> None:
-        one.message.auto_renew_error = AutoLockRenewTimeout(
-            f"the lock was renewed for {one.duration:g} s, as long as was asked for, and the message is not settled: give more "
-            "time with max_lock_renewal_duration"
+        one.what.auto_renew_error = AutoLockRenewTimeout(
+            f"the lock was renewed for {one.duration:g} s, as long as was asked for: give more time with "
+            "max_lock_renewal_duration"
         )
-        if one.receiver._seconds_left(one.message) <= 0:
+        if one.seconds_left <= 0:
             self._tell(one)
 
     def _try_again(self, one: _Registration, error: Exception) -> None:
-        left = one.receiver._seconds_left(one.message)
+        left = one.seconds_left
         if left > 0:
             self._schedule(one, min(RETRY_AFTER, left))
         else:
             self._fail(one, error)
 
     def _fail(self, one: _Registration, error: Exception | None) -> None:
-        number = one.message.sequence_number
-        one.message.auto_renew_error = AutoLockRenewFailed(
-            f"the lock of message {number} was lost: it expired, or the message was settled elsewhere", error=error
+        one.what.auto_renew_error = AutoLockRenewFailed(
+            f"the lock of {one.name} was lost: it expired, or the message was settled elsewhere", error=error
         )
         self._tell(one)
 
     def _tell(self, one: _Registration) -> None:
-        LOGGER.warning("lock_lost entity=%s error=%s", one.receiver.entity_path, one.message.auto_renew_error)
+        LOGGER.warning("lock_lost entity=%s error=%s", one.receiver.entity_path, one.what.auto_renew_error)
         if one.on_failure is None or one.over or self._closed:
             return
         if self._executor is not None:
-            self._executor.submit(one.on_failure, one.message, one.message.auto_renew_error)
+            self._executor.submit(one.on_failure, one.what, one.what.auto_renew_error)
             return
         try:
-            one.on_failure(one.message, one.message.auto_renew_error)
+            one.on_failure(one.what, one.what.auto_renew_error)
         except Exception:
             LOGGER.exception("on_lock_renew_failure entity=%s", one.receiver.entity_path)

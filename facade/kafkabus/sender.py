@@ -132,6 +132,7 @@ class ServiceBusSender:
         _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
         deadline = time.monotonic() + seconds
+        _check_sessions(entity, outgoing)
         keyed, keyless = self._place(entity, outgoing, self._services.outages.of(entity))
         mortal = any(one.envelope.time_to_live is not None for one in outgoing)
         if mortal:
@@ -283,6 +284,16 @@ def _check_size(outgoing: Sequence[Outgoing], limit: int) -> None:
             f"{kind} of {size} bytes, properties included: the namespace takes {limit} at a time; nothing was sent, send less "
             "at a time (create_message_batch says when one is full)"
         )
+
+
+def _check_sessions(entity: Entity, outgoing: Sequence[Outgoing]) -> None:
+    if entity.has_sessions:
+        for envelope, *_ in outgoing:
+            if envelope.session_id is None:
+                raise InvalidOperationError(
+                    f"queue {entity.path} requires sessions, and message {envelope.message_id!r} has no session_id: set one; "
+                    "nothing was sent"
+                )
 
 
 def _check_entity(entity: Entity, timeout: float) -> None:

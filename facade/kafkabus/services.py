@@ -27,6 +27,7 @@ from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
 from kafkabus.log.points import PointReader
 from kafkabus.log.reader import Reader
+from kafkabus.log.session_reader import SessionReader
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
 from kafkabus.outages import Outages
 from kafkabus.transfer import Transfers
@@ -356,7 +357,7 @@ class Services:
             known = self._readers.get(entity.path.key)
             if known is not None and known[0].generation == entity.generation:
                 return known[1]
-            reader = Reader(self, entity)
+            reader = SessionReader(self, entity) if entity.has_sessions else Reader(self, entity)
             self._readers[entity.path.key] = (entity, reader)
         if known is not None:
             known[1].close()

@@ -7,5 +7,6 @@ from kafkabus.aio.client import ServiceBusClient
 from kafkabus.aio.receiver import ServiceBusReceiver
 from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.sender import ServiceBusSender
+from kafkabus.aio.session import ServiceBusSession
 
-__all__ = ["AutoLockRenewer", "ServiceBusClient", "ServiceBusReceiver", "ServiceBusSender"]
+__all__ = ["AutoLockRenewer", "ServiceBusClient", "ServiceBusReceiver", "ServiceBusSender", "ServiceBusSession"]

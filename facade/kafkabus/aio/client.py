@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import TypeVar
 
 from typing_extensions import Self
 
+from kafkabus.aio.paging import Paged
 from kafkabus.aio.receiver import ServiceBusReceiver
 from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.sender import ServiceBusSender
 from kafkabus.aio.services import Services
+from kafkabus.aio.session import ServiceBusSession, session_ids
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
-from kafkabus.enums import ServiceBusReceiveMode, ServiceBusSubQueue
-from kafkabus.keywords import warn_of
+from kafkabus.enums import (
+    NEXT_AVAILABLE_SESSION,
+    ServiceBusReceiveMode,
+    ServiceBusSessionFilter,
+    ServiceBusSubQueue,
+)
+from kafkabus.exceptions import ServiceBusError
+from kafkabus.keywords import check_timeout, warn_of
 from kafkabus_mapping.names import EntityPath, check_entity
 
 MAX_PREFETCH = 50_000
@@ -120,6 +129,7 @@ class ServiceBusClient:
         self,
         queue_name: str,
         *,
+        session_id: str | ServiceBusSessionFilter | None = None,
         sub_queue: ServiceBusSubQueue | str | None = None,
         receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
         max_wait_time: float | None = None,
@@ -132,6 +142,8 @@ class ServiceBusClient:
 
         Args:
             queue_name: Name of the queue.
+            session_id: The session to receive from, or ``NEXT_AVAILABLE_SESSION``. It is locked when the receiver is first
+                used, and given up when it is closed.
             sub_queue: ``DEAD_LETTER`` (or its value) for the queue's dead-letter queue.
             receive_mode: ``PEEK_LOCK`` locks messages until they are settled, ``RECEIVE_AND_DELETE`` settles them by
                 receiving.
@@ -153,7 +165,11 @@ class ServiceBusClient:
         if not 0 <= prefetch_count <= MAX_PREFETCH:
             raise ValueError(f"prefetch_count {prefetch_count}: choose 0 to {MAX_PREFETCH}")
         mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
-        if auto_lock_renewer is not None and mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE:
+        if session_id is not None and sub_queue is not None:
+            raise ValueError(
+                f"session_id {session_id!r} and sub_queue {sub_queue!r}: sub-queues have no sessions, so leave one out"
+            )
+        if auto_lock_renewer is not None and mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE and session_id is None:
             raise ValueError("auto_lock_renewer with RECEIVE_AND_DELETE: such messages are not locked, so leave it out")
         path = EntityPath(check_entity(queue_name))
         wanted = None if sub_queue is None else _choice("sub_queue", ServiceBusSubQueue, sub_queue)
@@ -171,10 +187,52 @@ class ServiceBusClient:
             prefetch_count=prefetch_count,
             auto_lock_renewer=auto_lock_renewer,
             client_identifier=client_identifier,
+            session=self._session(path, session_id, max_wait_time),
             on_close=self._handles.discard,
         )
         self._handles.add(receiver)
         return receiver
+
+    def list_queue_sessions(
+        self,
+        queue_name: str,
+        *,
+        state_updated_after: datetime | None = None,
+        timeout: float | None = None,
+        **unsupported: object,
+    ) -> Paged[str]:
+        """The ids of a queue's sessions: those that have messages waiting, are locked, or have state; by id.
+
+        Args:
+            queue_name: Name of the queue.
+            state_updated_after: Only those whose state was set after this. Naive times are UTC.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            ValueError: The timeout is not positive, or the connection string is for another entity. When it is iterated:
+                ServiceBusError where there is no such queue, it has no sessions, or Kafka or Redis cannot be reached.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        self._check_entity_path(queue_name)
+        path, services = EntityPath(check_entity(queue_name)), self._connections()
+
+        async def fetch() -> list[str]:
+            return await session_ids(services, path, state_updated_after)
+
+        return Paged(fetch)
+
+    def _session(self, path: EntityPath, session_id: object, max_wait_time: float | None) -> ServiceBusSession | None:
+        if session_id is None:
+            return None
+        if session_id is NEXT_AVAILABLE_SESSION:
+            return ServiceBusSession(self._connections(), path, None, max_wait_time)
+        if not isinstance(session_id, str):
+            raise ServiceBusError(
+                f"session_id {session_id!r}: session ids are texts; give a str or NEXT_AVAILABLE_SESSION"
+            )
+        return ServiceBusSession(self._connections(), path, session_id, max_wait_time)
 
     def _connections(self) -> Services:
         with self._guard:

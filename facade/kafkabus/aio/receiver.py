@@ -18,7 +18,9 @@ from kafkabus.aio import endings
 from kafkabus.aio._acompat import uninterrupted
 from kafkabus.aio.browser import Browser
 from kafkabus.aio.log.reader import Grant, Reader
+from kafkabus.aio.log.session_reader import SessionLock, SessionReader
 from kafkabus.aio.services import DESCRIPTION_AGE, Services
+from kafkabus.aio.session import ServiceBusSession
 from kafkabus.entity import Entity
 from kafkabus.enums import ServiceBusReceiveMode
 from kafkabus.exceptions import (
@@ -29,12 +31,12 @@ from kafkabus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.held import Held, by_delivery, check_unsettled, raise_lost, still_there
-from kafkabus.keywords import warn_of
+from kafkabus.keywords import check_timeout, warn_of
 from kafkabus.ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus.ledger.ranges import merge_offsets, offsets_of
 from kafkabus.log.plan import runs_of
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.record import Delivery, Record
+from kafkabus.record import Delivery, Record, session_of
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
@@ -75,6 +77,7 @@ class ServiceBusReceiver:
         prefetch_count: int = 0,
         auto_lock_renewer: AutoLockRenewer | None = None,
         client_identifier: str | None = None,
+        session: ServiceBusSession | None = None,
         on_close: Callable[[ServiceBusReceiver], object],
     ) -> None:
         self.entity_path = str(path)
@@ -87,6 +90,7 @@ class ServiceBusReceiver:
         self._max_wait_time = max_wait_time
         self._prefetch_count = prefetch_count
         self._renewer = auto_lock_renewer
+        self._session = session
         self._browser = Browser(services)
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         self._half_lock = 0.0
@@ -97,7 +101,9 @@ class ServiceBusReceiver:
 
     async def __aenter__(self) -> Self:
         self._check_open()
-        await self._services.entity(self._path)
+        await self._entity()
+        if self._session is not None:
+            await self._open_session(self._session, None)
         return self
 
     async def __aexit__(
@@ -109,21 +115,23 @@ class ServiceBusReceiver:
         """Close the receiver. Twice does nothing.
 
         Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, no delivery
-        counted.
+        counted. A session is available at once, with all of its messages that were not settled.
         """
         self._closed = True
         self._on_close(self)
         stock, self._stock = self._stock, deque()
         await self._put_back(list(stock))
+        if self._session is not None:
+            await self._session._close()
 
     # blocking: def next(self) -> ServiceBusReceivedMessage:
     # blocking:     """The next message, as ``next(receiver)`` returns it."""
     # blocking:     return self.__next__()
 
     @property
-    def session(self) -> None:
-        """None: this is no session's receiver."""
-        return None
+    def session(self) -> ServiceBusSession | None:
+        """The session that it receives from; None where it is no session's receiver."""
+        return self._session
 
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
@@ -192,7 +200,7 @@ class ServiceBusReceiver:
         """
         held = self._held(messages)
         entity = await self._services.entity(self._path)
-        raise_lost("completed", await self._settle(entity, "complete", held))
+        self._raise_lost("completed", await self._settle(entity, "complete", held))
 
     async def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
         """Give the message back: it is available at once, one delivery counted.
@@ -212,7 +220,7 @@ class ServiceBusReceiver:
         lost = await self._settle(entity, "abandon", [one for one in held if one not in last])
         for one in last:
             lost += await self._dead_letter(entity, [one], *endings.delivered_too_often(entity, one.delivery.count + 1))
-        raise_lost("abandoned", lost)
+        self._raise_lost("abandoned", lost)
 
     async def defer_message(self, message: ServiceBusReceivedMessage) -> None:
         """Set the message aside: it can be had by its sequence number only, see ``receive_deferred_messages``.
@@ -239,7 +247,7 @@ class ServiceBusReceiver:
                 f"{entity.path}, partition {full[0]}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
                 "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
             )
-        raise_lost("deferred", lost)
+        self._raise_lost("deferred", lost)
 
     async def dead_letter_message(
         self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
@@ -271,7 +279,7 @@ class ServiceBusReceiver:
             lost = await self._settle(entity, "abandon", held)
         else:
             lost = await self._dead_letter(entity, held, reason, error_description)
-        raise_lost("dead-lettered", lost)
+        self._raise_lost("dead-lettered", lost)
 
     async def renew_message_lock(
         self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
@@ -288,9 +296,12 @@ class ServiceBusReceiver:
 
         Raises:
             MessageLockLostError: The lock expired before. For the others see ``complete_message``.
+            TypeError: It is a session's receiver, too: the lock is the session's, see ``ServiceBusSession.renew_lock``.
         """
         warn_of(unsupported)
-        _check_timeout(timeout)
+        check_timeout(timeout)
+        if self._session is not None:
+            raise TypeError("messages of a session are locked with it: renew with receiver.session.renew_lock()")
         raise_lost("renewed", await self._renew(self._held([message])))
         until = message.locked_until_utc
         if until is None:
@@ -319,11 +330,11 @@ class ServiceBusReceiver:
         """
         self._check_open()
         warn_of(unsupported)
-        _check_timeout(timeout)
+        check_timeout(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if not numbers:
             return []
-        entity = await self._services.entity(self._path)
+        entity = await self._entity()
         wanted: dict[int, list[int]] = defaultdict(list)
         for number in numbers:
             partition, offset = _place_of(number, entity)
@@ -366,10 +377,13 @@ class ServiceBusReceiver:
         """
         self._check_open()
         warn_of(unsupported)
-        _check_timeout(timeout)
+        check_timeout(timeout)
         if max_message_count < 0:
             raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")
-        entity = await self._services.entity(self._path)
+        entity = await self._entity()
+        if self._session is not None:
+            lock = await self._open_session(self._session, timeout)
+            self._browser.keep_to(lock.session)
         if not sequence_number:
             return await self._browser.look_on(entity, max_message_count)
         partition, offset = split_sequence_number(sequence_number)
@@ -392,6 +406,8 @@ class ServiceBusReceiver:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         self._check_open()
+        if self._session is not None:
+            raise ValueError("a session's receiver purges nothing: use one of the queue, without session_id")
         entity = await self._services.entity(self._path)
         topics, partitions = self._services.topics, range(entity.partitions)
         if before_enqueue_time_utc is None:
@@ -455,16 +471,29 @@ class ServiceBusReceiver:
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
         """How long a message's lock lasts, as far as this client knows the ledger's clock."""
+        if self._session is not None:
+            return self._session._seconds_left()
         return self._services.seconds_left(self._path, message._delivery.partition, message._lock_until)
 
     async def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
         """Lock deferred messages and read them; those that expired go where such messages go."""
+        lock = None if self._session is None else await self._open_session(self._session, None)
+        if lock is not None and wanted.keys() - {lock.partition}:
+            raise _not_deferred(entity, [number_of(where, offset) for where in wanted for offset in wanted[where]])
         recalls = [
-            Recall(entity.ledgers[partition], new_lease(), merge_offsets(offsets), entity.lock_ms)
+            Recall(
+                entity.ledgers[partition],
+                new_lease() if lock is None else lock.lease,
+                merge_offsets(offsets),
+                entity.lock_ms,
+                session=lock is not None,
+            )
             for partition, offsets in wanted.items()
         ]
         await self._services.courier.ask(*recalls)
-        releases = [Settlement(recall.ledger, "release", recall.lease, None) for recall in recalls if recall.again]
+        if self._session is not None and any(recall.gone for recall in recalls):
+            raise self._session._lost()
+        releases = [recall.undo() for recall in recalls if recall.again]
         if len(releases) < len(recalls):
             if releases:
                 await self._services.courier.ask(*releases)
@@ -481,6 +510,8 @@ class ServiceBusReceiver:
         try:
             for recall in recalls:
                 grants += await self._read_recalled(entity, reader, recall)
+            if lock is not None:
+                self._check_session(entity, grants, lock.session)
             return await self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
         except BaseException:
             for release in releases:
@@ -492,9 +523,32 @@ class ServiceBusReceiver:
     async def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
         grants: list[Grant] = []
         for first, last, count in recall.again:
-            delivery = entity.delivery(recall.ledger.partition, recall.lease, recall.expiry, count, deferred=True)
+            delivery = entity.delivery(
+                recall.ledger.partition,
+                recall.lease,
+                recall.expiry,
+                count,
+                deferred=True,
+                session=self._session is not None,
+            )
             grants.append(Grant(delivery, await reader.read_again(delivery, [(first, last)]), recall.now, True))
         return grants
+
+    @staticmethod
+    def _check_session(entity: Entity, grants: Sequence[Grant], session: str) -> None:
+        """Whose session deferred messages are of is known once they were read.
+
+        Raises:
+            MessageNotFoundError: Some are of another one.
+        """
+        others = [
+            number_of(grant.delivery.partition, record.offset() or 0)
+            for grant in grants
+            for record in grant.records
+            if session_of(record) != session
+        ]
+        if others:
+            raise _not_deferred(entity, others)
 
     async def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         """Up to ``count`` messages, prefetched ones first; what is claimed beyond them is prefetched."""
@@ -541,23 +595,28 @@ class ServiceBusReceiver:
             LOGGER.warning("put_back entity=%s count=%d error=%s", self.entity_path, len(messages), error)
 
     def _renew_automatically(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        if self._renewer is not None and self._mode is ServiceBusReceiveMode.PEEK_LOCK:
+        if self._renewer is not None and self._session is None and self._mode is ServiceBusReceiveMode.PEEK_LOCK:
             for message in messages:
                 self._renewer.register(self, message)
 
     async def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         deadline = time.monotonic() + wait
         while not self._closed:
-            entity = await self._services.entity(self._path)
+            entity = await self._entity()
             if entity.description.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
                 raise MessagingEntityDisabledError(
                     f"queue {entity.path} has status {entity.description.status.value} and gives no messages"
                 )
+            lock = None if self._session is None else await self._open_session(self._session, wait)
             reader = await self._services.reader(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
             left = deadline - time.monotonic()
             # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
-            grants = await reader.receive(count, min(max(0.0, left), DESCRIPTION_AGE), self._is_closed, take=take)
+            patience = min(max(0.0, left), DESCRIPTION_AGE)
+            if lock is not None and isinstance(reader, SessionReader):
+                grants = await reader.receive_next(lock, count, patience, self._is_closed)
+            else:
+                grants = await reader.receive(count, patience, self._is_closed, take=take)
             try:
                 messages = await self._deliver(entity, grants, take)
             except BaseException:
@@ -566,6 +625,45 @@ class ServiceBusReceiver:
             if messages or left <= 0:
                 return messages
         return []
+
+    async def _entity(self) -> Entity:
+        """The entity.
+
+        Raises:
+            ServiceBusError: It has sessions, and this is no session's receiver; or is gone, or cannot be asked for.
+        """
+        entity = await self._services.entity(self._path)
+        if entity.has_sessions and self._session is None:
+            raise ServiceBusError(
+                f"queue {self._path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
+            )
+        return entity
+
+    async def _open_session(self, session: ServiceBusSession, wait: float | None) -> SessionLock:
+        """The lock of the session, which is locked now where it was not yet.
+
+        Raises:
+            SessionLockLostError: It was lost.
+            ServiceBusError: See ``ServiceBusSession._open``.
+        """
+        opened = session._is_open
+        lock = await session._open(wait, self._is_closed)
+        if lock.lost:
+            raise session._lost()
+        if not opened and self._renewer is not None:
+            self._renewer.register(self, session)
+        return lock
+
+    def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Say that locks were lost, if any were.
+
+        Raises:
+            MessageLockLostError: Those of messages.
+            SessionLockLostError: That of the session.
+        """
+        if lost and self._session is not None:
+            raise self._session._lost()
+        raise_lost(done, lost)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -623,6 +721,8 @@ class ServiceBusReceiver:
     def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
         """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
+        if self._session is not None and self._session._is_lost:
+            raise self._session._lost()
         held = by_delivery(messages)
         for one in held:
             self._check_delivery(one.delivery)
@@ -663,8 +763,3 @@ def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundErro
         f"{entity.path}: no deferred messages with sequence numbers {list(numbers[:10])}: they were never deferred, are locked "
         "by another receiver, or are settled; nothing was received"
     )
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and timeout <= 0:
-        raise ValueError(f"timeout {timeout}: give seconds, more than 0, or None")

@@ -20,6 +20,7 @@ from kafkabus.aio.log.companion import Companion
 from kafkabus.aio.log.outbox import Outbox
 from kafkabus.aio.log.points import PointReader
 from kafkabus.aio.log.reader import Reader
+from kafkabus.aio.log.session_reader import SessionReader
 from kafkabus.aio.outages import Outages
 from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import Settings
@@ -355,7 +356,7 @@ class Services:
             known = self._readers.get(entity.path.key)
             if known is not None and known[0].generation == entity.generation:
                 return known[1]
-            reader = Reader(self, entity)
+            reader = SessionReader(self, entity) if entity.has_sessions else Reader(self, entity)
             self._readers[entity.path.key] = (entity, reader)
         if known is not None:
             await known[1].close()

@@ -85,6 +85,11 @@ class PartitionView:
         return len(self._records)
 
     @property
+    def records(self) -> Sequence[Record]:
+        """What was read and not claimed."""
+        return self._records
+
+    @property
     def backlog(self) -> int:
         """How many offsets of the log were never granted, as far as is known; negative where the log lost some."""
         return self.tail.end - self.cursor

@@ -39,7 +39,7 @@ from kafkabus.ledger.ranges import Range, common, merge_offsets, offsets_of
 from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import PASSING, consumer_options
-from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, sweeps
+from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, runs_of, sweeps
 from kafkabus.record import Delivery, Record, own_time_to_live
 
 if TYPE_CHECKING:
@@ -268,7 +268,9 @@ class Reader:
         for grant in grants:
             if grant.delivery.lease:
                 ledger = self._entity.ledgers[grant.delivery.partition]
-                self._services.courier.later(Settlement(ledger, "release", grant.delivery.lease, None))
+                # A session's lease holds what was handed out before, too.
+                ranges = runs_of(grant.records) if grant.delivery.session else None
+                self._services.courier.later(Settlement(ledger, "release", grant.delivery.lease, ranges))
             else:
                 self._taken.append(grant)
         self._services.pool.soon(self._flush())  # aio-only
@@ -334,13 +336,17 @@ class Reader:
             for partition in await self._bell.rung():
                 # A queue of the same name that was made anew may have more.
                 if partition < len(self._plan.views):
-                    self._plan.views[partition].returned = True
+                    self._hear(partition)
         self._plan.expire(now)
         begin, stop = self._plan.wanted(now)
         if stop:
             await self._services.pool.run(self._stop_reading, stop)
         if begin:
             await self._start_reading(begin)
+
+    def _hear(self, partition: int) -> None:
+        """The doorbell rang: something may have become available."""
+        self._plan.views[partition].returned = True
 
     async def _find_homes(self) -> None:
         services, entity = self._services, self._entity

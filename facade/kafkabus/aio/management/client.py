@@ -172,7 +172,7 @@ class ServiceBusAdministrationClient:
             max_size_in_megabytes: Of one partition: 1,024 (the default) to 5,120 in steps of 1,024; plain queues in Premium
                 also 10,240 to 81,920, each double the one before.
             requires_duplicate_detection: Not supported yet.
-            requires_session: Not supported yet.
+            requires_session: Whether its messages are received in sessions, in their order; all of them need a session id.
             forward_to: Not supported yet.
             user_metadata: Up to 1,024 characters.
             forward_dead_lettered_messages_to: Not supported yet.
@@ -497,7 +497,6 @@ _UNSUPPORTED = {
     "forward_dead_lettered_messages_to",
     "forward_to",
     "requires_duplicate_detection",
-    "requires_session",
 }
 
 

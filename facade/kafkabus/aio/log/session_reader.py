@@ -1,0 +1,353 @@
+"""Reading an entity whose messages have sessions: what is read is filed, and granted to whoever has locked its session.
+
+A receiver asks its ledger for the next messages of its session. Where there are none, one receiver of a client at a time
+reads on and files what it reads, for all of them and for other clients. Records that were filed a moment ago are kept, as
+they are likely to be asked for soon; others are read again by offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from kafkabus.aio import endings
+from kafkabus.aio._acompat import acquire
+from kafkabus.aio.log.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
+from kafkabus.entity import Entity
+from kafkabus.exceptions import SessionLockLostError
+from kafkabus.ledger.operations import Accept, Claim, Filing, Granted, Leave, Ledger, Mark, Next, Place, new_lease
+from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
+from kafkabus.log.plan import PartitionView, sweeps
+from kafkabus.record import Record, own_time_to_live, session_of
+from kafkabus_mapping.keys import partition_of
+
+if TYPE_CHECKING:
+    from kafkabus.aio.services import Services
+
+FILED_AT_ONCE = 1_000
+"""How many messages are read, and then filed, in one go."""
+KEPT = 50_000
+"""How many records that were filed are kept in case they are asked for."""
+PLACED_AT_ONCE = 1_000
+"""How many returned messages are placed in their sessions in one go."""
+STRAY = (
+    "SessionIdMissing",
+    "the queue requires sessions: the message has none, or is not in its session's partition, so no sender of ours stored it",
+)
+"""Reason and description of a message that belongs to no session here."""
+
+
+@dataclass(slots=True)
+class SessionLock:
+    """A session that a receiver has locked.
+
+    Attributes:
+        session: Its name.
+        partition: Where it is.
+        lease: Lease id of the lock, and of all messages that it is granted.
+        expiry: When the lock expires, ms since 1970 on the ledger's clock.
+        lost: Whether it is known to have expired.
+    """
+
+    session: str
+    partition: int
+    lease: str
+    expiry: int
+    lost: bool = False
+
+
+class SessionReader(Reader):
+    """Reads an entity with sessions for all receivers of one client.
+
+    Args:
+        services: The client's connections.
+        entity: What to read.
+    """
+
+    def __init__(self, services: Services, entity: Entity) -> None:
+        super().__init__(services, entity)
+        # Partitions that are nobody's home, or another client's, are read as soon as the homes are dry.
+        self._plan.few = True
+        self._kept: dict[tuple[int, int], Record] = {}
+        self._awaited: Counter[int] = Counter()
+        self._news: Counter[int] = Counter()
+        self._free = set(range(entity.partitions))
+
+    async def accept(
+        self, session: str | None, timeout: float, closed: Callable[[], bool]
+    ) -> tuple[SessionLock | None, bool]:
+        """Lock a session.
+
+        Args:
+            session: Its name; None: whichever has waited longest.
+            timeout: Longest wait for one that has messages, in seconds; one that is named need not have any.
+            closed: Whether nobody wants it any more.
+
+        Returns:
+            The lock, None where there is none; and whether somebody else has the session that was named.
+
+        Raises:
+            ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        """
+        if session is not None:
+            return await self._lock(self._entity.ledgers[partition_of(session, self._entity.partitions)], session)
+        deadline = time.monotonic() + timeout
+        while not (self._closed or closed()):
+            news = self._news.total()
+            for partition in sorted(self._free, key=lambda one: not self._plan.views[one].home):
+                lock, _ = await self._lock(self._entity.ledgers[partition], None)
+                if lock is not None:
+                    return lock, False
+                self._free.discard(partition)
+            if time.monotonic() >= deadline:
+                break
+            await self._advance(None, deadline, lambda news=news: self._news.total() != news)  # type: ignore[misc]
+        return None, False
+
+    async def _lock(self, ledger: Ledger, session: str | None) -> tuple[SessionLock | None, bool]:
+        accept = Accept(ledger, new_lease(), session, self._entity.lock_ms, self._entity.max_deliveries)
+        await self._services.courier.ask(accept)
+        if accept.accepted is None:
+            return None, accept.held
+        return SessionLock(accept.accepted, ledger.partition, accept.lease, accept.expiry), False
+
+    async def leave(self, lock: SessionLock) -> None:
+        """Give a session up; what was granted and not settled goes back to it, no delivery counted.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached; the lock expires by itself.
+        """
+        await self._services.courier.ask(Leave(self._entity.ledgers[lock.partition], lock.lease))
+
+    async def receive_next(
+        self, lock: SessionLock, want: int, timeout: float, closed: Callable[[], bool]
+    ) -> list[Grant]:
+        """The next messages of a locked session, in order, waiting until at least one is there.
+
+        Args:
+            lock: The session's.
+            want: How many at the most.
+            timeout: Longest wait for the first, in seconds.
+            closed: Whether nobody wants them any more.
+
+        Returns:
+            What was granted; nothing where time ran out.
+
+        Raises:
+            SessionLockLostError: The lock has expired.
+            ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        """
+        deadline = time.monotonic() + timeout
+        grants: list[Grant] = []
+        try:
+            while not (self._closed or closed()):
+                news = self._news[lock.partition]
+                left = want - sum(len(grant.records) for grant in grants)
+                if await self._grant_next(lock, left, grants):
+                    continue
+                left = want - sum(len(grant.records) for grant in grants)
+                if left <= 0 or (grants and not self._goes_on(lock.partition)) or time.monotonic() >= deadline:
+                    return grants
+
+                def is_new(news: int = news) -> bool:
+                    return self._news[lock.partition] != news
+
+                await self._advance(lock.partition, 0.0 if grants else deadline, is_new)
+        except BaseException:
+            await self.put_back(grants)
+            raise
+        await self.put_back(grants)
+        return []
+
+    async def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> bool:
+        """Ask once for the next messages; True where it is to be asked again at once."""
+        following = Next(self._entity.ledgers[lock.partition], lock.lease, want)
+        await self._services.courier.ask(following)
+        if following.gone:
+            lock.lost = True
+            raise SessionLockLostError(
+                f"the lock of session {lock.session!r} of {self._entity.path} has expired: what was not settled is "
+                "delivered again; open another receiver to go on"
+            )
+        if following.unfiled:
+            self._plan.views[lock.partition].returned = True
+            return False
+        lock.expiry = following.expiry
+        for sweep in sweeps(following.again, lambda one: one[:2], at_once=SWEPT_AT_ONCE):
+            try:
+                records = await self._records(lock, [(first, last) for first, last, _ in sweep])
+            except BaseException:
+                self._services.courier.later(following.undo())
+                raise
+            for first, last, count in sweep:
+                part = [record for record in records if first <= (record.offset() or 0) <= last]
+                delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
+                if part:
+                    grants.append(Grant(delivery, part, following.now, following.mortal))
+        return False
+
+    async def _records(self, lock: SessionLock, ranges: Sequence[Range]) -> list[Record]:
+        """The records of ranges that a session's lease holds: those that are kept, and the others by offset."""
+        offsets = offsets_of(ranges)
+        records = [self._kept.pop((lock.partition, offset), None) for offset in offsets]
+        missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
+        found = [record for record in records if record is not None]
+        if missing:
+            delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, 0, session=True)
+            found += await self.read_again(delivery, merge_offsets(missing))
+            found.sort(key=lambda record: record.offset() or 0)
+        return found
+
+    def _goes_on(self, partition: int) -> bool:
+        """Whether more of a log is at hand that is not filed yet, and may be kept."""
+        view = self._plan.views[partition]
+        return view.assigned and not view.at_end and len(self._kept) < KEPT - FILED_AT_ONCE
+
+    async def _advance(self, partition: int | None, deadline: float, is_new: Callable[[], bool]) -> None:
+        """Read on and file, or wait while another receiver does, until there are news or time is over.
+
+        Args:
+            partition: Which must be read; None: those that are this client's.
+            deadline: On the monotonic clock; past: read what is at hand.
+            is_new: Whether there are news.
+        """
+        if partition is not None:
+            self._awaited[partition] += 1
+            self._plan.views[partition].home = True
+        try:
+            while True:
+                left = max(0.0, deadline - time.monotonic())
+                if await acquire(self._turn, min(left, POLL_SLICE)):
+                    try:
+                        if not is_new():
+                            await self._read_and_file(deadline)
+                    finally:
+                        self._turn.release()
+                if is_new() or self._closed or time.monotonic() >= deadline:
+                    return
+        finally:
+            if partition is not None:
+                self._awaited[partition] -= 1
+
+    async def _read_and_file(self, deadline: float) -> None:
+        try:
+            await self._tend(idle=not self._plan.buffered)
+            view = self._plan.returned
+            if view is not None:
+                await self._place(view)
+            elif await self._read_on(FILED_AT_ONCE, self._patience(deadline)):
+                await self._file()
+        except BaseException:
+            self._astray = True
+            raise
+
+    @override
+    async def _tend(self, *, idle: bool) -> None:
+        slow = time.monotonic() >= self._next_slow_poll
+        await super()._tend(idle=idle)
+        if slow:
+            # A doorbell may have been lost.
+            for partition in range(self._entity.partitions):
+                self._hear(partition)
+
+    @override
+    def _hear(self, partition: int) -> None:
+        self._news[partition] += 1
+        self._free.add(partition)
+
+    @override
+    async def _find_homes(self) -> None:
+        await super()._find_homes()
+        for partition, count in self._awaited.items():
+            if count > 0:
+                self._plan.views[partition].home = True
+
+    @override
+    async def _look_around(self) -> None:
+        """Nothing is claimed ahead: whose a message is, is known once it was read."""
+
+    async def _file(self) -> None:
+        """File all that was read."""
+        views = [view for view in self._plan.views if view.assigned and view.seen_to > view.seen_from]
+        filings = [self._filing(view) for view in views]
+        if not filings or self._full:
+            return
+        await self._services.courier.ask(*filings)
+        for view, filing in zip(views, filings, strict=True):
+            granted = filing.granted
+            if granted.ahead or granted.cursor > filing.seen.upto:
+                self._plan.lost_race(view, time.monotonic() + 2 * SLOW_POLL)
+            await self._go_to(view, granted)
+            if filing.sessions:
+                self._hear(view.partition)
+            await self._note(view, granted)
+            await self._give_up_strays(filing, granted)
+
+    def _filing(self, view: PartitionView) -> Filing:
+        """What to file of a partition; its records are kept."""
+        records = view.records
+        runs, strays = self._by_session(view.partition, records)
+        for record in records:
+            self._kept[view.partition, record.offset() or 0] = record
+        while len(self._kept) > KEPT:
+            del self._kept[next(iter(self._kept))]
+        ledger = self._entity.ledgers[view.partition]
+        if records and own_time_to_live(records[0]) is not None:
+            self._services.courier.later(Mark(ledger))
+        return Filing(ledger, new_lease(), view.seen(len(records)), runs, strays, self._entity.lock_ms)
+
+    def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[Range]], list[Range]]:
+        """The runs of each session among records, and of those that belong to none here."""
+        offsets: dict[str | None, list[int]] = defaultdict(list)
+        for record in records:
+            session = session_of(record)
+            if (
+                session is not None
+                and session not in offsets
+                and partition_of(session, self._entity.partitions) != partition
+            ):
+                session = None
+            offsets[session].append(record.offset() or 0)
+        strays = merge_offsets(offsets.pop(None, ()))
+        return {name: merge_offsets(several) for name, several in offsets.items() if name is not None}, strays
+
+    async def _give_up_strays(self, filing: Filing, granted: Granted) -> None:
+        for first, last, _ in granted.again:
+            delivery = self._entity.delivery(filing.ledger.partition, filing.lease, granted.expiry, 0)
+            records = [
+                record
+                for offset in range(first, last + 1)
+                if (record := self._kept.pop((filing.ledger.partition, offset), None)) is not None
+            ]
+            await endings.give_up(self._services, self._entity, delivery, records, *STRAY)
+
+    async def _place(self, view: PartitionView) -> None:
+        """Read what waits to be placed in its session, and place it."""
+        ledger = self._entity.ledgers[view.partition]
+        claim = Claim(ledger, new_lease(), want=PLACED_AT_ONCE, lock_ms=self._entity.lock_ms)
+        await self._services.courier.ask(claim)
+        for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
+            for count, several in groupby(sweep, key=lambda one: one[2]):
+                delivery = self._delivery(claim, count)
+                records = await self.read_again(delivery, [(first, last) for first, last, _ in several])
+                if count >= self._entity.max_deliveries:
+                    reason = endings.delivered_too_often(self._entity, count)
+                    await endings.give_up(self._services, self._entity, delivery, records, *reason)
+                    continue
+                runs, strays = self._by_session(view.partition, records)
+                placed = sorted((run, name) for name, several_runs in runs.items() for run in several_runs)
+                await self._services.courier.ask(
+                    Place(ledger, claim.lease, [run for run, _ in placed], [name for _, name in placed])
+                )
+                astray = set(offsets_of(strays))
+                stray = [record for record in records if record.offset() in astray]
+                if stray:
+                    await endings.give_up(self._services, self._entity, delivery, stray, *STRAY)
+        self._hear(view.partition)
+        await self._note(view, claim.granted)

@@ -1,0 +1,199 @@
+"""A session that a receiver has locked, and its state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kafkabus.aio.log.session_reader import SessionLock, SessionReader
+from kafkabus.entity import Entity
+from kafkabus.exceptions import (
+    AutoLockRenewFailed,
+    AutoLockRenewTimeout,
+    OperationTimeoutError,
+    ServiceBusError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
+from kafkabus.keywords import check_timeout, warn_of
+from kafkabus.ledger.operations import Extend, Sessions
+from kafkabus_mapping.codec import from_milliseconds
+from kafkabus_mapping.names import EntityPath
+
+if TYPE_CHECKING:
+    from kafkabus.aio.services import Services
+
+LOGGER = logging.getLogger("kafkabus")
+
+DEFAULT_OPEN_WAIT = 65.0
+"""How long the next available session is waited for where nobody says otherwise, in seconds; as Service Bus does."""
+
+
+class ServiceBusSession:
+    """The session of a receiver: ``receiver.session``. Safe to share between asyncio tasks.
+
+    Attributes:
+        auto_renew_error: Why an ``AutoLockRenewer`` renews its lock no more; None while it does.
+    """
+
+    def __init__(
+        self, services: Services, path: EntityPath, session_id: str | None, max_wait_time: float | None
+    ) -> None:
+        self.auto_renew_error: AutoLockRenewTimeout | AutoLockRenewFailed | None = None
+        self._services = services
+        self._path = path
+        self._wanted = session_id
+        self._max_wait_time = max_wait_time
+        self._lock: SessionLock | None = None
+
+    def __str__(self) -> str:
+        return f"Session {self.session_id!r} of {self._path}"
+
+    @property
+    def session_id(self) -> str | None:
+        """Its id; None as long as it is the next available one, and none was available yet."""
+        return self._wanted if self._lock is None else self._lock.session
+
+    @property
+    def locked_until_utc(self) -> datetime | None:
+        """When its lock expires, in UTC, on the ledger's clock; None before it is locked."""
+        return None if self._lock is None else from_milliseconds(self._lock.expiry)
+
+    async def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
+        """Lock the session anew, for the queue's whole lock duration from now on.
+
+        Args:
+            timeout: Kept for compatibility: a ledger answers or cannot be reached.
+            **unsupported: Named in a warning.
+
+        Returns:
+            When the lock expires now, in UTC, on the ledger's clock; also in ``locked_until_utc``.
+
+        Raises:
+            SessionLockLostError: The lock expired before.
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        lock = await self._locked()
+        entity = await self._services.entity(self._path)
+        extend = Extend(entity.ledgers[lock.partition], lock.lease, entity.lock_ms)
+        await self._services.courier.ask(extend)
+        if extend.expiry is None:
+            lock.lost = True
+            raise self._lost()
+        lock.expiry = extend.expiry
+        return from_milliseconds(extend.expiry)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether a lock was had, be it lost since."""
+        return self._lock is not None
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether it is known that the lock was lost."""
+        return self._lock is not None and self._lock.lost
+
+    async def _reader(self) -> SessionReader:
+        entity = await self._services.entity(self._path)
+        reader = await self._services.reader(entity)
+        if not isinstance(reader, SessionReader):
+            raise _no_sessions(entity)
+        return reader
+
+    async def _locked(self) -> SessionLock:
+        """The lock.
+
+        Raises:
+            SessionLockLostError: It was lost.
+        """
+        lock = await self._open(None, lambda: False)
+        if lock.lost:
+            raise self._lost()
+        return lock
+
+    async def _open(self, wait: float | None, closed: Callable[[], bool]) -> SessionLock:
+        """Lock the session where that was not done yet.
+
+        Args:
+            wait: Longest wait for one that is available, in seconds; by default the receiver's, else 65.
+            closed: Whether nobody wants it any more.
+
+        Raises:
+            OperationTimeoutError: None was available in time.
+            SessionCannotBeLockedError: Another receiver has it.
+            ServiceBusError: The queue has no sessions, or is gone, or Kafka or Redis cannot be reached.
+        """
+        if self._lock is not None:
+            return self._lock
+        reader = await self._reader()
+        most = self._max_wait_time or DEFAULT_OPEN_WAIT
+        seconds = most if wait is None else min(wait, most)
+        lock, held = await reader.accept(self._wanted, seconds, closed)
+        if lock is not None and self._is_open:
+            # Another task was faster.
+            await reader.leave(lock)
+            return await self._open(wait, closed)
+        if lock is None:
+            raise self._refused(held, seconds)
+        self._lock = lock
+        return lock
+
+    def _refused(self, held: bool, seconds: float) -> ServiceBusError:
+        if held:
+            return SessionCannotBeLockedError(
+                f"session {self._wanted!r} of {self._path} is locked by another receiver: close that one, or wait until "
+                "its lock has expired"
+            )
+        return OperationTimeoutError(
+            f"no session of {self._path} had messages that nobody has locked within {seconds:g} s"
+        )
+
+    def _lost(self) -> SessionLockLostError:
+        return SessionLockLostError(
+            f"the lock of session {self.session_id!r} of {self._path} has expired: what was not settled is delivered "
+            "again; open another receiver to go on",
+            error=self.auto_renew_error,
+        )
+
+    def _seconds_left(self) -> float:
+        """How long its lock lasts, as far as this client knows the ledger's clock."""
+        lock = self._lock
+        if lock is None or lock.lost:
+            return 0.0
+        return self._services.seconds_left(self._path, lock.partition, lock.expiry)
+
+    async def _close(self) -> None:
+        """Give the session up."""
+        lock = self._lock
+        if lock is None or lock.lost:
+            return
+        lock.lost = True
+        try:
+            await (await self._reader()).leave(lock)
+        except ServiceBusError as error:
+            LOGGER.warning("leave_session entity=%s session=%r error=%s", self._path, lock.session, error)
+
+
+async def session_ids(services: Services, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
+    """The ids of an entity's sessions.
+
+    Raises:
+        ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
+    """
+    del state_updated_after
+    entity = await services.entity(path)
+    if not entity.has_sessions:
+        raise _no_sessions(entity)
+    asked = [Sessions(ledger) for ledger in entity.ledgers]
+    await services.courier.ask(*asked)
+    return sorted(name for one in asked for name in one.names)
+
+
+def _no_sessions(entity: Entity) -> ServiceBusError:
+    return ServiceBusError(
+        f"queue {entity.path} has no sessions: receive from it without session_id, or create it with requires_session=True"
+    )
