@@ -86,6 +86,7 @@ def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQ
         max_delivery_count: int | None = None,
         default_message_time_to_live: timedelta | None = None,
         dead_lettering_on_message_expiration: bool | None = None,
+        requires_session: bool | None = None,
     ) -> str:
         name = f"q-{uuid.uuid4().hex[:12]}"
         administration.create_queue(
@@ -95,6 +96,7 @@ def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQ
             max_delivery_count=max_delivery_count,
             default_message_time_to_live=default_message_time_to_live,
             dead_lettering_on_message_expiration=dead_lettering_on_message_expiration,
+            requires_session=requires_session,
         )
         made.append(name)
         return name

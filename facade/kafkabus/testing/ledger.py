@@ -421,7 +421,8 @@ class MemoryLedger:
         lock.expiry = now + op["lock_ms"]
         return {"expiry": lock.expiry}
 
-    def _leave(self, op: Arguments, _now: int) -> Reply:
+    def _leave(self, op: Arguments, now: int) -> Reply:
+        self._expire(now)
         if op["lease"] in self._locks:
             self._dissolve(op["lease"], 0)
         return {}

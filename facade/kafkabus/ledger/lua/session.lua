@@ -155,6 +155,7 @@ operations.extend = function(op)
 end
 
 operations.leave = function(op)
+  expire_leases()
   local held = holder(op.lease)
   if held then
     dissolve(op.lease, held, 0)

@@ -1,0 +1,356 @@
+# Generated from tests/contract/aio/test_sessions.py by tools/generate_blocking.py. Do not edit.
+"""Sessions: their order, their locks, who gets which, and what becomes of their messages."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from kafkabus import (
+    NEXT_AVAILABLE_SESSION,
+    AutoLockRenewer,
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiveMode,
+    ServiceBusSubQueue,
+)
+from kafkabus._acompat import sleep
+from kafkabus.exceptions import (
+    InvalidOperationError,
+    MessageNotFoundError,
+    OperationTimeoutError,
+    ServiceBusError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
+from tests.contract.conftest import Advance, MakeQueue
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
+def sessions(make_queue: MakeQueue, request: pytest.FixtureRequest) -> str:
+    """A new queue with sessions."""
+    return make_queue(partitioned=request.param, requires_session=True)
+
+
+@pytest.fixture
+def queue(make_queue: MakeQueue) -> str:
+    """A new partitioned queue with sessions."""
+    return make_queue(requires_session=True)
+
+
+def send(client: ServiceBusClient, queue: str, *sessions: str, count: int = 1, start: int = 0) -> None:
+    """Send numbered messages to sessions, one after the other in turn."""
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(
+            [
+                ServiceBusMessage(f"{session}{number}", session_id=session)
+                for number in range(start, start + count)
+                for session in sessions
+            ]
+        )
+
+
+def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
+    """What they say."""
+    return [str(message) for message in messages]
+
+
+def test_a_session_is_received_in_order_by_whoever_locked_it(client: ServiceBusClient, sessions: str) -> None:
+    """Whatever else is in the queue."""
+    send(client, sessions, "a", "b", count=5)
+    with client.get_queue_receiver(sessions, session_id="a") as receiver:
+        session = receiver.session
+        assert session is not None
+        assert session.session_id == "a"
+        assert session.locked_until_utc is not None
+        first = receiver.receive_messages(2, max_wait_time=10)
+        rest = receiver.receive_messages(10, max_wait_time=10)
+        assert bodies(first + rest) == ["a0", "a1", "a2", "a3", "a4"]
+        assert all(message.session_id == "a" for message in first)
+        assert all(message.locked_until_utc is None and message.lock_token is not None for message in first)
+        receiver.complete_messages(first + rest)
+        assert receiver.receive_messages(1, max_wait_time=0.2) == []
+        send(client, sessions, "a", start=5)
+        assert bodies(receiver.receive_messages(10, max_wait_time=10)) == ["a5"]
+
+
+def test_what_is_given_back_comes_again_in_its_place(client: ServiceBusClient, queue: str, later: Advance) -> None:
+    """Abandoned, left behind by a receiver that was closed, or by one whose lock expired; the latter counts as delivered."""
+    send(client, queue, "a", count=4)
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        messages = receiver.receive_messages(3, max_wait_time=10)
+        receiver.abandon_message(messages[1])
+        again = receiver.receive_messages(1, max_wait_time=10)
+        assert [(str(message), message.delivery_count) for message in again] == [("a1", 1)]
+        receiver.complete_message(messages[0])
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        messages = receiver.receive_messages(10, max_wait_time=10)
+        assert [(str(message), message.delivery_count) for message in messages] == [("a1", 1), ("a2", 0), ("a3", 0)]
+        later(queue, 61)
+        with pytest.raises(SessionLockLostError):
+            receiver.complete_message(messages[0])
+        with client.get_queue_receiver(queue, session_id="a") as another:
+            messages = another.receive_messages(10, max_wait_time=10)
+            assert [(str(one), one.delivery_count) for one in messages] == [("a1", 2), ("a2", 1), ("a3", 1)]
+
+
+def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, queue: str, later: Advance) -> None:
+    """Receiving, settling, renewing, recalling."""
+    send(client, queue, "a", count=2)
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        session = receiver.session
+        assert session is not None
+        before = session.locked_until_utc
+        later(queue, 30)
+        renewed = session.renew_lock()
+        assert before is not None
+        assert renewed == session.locked_until_utc
+        assert renewed >= before + timedelta(seconds=25)
+        with pytest.raises(TypeError, match=r"session.renew_lock"):
+            receiver.renew_message_lock(message)
+        later(queue, 61)
+        with pytest.raises(SessionLockLostError):
+            session.renew_lock()
+        for use in (
+            receiver.complete_message,
+            receiver.abandon_message,
+            receiver.defer_message,
+            receiver.dead_letter_message,
+        ):
+            with pytest.raises(SessionLockLostError):
+                use(message)
+        with pytest.raises(SessionLockLostError):
+            receiver.receive_messages(1, max_wait_time=1)
+        with pytest.raises(SessionLockLostError):
+            receiver.receive_deferred_messages(message.sequence_number or 0)
+        with pytest.raises(SessionLockLostError):
+            next(iter(receiver))
+
+
+def test_a_session_is_one_receivers_at_a_time(
+    client: ServiceBusClient, other_client: ServiceBusClient, sessions: str
+) -> None:
+    """Others are refused it by name, and get other ones; closing gives it up."""
+    send(client, sessions, "a", "b")
+    with client.get_queue_receiver(sessions, session_id="a") as receiver:
+        for one in (client, other_client):
+            with pytest.raises(SessionCannotBeLockedError, match=r"'a'.*locked by another"):
+                with one.get_queue_receiver(sessions, session_id="a"):
+                    pass
+        with other_client.get_queue_receiver(
+            sessions, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE
+        ) as another:
+            assert another.session is not None
+            assert another.session.session_id == "b"
+            assert bodies(another.receive_messages(5, max_wait_time=10)) == ["b0"]
+        assert bodies(receiver.receive_messages(5, max_wait_time=10)) == ["a0"]
+    with other_client.get_queue_receiver(sessions, session_id="a") as another:
+        assert bodies(another.receive_messages(5, max_wait_time=10)) == ["a0"]
+
+
+def test_no_session_in_time_is_an_error_and_a_named_one_need_have_no_messages(
+    client: ServiceBusClient, queue: str
+) -> None:
+    """After the receiver's wait, or the call's own where that is shorter."""
+    with pytest.raises(OperationTimeoutError, match=r"within 0.2 s"):
+        with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.2):
+            pass
+    receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION)
+    with pytest.raises(OperationTimeoutError, match=r"within 0.3 s"):
+        receiver.receive_messages(1, max_wait_time=0.3)
+    assert receiver.session is not None
+    assert receiver.session.session_id is None
+    assert receiver.session.locked_until_utc is None
+    with client.get_queue_receiver(queue, session_id="", max_wait_time=0.2) as named:
+        assert [str(message) for message in named] == []
+        assert named.session is not None
+        assert named.session.session_id == ""
+
+
+def test_many_receivers_share_many_sessions(client: ServiceBusClient, queue: str) -> None:
+    """Each takes one after the other until none is left; every message comes once, in its session's order."""
+    names = [f"s{number}-" for number in range(12)]
+    send(client, queue, *names, count=20)
+    received: dict[str, list[str]] = defaultdict(list)
+
+    def work(number: int) -> None:
+        del number
+        while True:
+            receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2)
+            with receiver:
+                assert receiver.session is not None
+                for message in receiver:
+                    received[receiver.session.session_id or ""].append(str(message))
+                    receiver.complete_message(message)
+                    if len(received[receiver.session.session_id or ""]) == 20:
+                        break
+
+    with ThreadPoolExecutor(5) as pool:
+        ended = [future.exception() for future in [pool.submit(work, number) for number in range(5)]]
+    assert [type(one) for one in ended] == [OperationTimeoutError] * 5
+    assert received == {name: [f"{name}{number}" for number in range(20)] for name in names}
+
+
+def test_a_session_that_is_held_keeps_nobody_else_waiting(make_queue: MakeQueue, client: ServiceBusClient) -> None:
+    """Nor does one that has many messages; in the same partition."""
+    queue = make_queue(partitioned=False, requires_session=True)
+    send(client, queue, "stuck", count=1500)
+    send(client, queue, "a", "b")
+    with client.get_queue_receiver(queue, session_id="stuck") as holder:
+        assert len(holder.receive_messages(10, max_wait_time=10)) == 10
+        seen: set[str] = set()
+        for _ in range(2):
+            with client.get_queue_receiver(
+                queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE
+            ) as receiver:
+                (message,) = receiver.receive_messages(5, max_wait_time=10)
+                receiver.complete_message(message)
+                seen.add(str(message))
+        assert seen == {"a0", "b0"}
+        rest: list[str] = []
+        while len(rest) < 1490:
+            rest += bodies(holder.receive_messages(500, max_wait_time=10))
+        assert rest == [f"stuck{number}" for number in range(10, 1500)]
+
+
+def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(client: ServiceBusClient, queue: str) -> None:
+    """Deferred ones are had by a receiver of the same session; the dead-letter queue has no sessions."""
+    send(client, queue, "a", "b", count=4)
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        assert bodies(receiver.peek_messages(10)) == ["a0", "a1", "a2", "a3"]
+        first, second, third, fourth = receiver.receive_messages(4, max_wait_time=10)
+        receiver.defer_message(first)
+        receiver.dead_letter_message(second, reason="because")
+        receiver.complete_message(third)
+        assert bodies(receiver.peek_messages(10, sequence_number=1)) == ["a0", "a3"]
+        deferred = first.sequence_number or 0
+    with client.get_queue_receiver(queue, session_id="b") as other:
+        assert bodies(other.peek_messages(10)) == ["b0", "b1", "b2", "b3"]
+        with pytest.raises(MessageNotFoundError):
+            other.receive_deferred_messages(deferred)
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        (again,) = receiver.receive_deferred_messages(deferred)
+        assert (str(again), again.delivery_count) == ("a0", 0)
+        receiver.complete_message(again)
+        assert bodies(receiver.receive_messages(5, max_wait_time=10)) == [str(fourth)]
+    with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
+        (message,) = dead.receive_messages(5, max_wait_time=10)
+        assert (str(message), message.session_id, message.dead_letter_reason) == ("a1", "a", "because")
+        assert message.locked_until_utc is not None
+        dead.complete_message(message)
+
+
+def test_a_message_delivered_too_often_leaves_its_session(
+    make_queue: MakeQueue, client: ServiceBusClient, later: Advance
+) -> None:
+    """The others go on."""
+    queue = make_queue(requires_session=True, max_delivery_count=2)
+    send(client, queue, "a", count=2)
+    for _ in range(2):
+        with client.get_queue_receiver(queue, session_id="a") as receiver:
+            assert bodies(receiver.receive_messages(1, max_wait_time=10)) == ["a0"]
+            later(queue, 61)
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        assert bodies(receiver.receive_messages(5, max_wait_time=PATIENCE)) == ["a1"]
+    with client.get_queue_receiver(queue, sub_queue="deadletter") as dead:
+        (message,) = dead.receive_messages(5, max_wait_time=10)
+        assert (str(message), message.dead_letter_reason) == ("a0", "MaxDeliveryCountExceeded")
+        dead.complete_message(message)
+
+
+def test_received_and_deleted_in_order(client: ServiceBusClient, queue: str) -> None:
+    """What was not handed out is still there."""
+    send(client, queue, "a", count=5)
+    with client.get_queue_receiver(
+        queue, session_id="a", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    ) as receiver:
+        assert bodies(receiver.receive_messages(3, max_wait_time=10)) == ["a0", "a1", "a2"]
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        assert bodies(receiver.receive_messages(5, max_wait_time=10)) == ["a3", "a4"]
+
+
+def test_prefetched_messages_are_given_back_when_the_receiver_is_closed(client: ServiceBusClient, queue: str) -> None:
+    """No delivery is counted, and the order stays."""
+    send(client, queue, "a", count=6)
+    with client.get_queue_receiver(queue, session_id="a", prefetch_count=3) as receiver:
+        assert bodies(receiver.receive_messages(1, max_wait_time=10)) == ["a0"]
+        assert bodies(receiver.receive_messages(1, max_wait_time=10)) == ["a1"]
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        messages = receiver.receive_messages(10, max_wait_time=10)
+        assert [(str(one), one.delivery_count) for one in messages] == [(f"a{number}", 0) for number in range(6)]
+
+
+def test_a_renewer_keeps_the_lock_of_a_session(make_queue: MakeQueue, client: ServiceBusClient) -> None:
+    """Given to the receiver it is registered when the session is opened."""
+    queue = make_queue(requires_session=True, lock_duration=timedelta(seconds=1))
+    send(client, queue, "a")
+    with (
+        AutoLockRenewer() as renewer,
+        client.get_queue_receiver(
+            queue,
+            session_id=NEXT_AVAILABLE_SESSION,
+            max_wait_time=PATIENCE,
+            auto_lock_renewer=renewer,
+        ) as receiver,
+    ):
+        session = receiver.session
+        assert session is not None
+        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        with pytest.raises(ValueError, match=r"register receiver.session"):
+            renewer.register(receiver, message)
+        seen = {session.locked_until_utc}
+        deadline = time.monotonic() + PATIENCE
+        while len(seen) < 4:
+            assert time.monotonic() < deadline
+            sleep(0.05)
+            seen.add(session.locked_until_utc)
+        receiver.complete_message(message)
+
+
+def test_sessions_are_listed(client: ServiceBusClient, sessions: str) -> None:
+    """Those that have messages or are locked, by id; page by page too."""
+    assert [str(name) for name in client.list_queue_sessions(sessions)] == []
+    send(client, sessions, "b", "a")
+    with client.get_queue_receiver(sessions, session_id="locked") as receiver:
+        # They are known once somebody reads.
+        assert receiver.receive_messages(1, max_wait_time=2) == []
+        assert {"a", "b", "locked"} >= {str(name) for name in client.list_queue_sessions(sessions)} >= {"locked"}
+    pages = [[str(name) for name in page] for page in client.list_queue_sessions(sessions).by_page()]
+    assert sum(len(page) for page in pages) <= 2
+
+
+def test_what_does_not_fit_a_queue_with_sessions_is_refused(
+    client: ServiceBusClient, queue: str, make_queue: MakeQueue
+) -> None:
+    """Messages without a session, receivers without one, and sessions of queues that have none."""
+    with client.get_queue_sender(queue) as sender:
+        with pytest.raises(InvalidOperationError, match=r"requires sessions.*nothing was sent"):
+            sender.send_messages([ServiceBusMessage("x", session_id="a"), ServiceBusMessage("y")])
+    receiver = client.get_queue_receiver(queue)
+    with pytest.raises(ServiceBusError, match=r"has sessions: receive from it with session_id"):
+        receiver.receive_messages(1, max_wait_time=1)
+    with pytest.raises(ServiceBusError, match=r"has sessions"):
+        receiver.peek_messages(1)
+    with pytest.raises(ServiceBusError, match=r"has sessions"):
+        with client.get_queue_receiver(queue):
+            pass
+    plain = make_queue()
+    with pytest.raises(ServiceBusError, match=r"has no sessions"):
+        with client.get_queue_receiver(plain, session_id="a"):
+            pass
+    with pytest.raises(ServiceBusError, match=r"has no sessions"):
+        assert [str(name) for name in client.list_queue_sessions(plain)]
+    with pytest.raises(ServiceBusError, match=r"session ids are texts"):
+        client.get_queue_receiver(queue, session_id=1)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"sub-queues have no sessions"):
+        client.get_queue_receiver(queue, session_id="a", sub_queue="deadletter")
+    with pytest.raises(ValueError, match=r"without session_id"):
+        client.get_queue_receiver(queue, session_id="a").purge_messages()
