@@ -30,6 +30,7 @@ from kafkabus.log.reader import Reader
 from kafkabus.log.session_reader import SessionReader
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
 from kafkabus.outages import Outages
+from kafkabus.session_states import SessionStates
 from kafkabus.transfer import Transfers
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
 from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
@@ -73,6 +74,7 @@ class Services:
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
         self.checkpoints = Checkpoints(self)
+        self.session_states = SessionStates(self)
         self.outages = Outages(self)
         self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
@@ -309,7 +311,8 @@ class Services:
         member = "dead_letter_incarnation" if entity.path.is_dead_letter else "incarnation"
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            self.courier.restore(ledger, mend(ledger.partition, keep.snapshot))
+            states = self.session_states.read(entity, ledger.partition)
+            self.courier.restore(ledger, mend(ledger.partition, keep.snapshot), states)
         self.directory.put(known)
         self.courier.forget(list(entity.ledgers))
 
@@ -433,19 +436,16 @@ class Services:
         if self._description_of(entity) is None:
             raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
         snapshot = self.checkpoints.read(ledger.keys.prefix)
+        states = self.session_states.read(entity, ledger.partition)
         start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        if snapshot is None:
-            rebuilt, cursor, version = self.courier.create(ledger, start, mortal=True), start, 0
-        else:
-            # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-            snapshot = snapshot.within(start)
-            rebuilt, cursor, version = self.courier.restore(ledger, snapshot), snapshot.cursor, snapshot.version
-        if rebuilt:
+        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+        snapshot = Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)
+        if self.courier.restore(ledger, snapshot, states):
             LOGGER.warning(
                 "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages that "
                 "were settled since that version (0: ever) may be delivered again",
                 entity.path,
                 ledger.partition,
-                cursor,
-                version,
+                snapshot.cursor,
+                snapshot.version,
             )

@@ -23,6 +23,7 @@ from kafkabus._acompat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageNotFoundError,
+    MessageSizeExceededError,
     OperationTimeoutError,
     ServiceBusError,
     SessionCannotBeLockedError,
@@ -313,6 +314,56 @@ def test_a_renewer_keeps_the_lock_of_a_session(make_queue: MakeQueue, client: Se
             sleep(0.05)
             seen.add(session.locked_until_utc)
         receiver.complete_message(message)
+
+
+def test_what_is_kept_of_a_session_outlives_its_receivers(
+    client: ServiceBusClient, other_client: ServiceBusClient, sessions: str, later: Advance
+) -> None:
+    """As bytes; until it is cleared."""
+    with client.get_queue_receiver(sessions, session_id="a") as receiver:
+        assert receiver.session is not None
+        assert receiver.session.get_state() is None
+        receiver.session.set_state("ä", timeout=5)
+        assert receiver.session.get_state(timeout=5) == "ä".encode()
+        receiver.session.set_state(bytearray(b"\x00\xff"))
+    with other_client.get_queue_receiver(sessions, session_id="a") as receiver:
+        assert receiver.session is not None
+        assert receiver.session.get_state() == b"\x00\xff"
+        receiver.session.set_state(b"")
+        assert receiver.session.get_state() == b""
+        receiver.session.set_state(None)
+        assert receiver.session.get_state() is None
+        receiver.session.set_state("last")
+        with pytest.raises(TypeError, match=r"a state of type int"):
+            receiver.session.set_state(1)  # type: ignore[arg-type]
+        with pytest.raises(MessageSizeExceededError, match=r"nothing was changed"):
+            receiver.session.set_state(bytes(2_000_000))
+        later(sessions, 61)
+        with pytest.raises(SessionLockLostError):
+            receiver.session.set_state("stale")
+        with pytest.raises(SessionLockLostError):
+            receiver.session.get_state()
+    with client.get_queue_receiver(sessions, session_id="a") as receiver:
+        assert receiver.session is not None
+        assert receiver.session.get_state() == b"last"
+
+
+def test_sessions_are_listed_by_when_their_state_was_set(client: ServiceBusClient, queue: str, later: Advance) -> None:
+    """A cutoff leaves out those whose state was set before it, and those that have none."""
+    send(client, queue, "waits")
+    for name in ("early", "late"):
+        with client.get_queue_receiver(queue, session_id=name) as receiver:
+            assert receiver.session is not None
+            receiver.session.set_state(name)
+            until = receiver.session.locked_until_utc
+        if name == "early":
+            assert until is not None
+            # Locks last for a minute.
+            cutoff = until - timedelta(seconds=50)
+            later(queue, 30)
+    assert {"early", "late"} <= {str(name) for name in client.list_queue_sessions(queue)}
+    found = [str(name) for name in client.list_queue_sessions(queue, state_updated_after=cutoff)]
+    assert found == ["late"]
 
 
 def test_sessions_are_listed(client: ServiceBusClient, sessions: str) -> None:

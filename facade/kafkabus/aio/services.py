@@ -22,6 +22,7 @@ from kafkabus.aio.log.points import PointReader
 from kafkabus.aio.log.reader import Reader
 from kafkabus.aio.log.session_reader import SessionReader
 from kafkabus.aio.outages import Outages
+from kafkabus.aio.session_states import SessionStates
 from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity, generation_of
@@ -72,6 +73,7 @@ class Services:
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
         self.checkpoints = Checkpoints(self)
+        self.session_states = SessionStates(self)
         self.outages = Outages(self)
         self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
@@ -308,7 +310,8 @@ class Services:
         member = "dead_letter_incarnation" if entity.path.is_dead_letter else "incarnation"
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            await self.courier.restore(ledger, mend(ledger.partition, keep.snapshot))
+            states = await self.session_states.read(entity, ledger.partition)
+            await self.courier.restore(ledger, mend(ledger.partition, keep.snapshot), states)
         await self.directory.put(known)
         await self.courier.forget(list(entity.ledgers))
 
@@ -432,19 +435,16 @@ class Services:
         if await self._description_of(entity) is None:
             raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
         snapshot = await self.checkpoints.read(ledger.keys.prefix)
+        states = await self.session_states.read(entity, ledger.partition)
         start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        if snapshot is None:
-            rebuilt, cursor, version = await self.courier.create(ledger, start, mortal=True), start, 0
-        else:
-            # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-            snapshot = snapshot.within(start)
-            rebuilt, cursor, version = await self.courier.restore(ledger, snapshot), snapshot.cursor, snapshot.version
-        if rebuilt:
+        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+        snapshot = Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)
+        if await self.courier.restore(ledger, snapshot, states):
             LOGGER.warning(
                 "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages that "
                 "were settled since that version (0: ever) may be delivered again",
                 entity.path,
                 ledger.partition,
-                cursor,
-                version,
+                snapshot.cursor,
+                snapshot.version,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 from collections.abc import Callable
 from datetime import datetime
@@ -12,14 +13,15 @@ from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
     AutoLockRenewTimeout,
+    MessageSizeExceededError,
     OperationTimeoutError,
     ServiceBusError,
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
 from kafkabus.keywords import check_timeout, warn_of
-from kafkabus.ledger.operations import Extend, Sessions
-from kafkabus_mapping.codec import from_milliseconds
+from kafkabus.ledger.operations import Extend, GetState, Sessions, SetState, StatesUpdated
+from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
@@ -86,6 +88,65 @@ class ServiceBusSession:
             raise self._lost()
         lock.expiry = extend.expiry
         return from_milliseconds(extend.expiry)
+
+    async def get_state(self, *, timeout: float | None = None, **unsupported: object) -> bytes | None:
+        """What was set last, by whichever receiver of the session; None where nothing was, or it was cleared.
+
+        Args:
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            SessionLockLostError: The session's lock has expired.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        lock = await self._locked()
+        entity = await self._services.entity(self._path)
+        get = GetState(entity.ledgers[lock.partition], lock.lease)
+        return await self._state(entity, lock, get)
+
+    async def set_state(
+        self, state: str | bytes | bytearray | None, *, timeout: float | None = None, **unsupported: object
+    ) -> None:
+        """Keep something for whoever receives from the session; it is durable when this returns.
+
+        Args:
+            state: It, up to the size of a message; text is stored as UTF-8. None clears it.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            TypeError: The state is neither text nor bytes nor None.
+            MessageSizeExceededError: It is too large; nothing was changed.
+            SessionLockLostError: The session's lock has expired; nothing was changed.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; whether it was set is unknown.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        content = _state_bytes(state)
+        lock = await self._locked()
+        entity = await self._services.entity(self._path)
+        if content is not None and len(content) > entity.max_message_bytes:
+            raise MessageSizeExceededError(
+                f"a state of {len(content)} bytes: the namespace takes {entity.max_message_bytes}; nothing was changed"
+            )
+        value = None if content is None else base64.b64encode(content).decode()
+        await self._state(entity, lock, SetState(entity.ledgers[lock.partition], lock.lease, value))
+
+    async def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
+        """The state, once its record is known to stand."""
+        await self._services.courier.ask(ask)
+        if ask.gone:
+            lock.lost = True
+            raise self._lost()
+        if ask.state is None:
+            return None
+        if not ask.state.stored:
+            # Also where another receiver set it and did not get to the end: what was seen is not taken back.
+            await self._services.session_states.store(entity, ask.ledger, ask.state)
+        return None if ask.state.value is None else base64.b64decode(ask.state.value)
 
     @property
     def _is_open(self) -> bool:
@@ -184,16 +245,28 @@ async def session_ids(services: Services, path: EntityPath, state_updated_after:
     Raises:
         ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
     """
-    del state_updated_after
     entity = await services.entity(path)
     if not entity.has_sessions:
         raise _no_sessions(entity)
-    asked = [Sessions(ledger) for ledger in entity.ledgers]
+    after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
+    asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
+    if state_updated_after is None:
+        asked += [Sessions(ledger) for ledger in entity.ledgers]
     await services.courier.ask(*asked)
-    return sorted(name for one in asked for name in one.names)
+    return sorted({name for one in asked for name in one.names})
 
 
 def _no_sessions(entity: Entity) -> ServiceBusError:
     return ServiceBusError(
         f"queue {entity.path} has no sessions: receive from it without session_id, or create it with requires_session=True"
     )
+
+
+def _state_bytes(state: object) -> bytes | None:
+    if isinstance(state, str):
+        return state.encode()
+    if isinstance(state, (bytes, bytearray)):
+        return bytes(state)
+    if state is None:
+        return None
+    raise TypeError(f"a state of type {type(state).__name__}: give a str, bytes, or None to clear it")

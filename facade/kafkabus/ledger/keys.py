@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kafkabus_mapping.names import EntityPath, ledger_tag
 
 _LEDGER_KEYS = ("meta", "leases", "expiries", "returned", "moving", "moves", "voids", "deferred")
-_SESSION_KEYS = ("sessions", "free", "holders")
+_SESSION_KEYS = ("sessions", "free", "holders", "states")
 
 
 @dataclass(frozen=True, slots=True)

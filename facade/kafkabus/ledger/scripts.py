@@ -20,6 +20,7 @@ FRAGMENTS = (
     "claim.lua",
     "recall.lua",
     "session.lua",
+    "state.lua",
     "keep.lua",
     "request.lua",
 )

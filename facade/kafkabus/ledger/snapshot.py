@@ -10,13 +10,30 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, minus, union
 
 BLOCK = 65_536
 """How many offsets a block has."""
+
+
+class StoredState(NamedTuple):
+    """What an application keeps of a session, as a record of it stands.
+
+    Attributes:
+        session: Its name.
+        version: A later state has a higher one.
+        updated: When it was set, ms since 1970 on Redis's clock.
+        value: It, in base 64.
+    """
+
+    session: str
+    version: int
+    updated: int
+    value: str
 
 
 @dataclass(slots=True)
@@ -88,8 +105,8 @@ class Snapshot:
                     parts[block][kind].append(part)
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
 
-    def to_script(self) -> str:
-        """As ``lua/restore.lua`` reads it."""
+    def to_script(self, states: Iterable[StoredState] = ()) -> str:
+        """As ``lua/restore.lua`` reads it, with the states of its sessions."""
         known = {} if self.epoch is None else {"epoch": str(self.epoch)}
         return json.dumps(
             known
@@ -101,6 +118,7 @@ class Snapshot:
                 "deferred": [list(map(str, one)) for one in self.deferred],
                 "moving": [list(map(str, one)) for one in self.moving],
                 "voids": list(map(str, self.voids)),
+                "states": [(one.session, str(one.version), str(one.updated), one.value) for one in states],
             },
             separators=(",", ":"),
         )

@@ -78,6 +78,23 @@ class Lock:
     most: int
 
 
+@dataclass(slots=True)
+class SessionState:
+    """What an application keeps of a session.
+
+    Attributes:
+        version: A later one has a higher one.
+        updated: When it was set, ms.
+        value: It, in base 64; None where it was cleared.
+        stored: Whether its record stands.
+    """
+
+    version: int
+    updated: int
+    value: str | None
+    stored: bool = False
+
+
 class MemoryLedger:
     """One ledger.
 
@@ -110,6 +127,7 @@ class MemoryLedger:
         self._locks: dict[str, Lock] = {}
         self._free: dict[str, None] = {}
         self._filer: str | None = None
+        self._states: dict[str, SessionState] = {}
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
@@ -124,6 +142,8 @@ class MemoryLedger:
         for offset, count, intent in state["moving"]:
             ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
         ledger._voids = set(map(int, state["voids"]))
+        for session, version_of_it, updated, value in state["states"]:
+            ledger._states[session] = SessionState(int(version_of_it), int(updated), value, stored=True)
         return ledger
 
     @property
@@ -332,6 +352,47 @@ class MemoryLedger:
         self.rings = self.rings or message.state is not State.DEFERRED
 
     # Sessions.
+
+    def _tell_state(self, session: str) -> Reply:
+        state = self._states.get(session)
+        if state is None:
+            return {}
+        reply: Reply = {"session": session, "version": state.version, "updated": state.updated}
+        reply |= {} if state.value is None else {"value": state.value}
+        return reply | ({} if state.stored else {"unstored": True})
+
+    def _state(self, op: Arguments, now: int) -> Reply:
+        self._expire(now)
+        lock = self._locks.get(op["lease"])
+        return {"gone": True} if lock is None else self._tell_state(lock.session)
+
+    def _set_state(self, op: Arguments, now: int) -> Reply:
+        self._expire(now)
+        lock = self._locks.get(op["lease"])
+        if lock is None:
+            return {"gone": True}
+        before = self._states.get(lock.session)
+        version = (before.version if before else self.version) + 1
+        self._states[lock.session] = SessionState(version, now, op.get("value"))
+        return self._tell_state(lock.session)
+
+    def _stored(self, op: Arguments, now: int) -> Reply:
+        state = self._states.setdefault(op["session"], SessionState(self.version + 1, now, None))
+        if state.version != op["version"]:
+            return self._tell_state(op["session"])
+        state.stored = True
+        if state.value is None:
+            del self._states[op["session"]]
+        return {}
+
+    def _updated(self, op: Arguments, _now: int) -> Reply:
+        return {
+            "names": [
+                session
+                for session, state in self._states.items()
+                if state.value is not None and state.updated > op["after"]
+            ]
+        }
 
     @property
     def _placing(self) -> bool:

@@ -23,6 +23,7 @@ from kafkabus.aio._acompat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageNotFoundError,
+    MessageSizeExceededError,
     OperationTimeoutError,
     ServiceBusError,
     SessionCannotBeLockedError,
@@ -322,6 +323,58 @@ async def test_a_renewer_keeps_the_lock_of_a_session(make_queue: MakeQueue, clie
             await sleep(0.05)
             seen.add(session.locked_until_utc)
         await receiver.complete_message(message)
+
+
+async def test_what_is_kept_of_a_session_outlives_its_receivers(
+    client: ServiceBusClient, other_client: ServiceBusClient, sessions: str, later: Advance
+) -> None:
+    """As bytes; until it is cleared."""
+    async with client.get_queue_receiver(sessions, session_id="a") as receiver:
+        assert receiver.session is not None
+        assert await receiver.session.get_state() is None
+        await receiver.session.set_state("ä", timeout=5)
+        assert await receiver.session.get_state(timeout=5) == "ä".encode()
+        await receiver.session.set_state(bytearray(b"\x00\xff"))
+    async with other_client.get_queue_receiver(sessions, session_id="a") as receiver:
+        assert receiver.session is not None
+        assert await receiver.session.get_state() == b"\x00\xff"
+        await receiver.session.set_state(b"")
+        assert await receiver.session.get_state() == b""
+        await receiver.session.set_state(None)
+        assert await receiver.session.get_state() is None
+        await receiver.session.set_state("last")
+        with pytest.raises(TypeError, match=r"a state of type int"):
+            await receiver.session.set_state(1)  # type: ignore[arg-type]
+        with pytest.raises(MessageSizeExceededError, match=r"nothing was changed"):
+            await receiver.session.set_state(bytes(2_000_000))
+        await later(sessions, 61)
+        with pytest.raises(SessionLockLostError):
+            await receiver.session.set_state("stale")
+        with pytest.raises(SessionLockLostError):
+            await receiver.session.get_state()
+    async with client.get_queue_receiver(sessions, session_id="a") as receiver:
+        assert receiver.session is not None
+        assert await receiver.session.get_state() == b"last"
+
+
+async def test_sessions_are_listed_by_when_their_state_was_set(
+    client: ServiceBusClient, queue: str, later: Advance
+) -> None:
+    """A cutoff leaves out those whose state was set before it, and those that have none."""
+    await send(client, queue, "waits")
+    for name in ("early", "late"):
+        async with client.get_queue_receiver(queue, session_id=name) as receiver:
+            assert receiver.session is not None
+            await receiver.session.set_state(name)
+            until = receiver.session.locked_until_utc
+        if name == "early":
+            assert until is not None
+            # Locks last for a minute.
+            cutoff = until - timedelta(seconds=50)
+            await later(queue, 30)
+    assert {"early", "late"} <= {str(name) async for name in client.list_queue_sessions(queue)}
+    found = [str(name) async for name in client.list_queue_sessions(queue, state_updated_after=cutoff)]
+    assert found == ["late"]
 
 
 async def test_sessions_are_listed(client: ServiceBusClient, sessions: str) -> None:

@@ -20,6 +20,7 @@ from kafkabus.ledger.operations import (
     Deferral,
     Extend,
     Filing,
+    GetState,
     Granted,
     Keep,
     Leave,
@@ -36,7 +37,10 @@ from kafkabus.ledger.operations import (
     Seen,
     Seize,
     Sessions,
+    SetState,
     Settlement,
+    StateStored,
+    StatesUpdated,
     Tail,
     Void,
 )
@@ -197,6 +201,30 @@ class Bench:
     def leave(self, lease: str) -> None:
         """Give a session up."""
         self.courier.ask(Leave(self.ledger, lease))
+
+    def get_state(self, lease: str) -> GetState:
+        """Ask for the state of a locked session."""
+        get = GetState(self.ledger, lease)
+        self.courier.ask(get)
+        return get
+
+    def set_state(self, lease: str, value: str | None) -> SetState:
+        """Set the state of a locked session."""
+        change = SetState(self.ledger, lease, value)
+        self.courier.ask(change)
+        return change
+
+    def state_stored(self, session: str, version: int) -> StateStored:
+        """Say that a state was stored."""
+        stored = StateStored(self.ledger, session, version)
+        self.courier.ask(stored)
+        return stored
+
+    def states_updated(self, after: int) -> list[str]:
+        """Sessions whose states were set after a moment."""
+        updated = StatesUpdated(self.ledger, after)
+        self.courier.ask(updated)
+        return sorted(updated.names)
 
     def sessions(self) -> list[str]:
         """All that are known."""

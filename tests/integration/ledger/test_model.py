@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.ledger.operations import Granted, Mark, Next, Settlement, Tail
+from kafkabus.ledger.operations import GetState, Granted, Mark, Next, SetState, Settlement, StateStored, Tail
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.scripts import Script, request_script
 from kafkabus.ledger.snapshot import Snapshot
@@ -275,6 +275,7 @@ class BothWithSessions(Both):
         super().__init__()
         self.locks: list[tuple[str, str]] = []
         self.session_of: dict[int, str] = {}
+        self.states: list[tuple[str, tuple[int, int]]] = []
 
     @rule(who=WHO, want=st.integers(0, 9))
     def claim_returned(self, who: int, want: int) -> None:
@@ -375,6 +376,38 @@ class BothWithSessions(Both):
         assert _offsets(lost) == _offsets(lost_too)
         self.keep(real, memory)
 
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO, value=st.sampled_from(["eA==", "", None]))
+    def set_state(self, data: st.DataObject, who: int, value: str | None) -> None:
+        """Set the state of a session."""
+        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        real, memory = self.both(lambda side: self.sides[side][who].set_state(locks[side], value))
+        assert _state(real) == _state(memory)
+        if real.state is not None and memory.state is not None:
+            self.states.append((real.state.session, (real.state.version, memory.state.version)))
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO)
+    def get_state(self, data: st.DataObject, who: int) -> None:
+        """Ask for the state of a session."""
+        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        self.same(lambda side: _state(self.sides[side][who].get_state(locks[side])))
+
+    @precondition(lambda self: self.states)
+    @rule(data=st.data(), who=WHO)
+    def state_stored(self, data: st.DataObject, who: int) -> None:
+        """Say that a state was stored, the latest or one before."""
+        session, versions = data.draw(st.sampled_from(self.states[-3:]))
+        real, memory = self.both(lambda side: self.sides[side][who].state_stored(session, versions[side]))
+        assert _state(real) == _state(memory)
+        if real.state is not None and memory.state is not None:
+            self.states.append((session, (real.state.version, memory.state.version)))
+
+    @rule()
+    def look_at_states(self) -> None:
+        """All sessions with states are known."""
+        self.same(lambda side: self.sides[side][0].states_updated(-1))
+
     @rule(session=SESSION)
     def look(self, session: str) -> None:
         """All sessions are known, and what may be in one of them."""
@@ -385,6 +418,11 @@ class BothWithSessions(Both):
             return {(at, one.deferred, one.count) for one in peek.found for at in range(one.first, one.last + 1)}
 
         self.same(found)
+
+
+def _state(asked: GetState | SetState | StateStored) -> Any:
+    state = asked.state
+    return asked.gone, state and (state.session, state.value, state.stored)
 
 
 def _next(lease: str, following: Next) -> Held:

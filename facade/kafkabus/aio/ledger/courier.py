@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -16,7 +16,7 @@ from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Request
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script, restore_script
-from kafkabus.ledger.snapshot import Snapshot
+from kafkabus.ledger.snapshot import Snapshot, StoredState
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -142,14 +142,14 @@ class Courier:
         """
         return bool(await self._script_call(create_script().text, [ledger.keys.meta], [cursor, int(mortal)]))
 
-    async def restore(self, ledger: Ledger, snapshot: Snapshot) -> bool:
-        """Make a ledger anew of what was written down of it; False where it was there.
+    async def restore(self, ledger: Ledger, snapshot: Snapshot, states: Iterable[StoredState] = ()) -> bool:
+        """Make a ledger anew of what was written down of it, and of its sessions' states; False where it was there.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         keys = list(ledger.keys.shared)
-        return bool(await self._script_call(restore_script().text, keys, [snapshot.to_script()]))
+        return bool(await self._script_call(restore_script().text, keys, [snapshot.to_script(states)]))
 
     async def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.

@@ -22,6 +22,8 @@
 --                  "<first>[-<last>][*<count>],…"
 --       10 free    zset: session that waits and that nobody holds, by its turn
 --       11 holders hash: lease that locks a session -> "<expiry ms>|<most deliveries>|<session>"
+--       12 states  hash: session -> "<version>|<when it was set, ms>|<1 where its record stands, else 0>|<value>", the
+--                  value in base 64, "-" where it was cleared
 --       Last slot  string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
 --       2 channel  doorbell of the entity
@@ -34,9 +36,9 @@
 
 local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOVING, MOVES, VOIDS, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[#KEYS]
-local SESSIONS, FREE, HOLDERS
+local SESSIONS, FREE, HOLDERS, STATES
 if #KEYS > 9 then
-  SESSIONS, FREE, HOLDERS = KEYS[9], KEYS[10], KEYS[11]
+  SESSIONS, FREE, HOLDERS, STATES = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 end
 
 local function num(value)

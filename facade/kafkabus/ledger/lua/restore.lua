@@ -3,7 +3,8 @@
 -- KEYS  as of prelude.lua, without the slot. Where the queue has sessions, what waits is returned: whoever reads it
 --       next places it
 -- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
---         operations.snapshot of keep.lua replies them, numbers as decimal strings
+--         operations.snapshot of keep.lua replies them, numbers as decimal strings; and "states", where the queue has
+--         sessions: [[session, version, when it was set, value], …], whose records stand
 -- Reply 1 where it was made, 0 where there is a ledger
 -- Effect: meta comes last, so there is no half-made ledger; what a script that died left of the others goes first.
 
@@ -39,6 +40,9 @@ for _, move in ipairs(state.moving) do
 end
 for _, offset in ipairs(state.voids) do
   redis.call('ZADD', VOIDS, offset, offset)
+end
+for _, one in ipairs(state.states) do
+  redis.call('HSET', KEYS[12], one[1], one[2] .. '|' .. one[3] .. '|1|' .. one[4])
 end
 local fields = {
   'cursor', state.cursor, 'version', state.version, 'held', string.format('%.0f', held),

@@ -1,0 +1,87 @@
+-- What applications keep of their sessions. It is durable once a record of it stands in the states' topic, where the
+-- last record of a session counts; versions tell what is later.
+--
+-- Defines
+--   state     {lease}           of the session that the lease locks. Reply: {"gone": true} where the lease has expired,
+--             or as of stored; {} where there is none
+--   set_state {lease, value}    sets it; without value, clears it. Reply: {"gone": true} or as of stored
+--   stored    {session, version}  a record of this version was stored
+--             Reply: {}, or where another version than this is what counts, that one, whose record is to be stored
+--                    again: {"session": name, "version": number, "updated": ms, "value": text, "unstored": true}; no
+--                    value where it is cleared, no unstored where its record is known to stand
+--   updated   {after}           sessions whose state was set after this moment, ms. Reply: {"names": [name, …]}
+
+-- A session's state: version, when it was set, whether its record stands, value ("-": cleared). Nothing: none.
+local function state_of(name)
+  local version, updated, stored, value = string.match(redis.call('HGET', STATES, name) or '',
+    '^(%d+)|(%d+)|([01])|(.*)$')
+  return version and { version = tonumber(version), updated = updated, stored = stored == '1', value = value }
+end
+
+local function tell_state(name, state)
+  return {
+    session = name, version = num(state.version), updated = state.updated, unstored = not state.stored or nil,
+    value = state.value ~= '-' and state.value or nil,
+  }
+end
+
+local function put_state(name, state)
+  write('HSET', STATES, name, num(state.version) .. '|' .. state.updated .. '|' .. (state.stored and '1' or '0') .. '|'
+    .. state.value)
+end
+
+operations.state = function(op)
+  expire_leases()
+  local held = holder(op.lease)
+  if not held then
+    return { gone = true }
+  end
+  local state = state_of(held.name)
+  return state and tell_state(held.name, state) or {}
+end
+
+operations.set_state = function(op)
+  expire_leases()
+  local held = holder(op.lease)
+  if not held then
+    return { gone = true }
+  end
+  local before = state_of(held.name)
+  local state = {
+    version = (before and before.version or ledger.version) + 1, updated = num(now), stored = false,
+    value = op.value or '-',
+  }
+  put_state(held.name, state)
+  return tell_state(held.name, state)
+end
+
+operations.stored = function(op)
+  local state = state_of(op.session)
+  if not state then
+    -- Cleared meanwhile, and that is known to stand; or it was this that cleared it.
+    state = { version = ledger.version + 1, updated = num(now), stored = false, value = '-' }
+    put_state(op.session, state)
+    return tell_state(op.session, state)
+  end
+  if state.version ~= op.version then
+    return tell_state(op.session, state)
+  end
+  if state.value == '-' then
+    write('HDEL', STATES, op.session)
+  else
+    state.stored = true
+    put_state(op.session, state)
+  end
+  return {}
+end
+
+operations.updated = function(op)
+  local names = {}
+  for _, name in ipairs(redis.call('HKEYS', STATES)) do
+    local state = state_of(name)
+    if state.value ~= '-' and tonumber(state.updated) > op.after then
+      names[#names + 1] = name
+    end
+  end
+  return { names = names }
+end
