@@ -298,7 +298,7 @@ class MemoryLedger:
         moves = "upto" in op and op["from"] <= self.cursor
         seized: list[tuple[int, bool]] = []
         for offset in offsets_of(op["ranges"]):
-            if self._is(offset, State.RETURNED):
+            if self._is(offset, State.RETURNED) or self._is(offset, State.FILED):
                 seized.append((offset, False))
             elif offset >= self.cursor:
                 if offset not in self._voids:
@@ -309,7 +309,9 @@ class MemoryLedger:
                 seized.append((offset, True))
         if moves:
             self.cursor = max(self.cursor, op["upto"])
-        return self._seized(op, seized, now)
+        reply = self._seized(op, seized, now)
+        self._forget_empty()
+        return reply
 
     def _hopeless(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
@@ -401,6 +403,9 @@ class MemoryLedger:
 
     def _waiting_in(self, session: str) -> list[tuple[int, Message]]:
         return [one for one in self._in(State.FILED) if one[1].session == session]
+
+    def _forget_empty(self) -> None:
+        self._free = {session: None for session in self._free if self._waiting_in(session)}
 
     def _dissolve(self, lease: str, counted: int) -> None:
         for _, message in self._in(State.LEASED):
@@ -593,7 +598,7 @@ class MemoryLedger:
         waiting = [offset for offset, _ in self._in(State.FILED, State.RETURNED) if offset < op["upto"]]
         for offset in waiting:
             del self._messages[offset]
-        self._free = {session: None for session in self._free if self._waiting_in(session)}
+        self._forget_empty()
         purged = len(waiting) + max(0, op["upto"] - self.cursor)
         self.cursor = max(self.cursor, op["upto"])
         return {"purged": purged, "more": False}

@@ -1,6 +1,6 @@
 -- What waits in each session, of ledgers whose queue has sessions.
 --
--- Defines split_chunk, each_chunk, session_at, new_session, free_session, file_runs, put_in, waiting_in, holder,
+-- Defines split_chunk, each_chunk, cut_chunk, session_at, new_session, free_session, file_runs, put_in, waiting_in, holder,
 -- filer and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
@@ -131,7 +131,35 @@ local function put_in(session, first, last, count)
   ledger.rings = true
 end
 
--- Calls visit(name, text) for each chunk of all sessions, or of one.
+-- What waits between two offsets in a session's chunk leaves it. Returns how many messages these were.
+local function cut_chunk(name, field, from, upto)
+  local rest, gone = {}, 0
+  for _, run in ipairs(split_chunk(redis.call('HGET', SESSIONS, field) or '')) do
+    gone = gone + math.max(0, math.min(run[2], upto) - math.max(run[1], from) + 1)
+    if run[1] < from then
+      rest[#rest + 1] = { run[1], math.min(run[2], from - 1), run[3] }
+    end
+    if run[2] > upto then
+      rest[#rest + 1] = { math.max(run[1], upto + 1), run[2], run[3] }
+    end
+  end
+  if gone > 0 and #rest > 0 then
+    write('HSET', SESSIONS, field, join_chunk(rest))
+  elseif gone > 0 then
+    write('HDEL', SESSIONS, field)
+    local session = session_at(name) or new_session(name)
+    while session.low < session.high and not waiting_in(session) do
+      session.low = session.low + 1
+    end
+    store_session(session)
+    if session.lease == '' and not waiting_in(session) then
+      free_session(session)
+    end
+  end
+  return gone
+end
+
+-- Calls visit(name, text, field) for each chunk of all sessions, or of one.
 local function each_chunk(only, visit)
   if only then
     local session = session_at(only)

@@ -6,8 +6,8 @@
 --          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
 --                 {"missing": [], "gone": true}    the session's lock has expired
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms}
---   seize  {lease, ranges, lock_ms, from, upto}  whatever waits in the ranges is locked: never granted, returned or
---          deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges hold all
+--   seize  {lease, ranges, lock_ms, from, upto}  whatever waits in the ranges is locked: never granted, returned,
+--          filed or deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges hold all
 --          messages among them, the cursor moves on to there. Without, what lies beyond the cursor is void for claims
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
@@ -106,8 +106,24 @@ operations.seize = function(op)
       end
     end
   end
+  if SESSIONS then
+    each_chunk(nil, function(name, text, field)
+      for _, run in ipairs(split_chunk(text)) do
+        for _, range in ipairs(op.ranges) do
+          local first, last = math.max(run[1], range[1]), math.min(run[2], range[2])
+          if first <= last then
+            segments[#segments + 1] = {
+              first = first, last = last, count = run[3], kind = 'n', home = 'session', name = name, field = field,
+            }
+          end
+        end
+      end
+    end)
+  end
   local reply = lock_segments(op, segments, function(segment)
-    if segment.home == 'deferred' then
+    if segment.home == 'session' then
+      cut_chunk(segment.name, segment.field, segment.first, segment.last)
+    elseif segment.home == 'deferred' then
       write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
     elseif segment.home == 'log' then
       ledger.held = ledger.held + segment.last - segment.first + 1
@@ -192,35 +208,10 @@ operations.peek = function(op)
   return { cursor = num(ledger.cursor), found = ranges, voids = voids }
 end
 
--- What waits below an offset in a session's chunk leaves it. Returns how many messages these were.
-local function purge_chunk(name, text, field, upto)
-  local rest, purged = {}, 0
-  for _, run in ipairs(split_chunk(text)) do
-    purged = purged + math.max(0, math.min(run[2], upto - 1) - run[1] + 1)
-    if run[2] >= upto then
-      rest[#rest + 1] = { math.max(run[1], upto), run[2], run[3] }
-    end
-  end
-  if purged > 0 and #rest > 0 then
-    write('HSET', SESSIONS, field, join_chunk(rest))
-  elseif purged > 0 then
-    write('HDEL', SESSIONS, field)
-    local session = session_at(name) or new_session(name)
-    while session.low < session.high and not waiting_in(session) do
-      session.low = session.low + 1
-    end
-    store_session(session)
-    if session.lease == '' and not waiting_in(session) then
-      free_session(session)
-    end
-  end
-  return purged
-end
-
 operations.purge = function(op)
   local purged = 0
   if SESSIONS then
-    each_chunk(nil, function(name, text, field) purged = purged + purge_chunk(name, text, field, op.upto) end)
+    each_chunk(nil, function(name, _, field) purged = purged + cut_chunk(name, field, 0, op.upto - 1) end)
   end
   local members = redis.call('ZRANGEBYSCORE', RETURNED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
   for _, member in ipairs(members) do
