@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kafkabus")
 
+LIST_TIMEOUT = 60.0
+"""How long it may take, in seconds, until all messages were looked at for a list of sessions."""
 DEFAULT_OPEN_WAIT = 65.0
 """How long the next available session is waited for where nobody says otherwise, in seconds; as Service Bus does."""
 
@@ -161,10 +163,7 @@ class ServiceBusSession:
 
     def _reader(self) -> SessionReader:
         entity = self._services.entity(self._path)
-        reader = self._services.reader(entity)
-        if not isinstance(reader, SessionReader):
-            raise _no_sessions(entity)
-        return reader
+        return _session_reader(self._services, entity)
 
     def _locked(self) -> SessionLock:
         """The lock.
@@ -247,20 +246,24 @@ def session_ids(services: Services, path: EntityPath, state_updated_after: datet
         ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
     """
     entity = services.entity(path)
-    if not entity.has_sessions:
-        raise _no_sessions(entity)
+    reader = _session_reader(services, entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
     if state_updated_after is None:
+        reader.file_all(LIST_TIMEOUT)
         asked += [Sessions(ledger) for ledger in entity.ledgers]
     services.courier.ask(*asked)
     return sorted({name for one in asked for name in one.names})
 
 
-def _no_sessions(entity: Entity) -> ServiceBusError:
-    return ServiceBusError(
-        f"queue {entity.path} has no sessions: receive from it without session_id, or create it with requires_session=True"
-    )
+def _session_reader(services: Services, entity: Entity) -> SessionReader:
+    reader = services.reader(entity)
+    if not isinstance(reader, SessionReader):
+        raise ServiceBusError(
+            f"queue {entity.path} has no sessions: receive from it without session_id, or create it with "
+            "requires_session=True"
+        )
+    return reader
 
 
 def _state_bytes(state: object) -> bytes | None:

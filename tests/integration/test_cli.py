@@ -311,3 +311,20 @@ def test_down_ends_an_up_in_the_foreground(namespace: Namespace, tmp_path: Path)
     assert "Stopped" in namespace.run("down", "--data", str(tmp_path)).stderr
     assert "Stopped by another command." in up.communicate(timeout=PATIENCE_S)[1]
     assert up.returncode == 0
+
+
+def test_sessions_are_listed_and_received(namespace: Namespace) -> None:
+    """One by name, the next one available, and none."""
+    assert "with sessions" in namespace.run("queue", "create", "ordered", "--sessions").stdout
+    for session in ("a", "b"):
+        namespace.run("send", "ordered", f"{session}1", f"{session}2", "--session-id", session)
+    assert "requires sessions" in namespace.run("send", "ordered", "none", code=1).stderr
+    assert namespace.run("session", "receive", "ordered", "a", "--wait", "10", "--max", "2").stdout == "a1\na2\n"
+    assert namespace.run("session", "receive", "ordered", "--abandon", "--max", "1").stdout == "b1\n"
+    assert namespace.json("session", "list", "ordered") == ["b"]
+    assert namespace.run("session", "list", "ordered").stdout == "b\n"
+    assert namespace.run("peek", "ordered", "--session", "b").stdout == "b1\nb2\n"
+    assert "receive from it with session_id" in namespace.run("receive", "ordered", code=1).stderr
+    assert namespace.run("purge", "ordered", "--yes").stdout == "purged 2 messages from ordered\n"
+    assert "no session" in namespace.run("session", "receive", "ordered", "--wait", "0.5", code=3).stderr
+    assert "there is no session" in namespace.run("session", "list", "ordered", code=3).stderr

@@ -9,7 +9,19 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from kafkabus.cli.commands import dead_letter, namespace, peek, purge, queue, receive, runtime, send, serve, stats
+from kafkabus.cli.commands import (
+    dead_letter,
+    namespace,
+    peek,
+    purge,
+    queue,
+    receive,
+    runtime,
+    send,
+    serve,
+    session,
+    stats,
+)
 from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
 from kafkabus.cli.terminal import discard_output, flush, say, write
@@ -52,6 +64,7 @@ app.add_typer(send.app)
 app.add_typer(receive.app)
 app.add_typer(peek.app)
 app.add_typer(dead_letter.app, name="dead-letter")
+app.add_typer(session.app, name="session")
 app.add_typer(purge.app)
 app.add_typer(stats.app)
 app.add_typer(namespace.app, name="namespace")

@@ -47,6 +47,17 @@ def union(ranges: Iterable[Range]) -> list[Range]:
     return joined
 
 
+def joined(ranges: Iterable[Counted]) -> list[Counted]:
+    """Disjoint, counted ranges in ascending order; those that touch and were delivered equally often are one."""
+    ascending: list[Counted] = []
+    for first, last, count in sorted(ranges):
+        if ascending and (ascending[-1][1] + 1, ascending[-1][2]) == (first, count):
+            ascending[-1] = (ascending[-1][0], last, count)
+        else:
+            ascending.append((first, last, count))
+    return ascending
+
+
 def minus(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
     """What of disjoint ranges is not in others."""
     gaps, start = list[Range](), 0

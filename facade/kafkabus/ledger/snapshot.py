@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, minus, union
+from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, union
 
 BLOCK = 65_536
 """How many offsets a block has."""
@@ -245,4 +245,4 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
 
 
 def _below(ranges: list[Counted], cursor: int) -> list[Counted]:
-    return sorted((first, min(last, cursor - 1), count) for first, last, count in ranges if first < cursor)
+    return joined((first, min(last, cursor - 1), count) for first, last, count in ranges if first < cursor)

@@ -20,7 +20,7 @@ from typing_extensions import override
 from kafkabus import endings
 from kafkabus._acompat import acquire
 from kafkabus.entity import Entity
-from kafkabus.exceptions import SessionLockLostError
+from kafkabus.exceptions import OperationTimeoutError, SessionLockLostError
 from kafkabus.ledger.operations import Accept, Claim, Filing, Granted, Leave, Ledger, Mark, Next, Place, new_lease
 from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus.log.plan import PartitionView, sweeps
@@ -117,6 +117,30 @@ class SessionReader(Reader):
         if accept.accepted is None:
             return None, accept.held
         return SessionLock(accept.accepted, ledger.partition, accept.lease, accept.expiry), False
+
+    def file_all(self, timeout: float) -> None:
+        """Have all filed that is stored by now, as far as this client can.
+
+        Args:
+            timeout: How long that may take, in seconds.
+
+        Raises:
+            OperationTimeoutError: It took longer.
+            ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        """
+        deadline = time.monotonic() + timeout
+        ends = self._services.pool.run(self._services.topics.ends, self._entity.topic, range(self._entity.partitions))
+        (*states,) = self._services.courier.states(self._entity.ledgers)
+        for view, state in zip(self._plan.views, states, strict=True):
+            end, cursor = ends[view.partition], 0 if state is None else state.cursor
+            while cursor < end:
+                if time.monotonic() >= deadline:
+                    raise OperationTimeoutError(
+                        f"{self._entity.path}: not all messages could be looked at within {timeout:g} s: partition "
+                        f"{view.partition} is known up to offset {cursor} of {end}"
+                    )
+                self._advance(view.partition, time.monotonic() + POLL_SLICE, lambda: False)
+                cursor = view.cursor
 
     def leave(self, lock: SessionLock) -> None:
         """Give a session up; what was granted and not settled goes back to it, no delivery counted.

@@ -29,8 +29,8 @@ from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version, answers_ping
 from kafkabus.exceptions import LedgerError
 from kafkabus.ledger.connection import Described, DescriptionCache
-from kafkabus.ledger.keys import receivers_key
-from kafkabus.ledger.operations import Claim, Mark, Seen, Settlement
+from kafkabus.ledger.keys import LedgerKeys, receivers_key
+from kafkabus.ledger.operations import Claim, Granted, Mark, Seen, Settlement
 from kafkabus.ledger.scripts import (
     Script,
     create_script,
@@ -39,20 +39,21 @@ from kafkabus.ledger.scripts import (
     request_script,
     restore_script,
 )
+from kafkabus.ledger.snapshot import StoredState
 from kafkabus_mapping.names import EntityPath
-from tests.integration.ledger.bench import LOCK_MS, Bench
-from tests.integration.ledger.test_model import run
+from tests.integration.ledger.bench import LOCK_MS, Bench, Held
+from tests.integration.ledger.test_model import Both, BothWithSessions, run
 
 EXAMPLES = 60
 USER = "scripts"
 COMMANDS = (
     *("eval", "evalsha", "time", "publish", "del", "exists", "get", "set"),
-    *("hdel", "hget", "hgetall", "hmget", "hset", "hvals"),
+    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hmget", "hset", "hvals"),
     *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
 )
 """All that the scripts need; none of them reaches a key or a channel that it does not name."""
 
-KEYS_OF_A_REQUEST = 9
+KEYS_OF_A_REQUEST = {len(LedgerKeys.of("", EntityPath("q"), "", 0, sessions=one).shared) + 1 for one in (False, True)}
 """As many keys has a request alone; its second argument is a channel."""
 
 
@@ -107,7 +108,7 @@ class Narrow(redis.Redis):
         keys, arguments = rest[: int(count)], rest[int(count) :]
         self.calls[script if name == "EVALSHA" else _sha(script)] += 1
         channels = []
-        if len(keys) == KEYS_OF_A_REQUEST:
+        if len(keys) in KEYS_OF_A_REQUEST:
             channels.append(arguments[1])
             self.operations.update(operation["op"] for operation in json.loads(arguments[3]))
         return [
@@ -220,10 +221,13 @@ def test_the_oldest_redis_is_among_them() -> None:
 
 
 @pytest.mark.timeout(600)
-def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(server: RedisProgram, store: Narrow) -> None:
+@pytest.mark.parametrize("machine", [Both, BothWithSessions])
+def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(
+    server: RedisProgram, store: Narrow, machine: type[Both]
+) -> None:
     """As in the comparison with the ledger in memory: in any order, by three clients."""
     assert _served(store) == server.version
-    run(store, max_examples=EXAMPLES, print_blob=True)
+    run(store, machine=machine, max_examples=EXAMPLES, print_blob=True)
     assert store.refusals() == set()
     assert store.calls[request_script().sha] > EXAMPLES
 
@@ -257,9 +261,44 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     snapshot = bench.snapshot_to_keep()
     bench.lose_everything()
     assert bench.courier.restore(bench.ledger, snapshot)
+    go_through_sessions(Bench(store, "s", sessions=True))
     assert store.refusals() == set()
     assert set(store.calls) == {script().sha for script in (create_script, restore_script, request_script)}
     assert set(store.operations) == set(re.findall(r"^operations\.(\w+) =", request_script().text, re.MULTILINE))
+
+
+def go_through_sessions(bench: Bench) -> None:
+    """Each operation on sessions, in each of its ways."""
+    strays = bench.file({"a": [0, 1, 2], "b": [3, 5]}, upto=6, strays=[4])
+    assert strays.offsets == [4]
+    bench.courier.ask(Settlement(bench.ledger, "release", strays.lease, None))
+    lock = bench.accept()
+    assert (lock.accepted, bench.accept("a").held) == ("a", True)
+    assert bench.next(lock.lease, 2).unfiled
+    returned = bench.claim(9)
+    assert bench.place(returned, {4: "new"}) == []
+    held = Held(lock.lease, Granted(bench.next(lock.lease, 2).again, [], 0, False, 0, 0, 0, None, False))
+    assert bench.settle("defer", held, (0, 0)) == bench.settle("abandon", held, (1, 1)) == []
+    assert bench.recall((0, 0), lease=lock.lease)[0].offsets == [0]
+    assert bench.extend(lock.lease)
+    changed = bench.set_state(lock.lease, "eA==").state
+    assert changed is not None
+    assert bench.states_updated(-1) == ["a"]
+    assert bench.state_stored("a", changed.version).state is None
+    assert bench.get_state(lock.lease).state is not None
+    assert bench.state_stored("b", 1).state is not None
+    bench.leave(lock.lease)
+    lock = bench.accept("a", most=1)
+    assert bench.next(lock.lease, 1).again
+    bench.pass_time(LOCK_MS + 1)
+    assert not bench.extend(lock.lease)
+    assert bench.sessions() == ["a", "b", "new"]
+    assert bench.seize((5, 5)).offsets == [5]
+    assert bench.peek(0, 100, "a").found
+    snapshot = bench.snapshot_to_keep()
+    assert bench.purge(100).purged
+    bench.lose_everything()
+    assert bench.courier.restore(bench.ledger, snapshot, [StoredState("a", 3, 1, "eA==")])
 
 
 def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narrow) -> None:

@@ -465,12 +465,14 @@ def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = 
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("machine", [Both, BothWithSessions])
 def test_the_scripts_do_what_the_ledger_in_memory_does(
-    runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str]
+    runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both]
 ) -> None:
     """Everything that a ledger does, in any order, by three clients, with fresh and stale tokens."""
     with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:
-        run(store, max_examples=int(os.environ.get("KAFKABUS_HYPOTHESIS_EXAMPLES", "500")), print_blob=True)
+        examples = int(os.environ.get("KAFKABUS_HYPOTHESIS_EXAMPLES", "500"))
+        run(store, machine=machine, max_examples=examples, print_blob=True)
     with capsys.disabled():
         print(f" {COUNTS['steps']} steps in {COUNTS['examples']} examples")  # noqa: T201 - a figure of the run
 
@@ -486,8 +488,8 @@ BROKEN = {
     ),
     "a claim jumps over offsets": ("if op.from > ledger.cursor then", "if false then"),
     "an expiry forgets the count": (
-        "put_back(segment, first, last, segment.count + 1) end)\n      end",
-        "put_back(segment, first, last, segment.count) end)\n      end",
+        "put_back(segment, first, last, segment.count + 1) end)\n        end",
+        "put_back(segment, first, last, segment.count) end)\n        end",
     ),
     "what is settled settles again": ("if bit_at == '0' then\n            visit", "if true then\n            visit"),
     "a request's number is forgotten": ("if tonumber(last) == number then", "if false then"),
@@ -503,17 +505,38 @@ BROKEN = {
 }
 """Scripts with one fault each: what stands there, and what instead."""
 
+BROKEN_SESSIONS = {
+    "a locked session is locked again": ("if session.lease ~= '' then", "if false then"),
+    "a lock that has expired grants": (
+        "operations.next = function(op)\n  expire_leases()",
+        "operations.next = function(op)",
+    ),
+    "a session's messages come out of order": (
+        "while runs[at] and runs[at][1] < run[1] do",
+        "while runs[at] do",
+    ),
+    "what is not placed is passed over": ("if unfiled() then", "if false then"),
+    "an older state stands": ("if state.version ~= op.version then", "if false then"),
+    "sessions do not take turns": ("return num(ledger.version * 4096", "return num(-ledger.version * 4096"),
+}
+"""Likewise, of sessions."""
+
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_script_is_noticed(runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], fault: str) -> None:
+@pytest.mark.parametrize(
+    ("machine", "fault"),
+    [(Both, fault) for fault in BROKEN] + [(BothWithSessions, fault) for fault in BROKEN_SESSIONS],
+)
+def test_a_broken_script_is_noticed(
+    runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
+) -> None:
     """The comparison is worth something only if it fails where it should."""
-    right, wrong = BROKEN[fault]
+    right, wrong = {**BROKEN, **BROKEN_SESSIONS}[fault]
     text = request_script().text
     assert text.count(right) == 1
     with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:
         broken = Script(text.replace(right, wrong), store.script_load(text.replace(right, wrong)))
         with pytest.raises(AssertionError):
-            run(store, broken, max_examples=500, derandomize=True, phases=[Phase.generate])
+            run(store, broken, machine, max_examples=500, derandomize=True, phases=[Phase.generate])
     with capsys.disabled():
         print(f" {fault}: noticed after {COUNTS['steps']} steps")  # noqa: T201 - a figure of the run

@@ -20,7 +20,7 @@ from kafkabus.aio import endings
 from kafkabus.aio._acompat import acquire
 from kafkabus.aio.log.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
 from kafkabus.entity import Entity
-from kafkabus.exceptions import SessionLockLostError
+from kafkabus.exceptions import OperationTimeoutError, SessionLockLostError
 from kafkabus.ledger.operations import Accept, Claim, Filing, Granted, Leave, Ledger, Mark, Next, Place, new_lease
 from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus.log.plan import PartitionView, sweeps
@@ -116,6 +116,32 @@ class SessionReader(Reader):
         if accept.accepted is None:
             return None, accept.held
         return SessionLock(accept.accepted, ledger.partition, accept.lease, accept.expiry), False
+
+    async def file_all(self, timeout: float) -> None:
+        """Have all filed that is stored by now, as far as this client can.
+
+        Args:
+            timeout: How long that may take, in seconds.
+
+        Raises:
+            OperationTimeoutError: It took longer.
+            ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        """
+        deadline = time.monotonic() + timeout
+        ends = await self._services.pool.run(
+            self._services.topics.ends, self._entity.topic, range(self._entity.partitions)
+        )
+        (*states,) = await self._services.courier.states(self._entity.ledgers)
+        for view, state in zip(self._plan.views, states, strict=True):
+            end, cursor = ends[view.partition], 0 if state is None else state.cursor
+            while cursor < end:
+                if time.monotonic() >= deadline:
+                    raise OperationTimeoutError(
+                        f"{self._entity.path}: not all messages could be looked at within {timeout:g} s: partition "
+                        f"{view.partition} is known up to offset {cursor} of {end}"
+                    )
+                await self._advance(view.partition, time.monotonic() + POLL_SLICE, lambda: False)
+                cursor = view.cursor
 
     async def leave(self, lock: SessionLock) -> None:
         """Give a session up; what was granted and not settled goes back to it, no delivery counted.

@@ -24,6 +24,9 @@ def peek(
     number: Annotated[
         int, typer.Option("--from", min=0, metavar="NUMBER", help="Begin at this sequence number.", show_default=False)
     ] = 0,
+    session: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of a queue with sessions: which one; it is locked meanwhile.")
+    ] = None,
     dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Look at the queue's dead-letter queue.")] = False,
     json: JsonLinesOption = False,
 ) -> None:
@@ -36,7 +39,9 @@ def peek(
     with (
         existing_queue(context, queue),
         open_client(context) as client,
-        client.get_queue_receiver(queue, sub_queue="deadletter" if dead_letter else None) as receiver,
+        client.get_queue_receiver(
+            queue, session_id=session, sub_queue="deadletter" if dead_letter else None
+        ) as receiver,
     ):
         while seen < limit:
             messages = receiver.peek_messages(limit - seen, sequence_number=0 if seen else number)

@@ -25,11 +25,8 @@ def purge(
 
     They stay readable in Kafka for as long as settled messages do.
     """
-    with (
-        existing_queue(context, queue),
-        open_client(context) as client,
-        client.get_queue_receiver(queue, sub_queue="deadletter" if dead_letter else None) as receiver,
-    ):
+    with existing_queue(context, queue), open_client(context) as client:
+        receiver = client.get_queue_receiver(queue, sub_queue="deadletter" if dead_letter else None)
         if not yes and interactive():
             typer.confirm(f"Throw away what waits in {receiver.entity_path}?", abort=True, err=True)
         count = receiver.purge_messages()

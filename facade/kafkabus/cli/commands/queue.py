@@ -71,6 +71,9 @@ def create(
     name: NameArgument,
     *,
     plain: Annotated[bool, typer.Option("--plain", help="One partition instead of 16; fixed from now on.")] = False,
+    sessions: Annotated[
+        bool, typer.Option("--sessions", help="Messages are received in sessions; fixed from now on.")
+    ] = False,
     lock_duration: LockDuration = None,
     max_delivery_count: MaxDeliveryCount = None,
     max_size_in_megabytes: MaxSize = None,
@@ -88,6 +91,7 @@ def create(
         queue = administration.create_queue(
             name,
             enable_partitioning=None if premium and not plain else not plain,
+            requires_session=sessions,
             lock_duration=lock_duration,
             max_delivery_count=max_delivery_count,
             max_size_in_megabytes=max_size_in_megabytes,
@@ -96,7 +100,8 @@ def create(
             settled_retention=settled_retention,
             user_metadata=user_metadata,
         )
-    write(f"created {'partitioned' if queue.enable_partitioning else 'plain'} queue {name}")
+    kind = f"{'partitioned' if queue.enable_partitioning else 'plain'} queue{' with sessions' if sessions else ''}"
+    write(f"created {kind} {name}")
 
 
 @app.command()

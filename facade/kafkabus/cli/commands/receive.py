@@ -13,6 +13,8 @@ from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import print_body, print_json
 from kafkabus.cli.options import JsonLinesOption, QueueArgument
 from kafkabus.cli.terminal import flush, say
+from kafkabus.enums import NEXT_AVAILABLE_SESSION
+from kafkabus.exceptions import OperationTimeoutError
 
 if TYPE_CHECKING:
     from kafkabus.message import ServiceBusReceivedMessage
@@ -32,30 +34,34 @@ class _Outcome(str, Enum):
     DELETE = "deleted"
 
 
+LimitOption = Annotated[
+    int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all that wait.")
+]
+WaitOption = Annotated[
+    float, typer.Option("--wait", "-w", min=0.1, metavar="SECONDS", help="End after so long without a message.")
+]
+CompleteOption = Annotated[bool, typer.Option("--complete", help="Complete each message once printed; the default.")]
+AbandonOption = Annotated[
+    bool, typer.Option("--abandon", help=f"Give all back at the end, a delivery counted; --max is {ABANDONED} then.")
+]
+DeleteOption = Annotated[
+    bool, typer.Option("--delete", help="Delete each message as it is received: if printing fails, it is gone.")
+]
+
+
 @app.command()
 def receive(
     context: typer.Context,
     queue: QueueArgument,
     *,
-    limit: Annotated[
-        int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all that wait.")
-    ] = None,
-    wait: Annotated[
-        float, typer.Option("--wait", "-w", min=0.1, metavar="SECONDS", help="End after so long without a message.")
-    ] = 5.0,
+    limit: LimitOption = None,
+    wait: WaitOption = 5.0,
     dead_letter: Annotated[
         bool, typer.Option("--dead-letter", help="Receive from the queue's dead-letter queue.")
     ] = False,
-    complete: Annotated[
-        bool, typer.Option("--complete", help="Complete each message once printed; the default.")
-    ] = False,
-    abandon: Annotated[
-        bool,
-        typer.Option("--abandon", help=f"Give all back at the end, a delivery counted; --max is {ABANDONED} then."),
-    ] = False,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Delete each message as it is received: if printing fails, it is gone.")
-    ] = False,
+    complete: CompleteOption = False,
+    abandon: AbandonOption = False,
+    delete: DeleteOption = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until --max.")] = False,
     json: JsonLinesOption = False,
 ) -> None:
@@ -63,24 +69,62 @@ def receive(
 
     Messages are taken off the queue once they were printed. With none in time, the exit status is 3.
 
-    To look at a few, use --max: a program like 'head' lets go of the output only after more was printed.
+    To look at a few, use --max: a program like 'head' lets go of the output only after more was printed. Of a queue with
+    sessions, 'kafkabus session receive' receives.
+    """
+    receive_from(
+        context,
+        queue,
+        dead_letter=dead_letter,
+        limit=limit,
+        wait=wait,
+        complete=complete,
+        abandon=abandon,
+        delete=delete,
+        follow=follow,
+        json=json,
+    )
+
+
+def receive_from(
+    context: typer.Context,
+    queue: str,
+    *,
+    session: tuple[str | None] | None = None,
+    dead_letter: bool = False,
+    limit: int | None,
+    wait: float,
+    complete: bool,
+    abandon: bool,
+    delete: bool,
+    follow: bool = False,
+    json: bool,
+) -> None:
+    """Receive, print, settle; ``session`` holds the id of one, or None for the next one available.
+
+    Raises:
+        typer.Exit: Nothing came.
     """
     outcome = _outcome(complete, abandon, delete)
     if outcome is _Outcome.ABANDON:
         if follow:
             raise typer.BadParameter("--abandon with --follow would print the same messages for ever: use one of them")
         limit = ABANDONED if limit is None else limit
-    with (
-        existing_queue(context, queue),
-        open_client(context) as client,
-        client.get_queue_receiver(
-            queue,
-            sub_queue="deadletter" if dead_letter else None,
-            receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",
-        ) as receiver,
-    ):
-        batches = _batches(receiver, limit, wait, follow)
-        received = _print_all(receiver, batches, outcome, print_json if json else print_body)
+    with existing_queue(context, queue), open_client(context) as client:
+        try:
+            receiver = client.get_queue_receiver(
+                queue,
+                session_id=None if session is None else NEXT_AVAILABLE_SESSION if session[0] is None else session[0],
+                sub_queue="deadletter" if dead_letter else None,
+                receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",
+                max_wait_time=wait,
+            )
+            with receiver:
+                batches = _batches(receiver, limit, wait, follow)
+                received = _print_all(receiver, batches, outcome, print_json if json else print_body)
+        except OperationTimeoutError as error:
+            say(str(error))
+            raise typer.Exit(ExitCode.NOTHING) from error
     if not received:
         say(f"no message came within {wait:g} s")
         raise typer.Exit(ExitCode.NOTHING)

@@ -1,7 +1,7 @@
 -- What waits in each session, of ledgers whose queue has sessions.
 --
--- Defines split_chunk, each_chunk, cut_chunk, session_at, new_session, free_session, file_runs, put_in, waiting_in, holder,
--- filer and unfiled.
+-- Defines split_chunk, each_chunk, cut_chunk, session_at, new_session, free_session, file_runs, put_in, waiting_in,
+-- holder, filer and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
 local CHUNK = 2000

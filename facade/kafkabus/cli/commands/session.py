@@ -1,0 +1,80 @@
+"""``kafkabus session``: the sessions of a queue, and receiving from one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Annotated
+
+import typer
+
+from kafkabus.cli.commands.receive import (
+    AbandonOption,
+    CompleteOption,
+    DeleteOption,
+    LimitOption,
+    WaitOption,
+    receive_from,
+)
+from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.exits import ExitCode
+from kafkabus.cli.options import JsonLinesOption, JsonOption, QueueArgument
+from kafkabus.cli.terminal import printable, say, write, write_json
+
+app = typer.Typer(no_args_is_help=True, help="List a queue's sessions, receive from one.")
+
+
+@app.command("list")
+def list_sessions(
+    context: typer.Context,
+    queue: QueueArgument,
+    *,
+    state_since: Annotated[
+        datetime | None,
+        typer.Option("--state-since", metavar="TIME", help="Only those whose state was set after this, in UTC."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """List the sessions that have messages waiting, are locked, or have state. With none, the exit status is 3."""
+    with existing_queue(context, queue), open_client(context) as client:
+        after = None if state_since is None else state_since.replace(tzinfo=timezone.utc)
+        names = list(client.list_queue_sessions(queue, state_updated_after=after))
+    if json:
+        write_json(names)
+    for name in () if json else names:
+        write(printable(name.encode()))
+    if not names:
+        say("there is no session")
+        raise typer.Exit(ExitCode.NOTHING)
+
+
+@app.command()
+def receive(
+    context: typer.Context,
+    queue: QueueArgument,
+    session: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="The session; default: the next one available.", show_default=False),
+    ] = None,
+    *,
+    limit: LimitOption = None,
+    wait: WaitOption = 5.0,
+    complete: CompleteOption = False,
+    abandon: AbandonOption = False,
+    delete: DeleteOption = False,
+    json: JsonLinesOption = False,
+) -> None:
+    """Receive the messages of one session in order and print their bodies, one per line.
+
+    The session is locked meanwhile. Where none is available, or it has no message in time, the exit status is 3.
+    """
+    receive_from(
+        context,
+        queue,
+        session=(session,),
+        limit=limit,
+        wait=wait,
+        complete=complete,
+        abandon=abandon,
+        delete=delete,
+        json=json,
+    )

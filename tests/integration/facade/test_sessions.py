@@ -1,0 +1,188 @@
+"""Sessions on real logs: a Redis that lost everything, plain producers, several clients, states that are stored late."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError
+from kafkabus.ledger.operations import State
+from kafkabus.log.companion import Companion
+from kafkabus.log.session_reader import SessionReader
+from kafkabus.services import Services
+from kafkabus_mapping.keys import partition_of
+from kafkabus_mapping.names import EntityPath
+from tests.integration.facade.test_rebuild import empty, holds, wait_for_checkpoint
+from tests.queues import new_queue
+from tests.servers import scratch_folder
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def own_runtime() -> Iterator[EmbeddedRuntime]:
+    """A namespace whose Redis may be emptied."""
+    data = scratch_folder()
+    try:
+        with EmbeddedRuntime(data, namespace="sessions") as running:
+            yield running
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
+    """A client's connections, to look behind what users see."""
+    opened = Services(parse_settings(own_runtime.connection_string))
+    yield opened
+    opened.close()
+
+
+def send(client: ServiceBusClient, queue: str, sessions: list[str], count: int) -> None:
+    """Send numbered messages to sessions, one after the other in turn."""
+    client.get_queue_sender(queue).send_messages(
+        [ServiceBusMessage(f"{session}{number}", session_id=session) for number in range(count) for session in sessions]
+    )
+
+
+def receive_all(client: ServiceBusClient, queue: str) -> dict[str, list[ServiceBusReceivedMessage]]:
+    """Everything, session by session, completed."""
+    found: dict[str, list[ServiceBusReceivedMessage]] = {}
+    while True:
+        receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5)
+        try:
+            with receiver:
+                assert receiver.session is not None
+                name = receiver.session.session_id or ""
+                while messages := receiver.receive_messages(100, max_wait_time=0.5):
+                    receiver.complete_messages(messages)
+                    found.setdefault(name, []).extend(messages)
+        except OperationTimeoutError:
+            return found
+
+
+def test_sessions_and_their_states_survive_an_emptied_redis(own_runtime: EmbeddedRuntime, services: Services) -> None:
+    """What was settled stays settled, the rest comes in order, and what was held counts as delivered."""
+    queue = new_queue(own_runtime.connection_string, requires_session=True)
+    names = [f"s{number}-" for number in range(5)]
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        send(client, queue, names, 40)
+        with client.get_queue_receiver(queue, session_id="s0-") as receiver:
+            messages = receiver.receive_messages(30, max_wait_time=10)
+            assert len(messages) == 30
+            receiver.complete_messages(messages[:20])
+            assert receiver.session is not None
+            receiver.session.set_state("twenty")
+            wait_for_checkpoint(services, queue, 0, lambda one: one.cursor == 200 and holds(one.waiting) == 180)
+            empty(own_runtime)
+            found = receive_all(client, queue)
+            assert receiver.session.session_id == "s0-"
+        assert {name: [str(message) for message in several] for name, several in found.items()} == {
+            name: [f"{name}{number}" for number in range(20 if name == "s0-" else 0, 40)] for name in names
+        }
+        assert [message.delivery_count for message in found["s0-"]] == [1] * 10 + [0] * 10
+        with client.get_queue_receiver(queue, session_id="s0-") as receiver:
+            assert receiver.session is not None
+            assert receiver.session.get_state() == b"twenty"
+
+
+def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: EmbeddedRuntime) -> None:
+    """So are those in another partition than their session's; the others are received."""
+    queue = new_queue(runtime.connection_string, requires_session=True, enable_partitioning=True)
+    right, wrong = partition_of("s", 16), (partition_of("s", 16) + 1) % 16
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    for partition, body, session in (
+        (right, "none", None),
+        (right, "broken", b"\xff"),
+        (wrong, "astray", b"s"),
+        (right, "fine", b"s"),
+    ):
+        producer.produce(
+            f"tests.{queue}", body, partition=partition, headers={} if session is None else {"sb-session-id": session}
+        )
+    assert producer.flush(30) == 0
+    with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
+        found = receive_all(client, queue)
+        assert {name: [str(message) for message in several] for name, several in found.items()} == {"s": ["fine"]}
+        with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:
+            dead: dict[str, str | None] = {}
+            while len(dead) < 3:
+                for message in receiver.receive_messages(3, max_wait_time=PATIENCE):
+                    dead[str(message)] = message.dead_letter_reason
+                    receiver.complete_message(message)
+    assert dead == dict.fromkeys(("none", "broken", "astray"), "SessionIdMissing")
+
+
+def test_a_session_moves_from_client_to_client_in_order(runtime: EmbeddedRuntime) -> None:
+    """What one of them filed is read again by the next one."""
+    queue = new_queue(runtime.connection_string, requires_session=True)
+    with (
+        ServiceBusClient.from_connection_string(runtime.connection_string) as one,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as another,
+    ):
+        send(one, queue, ["a", "b"], 60)
+        bodies: list[str] = []
+        for turn in range(12):
+            with (one if turn % 2 else another).get_queue_receiver(queue, session_id="a") as receiver:
+                messages = receiver.receive_messages(5, max_wait_time=PATIENCE)
+                receiver.complete_messages(messages)
+                bodies += map(str, messages)
+        assert bodies == [f"a{number}" for number in range(len(bodies))]
+        rest = receive_all(another, queue)
+        assert bodies + [str(message) for message in rest.get("a", ())] == [f"a{number}" for number in range(60)]
+        assert [str(message) for message in rest["b"]] == [f"b{number}" for number in range(60)]
+
+
+def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
+    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that what was seen once is not taken back by a Redis that loses everything."""
+    queue = new_queue(own_runtime.connection_string, requires_session=True)
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+
+        def refuse(*_arguments: object, **_named: object) -> list[int]:
+            raise ServiceBusCommunicationError("not stored")
+
+        with client.get_queue_receiver(queue, session_id="a") as receiver:
+            assert receiver.session is not None
+            receiver.session.set_state("first")
+            with monkeypatch.context() as patch:
+                patch.setattr(Companion, "store", refuse)
+                with pytest.raises(ServiceBusCommunicationError):
+                    receiver.session.set_state("second")
+            assert receiver.session.get_state() == b"second"
+        entity = services.entity(EntityPath(queue))
+        (state,) = services.session_states.read(entity, 0)
+        assert state.session == "a"
+        empty(own_runtime)
+        with client.get_queue_receiver(queue, session_id="a") as receiver:
+            assert receiver.session is not None
+            assert receiver.session.get_state() == b"second"
+
+
+def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, services: Services) -> None:
+    """Its writer is told what counts by now, and stores that again; also where it was cleared."""
+    queue = new_queue(own_runtime.connection_string, requires_session=True)
+    entity = services.entity(EntityPath(queue))
+    reader = services.reader(entity)
+    assert isinstance(reader, SessionReader)
+    name = f"late-{uuid.uuid4().hex[:8]}"
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        for last, expected in (("second", b"second"), (None, None)):
+            with client.get_queue_receiver(queue, session_id=name) as receiver:
+                assert receiver.session is not None
+                receiver.session.set_state("first")
+                (before,) = (one for one in services.session_states.read(entity, 0) if one.session == name)
+                receiver.session.set_state(last)
+                late = State(name, before.version, before.updated, before.value, False)
+                services.session_states.store(entity, entity.ledgers[0], late)
+                found = [one for one in services.session_states.read(entity, 0) if one.session == name]
+                assert len(found) == (expected is not None)
+                assert receiver.session.get_state() == expected
