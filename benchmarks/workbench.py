@@ -51,21 +51,27 @@ class Workbench:
         return ServiceBusClient.from_connection_string(self.connection_string)
 
     @contextmanager
-    def queue(self, messages: int = 0, *, partitions: int = PARTITIONS) -> Generator[str]:
+    def queue(self, messages: int = 0, *, partitions: int = PARTITIONS, sessions: int = 0) -> Generator[str]:
         """A new queue, deleted afterwards.
 
         Args:
             messages: How many messages of 1 KB it holds at first, spread over all partitions.
             partitions: 16, as partitioned queues have, or 1.
+            sessions: Over how many sessions they are spread, one after the other in turn; 0: the queue has none.
 
         Yields:
             Its name.
         """
         name = f"queue-{next(self._numbers)}"
         with ServiceBusAdministrationClient.from_connection_string(self.connection_string) as administration:
-            administration.create_queue(name, enable_partitioning=partitions > 1, lock_duration=timedelta(minutes=5))
+            administration.create_queue(
+                name,
+                enable_partitioning=partitions > 1,
+                lock_duration=timedelta(minutes=5),
+                requires_session=sessions > 0,
+            )
             try:
-                self.fill(name, messages)
+                self.fill(name, messages, sessions=sessions)
                 yield name
             finally:
                 administration.delete_queue(name)
@@ -74,11 +80,14 @@ class Workbench:
         """The Kafka topic of a queue, which references may use as it is."""
         return topic_name(NAMESPACE, EntityPath(queue))
 
-    def fill(self, queue: str, messages: int) -> None:
-        """Send so many messages of 1 KB."""
+    def fill(self, queue: str, messages: int, *, sessions: int = 0) -> None:
+        """Send so many messages of 1 KB, in so many sessions in turn."""
         with self.client() as client, client.get_queue_sender(queue) as sender:
             for begin in range(0, messages, _FILLING_BATCH):
-                sender.send_messages(batch_of(min(_FILLING_BATCH, messages - begin)))
+                batch = batch_of(min(_FILLING_BATCH, messages - begin))
+                for number, message in enumerate(batch if sessions else (), begin):
+                    message.session_id = str(number % sessions)
+                sender.send_messages(batch)
 
 
 def batch_of(count: int) -> list[ServiceBusMessage]:

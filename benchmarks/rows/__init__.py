@@ -14,6 +14,7 @@ from benchmarks.rows.receive_and_complete import receive_and_complete
 from benchmarks.rows.receive_and_delete import receive_and_delete
 from benchmarks.rows.redis_memory import redis_memory
 from benchmarks.rows.send import send
+from benchmarks.rows.sessions import sessions
 from benchmarks.rows.soak import soak
 from benchmarks.rows.spark_decode import spark_decode
 from benchmarks.workbench import Workbench
@@ -27,6 +28,7 @@ WORKS: Mapping[str, Work] = {
     "receive": receive_and_complete,
     "rabbitmq": rabbitmq,
     "delete": receive_and_delete,
+    "sessions": sessions,
     "bytes": bytes_read,
     "latency": latency,
     "complete": complete_one_by_one,

@@ -580,7 +580,7 @@ class ServiceBusReceiver:
                 message = self._stock.popleft()
             except IndexError:
                 break  # Another thread was faster.
-            fresh = self._seconds_left(message) > self._half_lock
+            fresh = self._seconds_left(message) > (self._half_lock if self._session is None else 0.0)
             (taken if fresh else old).append(message)
         self._put_back(old)
         return taken

@@ -353,6 +353,7 @@ class Granted:
         mortal: Whether messages of the log bring times to live of their own.
         limited: Whether more would have been granted, had there not been so many in flight.
         unproved: Whether nothing was granted ahead, because another leader took over: the log is to be read from the cursor.
+        free: Whether sessions wait that nobody holds.
     """
 
     again: list[tuple[int, int, int]]
@@ -367,6 +368,7 @@ class Granted:
     mortal: bool = False
     limited: bool = False
     unproved: bool = False
+    free: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -1091,6 +1093,7 @@ def read_granted(reply: dict[str, Any]) -> Granted:
         mortal="mortal" in reply,
         limited="limited" in reply,
         unproved="unproved" in reply,
+        free="free" in reply,
     )
 
 

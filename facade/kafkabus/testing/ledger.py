@@ -127,6 +127,7 @@ class MemoryLedger:
         self._locks: dict[str, Lock] = {}
         self._free: dict[str, None] = {}
         self._filer: str | None = None
+        self._unplaced = False
         self._states: dict[str, SessionState] = {}
 
     @classmethod
@@ -142,6 +143,7 @@ class MemoryLedger:
         for offset, count, intent in state["moving"]:
             ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
         ledger._voids = set(map(int, state["voids"]))
+        ledger._unplaced = bool(state["waiting"])
         for session, version_of_it, updated, value in state["states"]:
             ledger._states[session] = SessionState(int(version_of_it), int(updated), value, stored=True)
         return ledger
@@ -274,6 +276,8 @@ class MemoryLedger:
             reply["due"] = min(expiries)
         if self.mortal:
             reply["mortal"] = True
+        if self._free:
+            reply["free"] = True
         return reply | {
             "cursor": self.cursor,
             "returned": 0 if self._placing else len(self._in(State.RETURNED)),
@@ -468,7 +472,8 @@ class MemoryLedger:
         lock = self._locks.get(op["lease"])
         if lock is None:
             return {"gone": True}
-        if self._placing or self._in(State.RETURNED):
+        self._unplaced = self._unplaced and (self._placing or bool(self._in(State.RETURNED)))
+        if self._unplaced:
             return {"unfiled": True}
         again = self._waiting_in(lock.session)[: op["want"]]
         self._lease({**op, "lock_ms": lock.expiry - now}, (offset for offset, _ in again), now)

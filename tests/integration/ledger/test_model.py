@@ -120,7 +120,7 @@ class Both(RuleBasedStateMachine):
 
     def keep_claimed(self, real: Held, memory: Held) -> None:
         """Either side answered a claim: alike."""
-        for field in ("cursor", "ahead", "moves", "mortal", "limited", "unproved"):
+        for field in ("cursor", "ahead", "moves", "mortal", "limited", "unproved", "free"):
             assert getattr(real.granted, field) == getattr(memory.granted, field)
         assert (real.granted.returned > 0) == (memory.granted.returned > 0)
         assert (real.granted.due_in is None) == (memory.granted.due_in is None)

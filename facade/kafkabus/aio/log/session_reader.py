@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from kafkabus.aio import endings
-from kafkabus.aio._acompat import acquire
+from kafkabus.aio._acompat import acquire, sleep
 from kafkabus.aio.log.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
 from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError, SessionLockLostError
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
 FILED_AT_ONCE = 1_000
 """How many messages are read, and then filed, in one go."""
-KEPT = 50_000
+KEPT = 100_000
 """How many records that were filed are kept in case they are asked for."""
+KEPT_BYTES = 128 * 1024 * 1024
+"""How much they may take, keys and headers not counted."""
 PLACED_AT_ONCE = 1_000
 """How many returned messages are placed in their sessions in one go."""
 STRAY = (
@@ -74,10 +76,10 @@ class SessionReader(Reader):
         super().__init__(services, entity)
         # Partitions that are nobody's home, or another client's, are read as soon as the homes are dry.
         self._plan.few = True
-        self._kept: dict[tuple[int, int], Record] = {}
+        self._kept = _Kept()
         self._awaited: Counter[int] = Counter()
         self._news: Counter[int] = Counter()
-        self._free = set(range(entity.partitions))
+        self._free: set[int] = set()
 
     async def accept(
         self, session: str | None, timeout: float, closed: Callable[[], bool]
@@ -185,6 +187,8 @@ class SessionReader(Reader):
                     return self._news[lock.partition] != news
 
                 await self._advance(lock.partition, 0.0 if grants else deadline, is_new)
+                if grants and not is_new():
+                    return grants
         except BaseException:
             await self.put_back(grants)
             raise
@@ -221,7 +225,7 @@ class SessionReader(Reader):
     async def _records(self, lock: SessionLock, ranges: Sequence[Range]) -> list[Record]:
         """The records of ranges that a session's lease holds: those that are kept, and the others by offset."""
         offsets = offsets_of(ranges)
-        records = [self._kept.pop((lock.partition, offset), None) for offset in offsets]
+        records = [self._kept.take(lock.partition, offset) for offset in offsets]
         missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
         found = [record for record in records if record is not None]
         if missing:
@@ -233,7 +237,7 @@ class SessionReader(Reader):
     def _goes_on(self, partition: int) -> bool:
         """Whether more of a log is at hand that is not filed yet, and may be kept."""
         view = self._plan.views[partition]
-        return view.assigned and not view.at_end and len(self._kept) < KEPT - FILED_AT_ONCE
+        return view.assigned and not view.at_end and not self._kept.full
 
     async def _advance(self, partition: int | None, deadline: float, is_new: Callable[[], bool]) -> None:
         """Read on and file, or wait while another receiver does, until there are news or time is over.
@@ -267,6 +271,8 @@ class SessionReader(Reader):
             view = self._plan.returned
             if view is not None:
                 await self._place(view)
+            elif self._full:
+                await sleep(self._patience(deadline))
             elif await self._read_on(FILED_AT_ONCE, self._patience(deadline)):
                 await self._file()
         except BaseException:
@@ -279,13 +285,17 @@ class SessionReader(Reader):
         await super()._tend(idle=idle)
         if slow:
             # A doorbell may have been lost.
-            for partition in range(self._entity.partitions):
-                self._hear(partition)
+            self._news.update(range(self._entity.partitions))
 
     @override
     def _hear(self, partition: int) -> None:
         self._news[partition] += 1
         self._free.add(partition)
+
+    @override
+    async def _note(self, view: PartitionView, granted: Granted) -> None:
+        await super()._note(view, granted)
+        (self._free.add if granted.free else self._free.discard)(view.partition)
 
     @override
     async def _find_homes(self) -> None:
@@ -302,7 +312,7 @@ class SessionReader(Reader):
         """File all that was read."""
         views = [view for view in self._plan.views if view.assigned and view.seen_to > view.seen_from]
         filings = [self._filing(view) for view in views]
-        if not filings or self._full:
+        if not filings:
             return
         await self._services.courier.ask(*filings)
         for view, filing in zip(views, filings, strict=True):
@@ -310,19 +320,16 @@ class SessionReader(Reader):
             if granted.ahead or granted.cursor > filing.seen.upto:
                 self._plan.lost_race(view, time.monotonic() + 2 * SLOW_POLL)
             await self._go_to(view, granted)
+            await self._note(view, granted)
             if filing.sessions:
                 self._hear(view.partition)
-            await self._note(view, granted)
             await self._give_up_strays(filing, granted)
 
     def _filing(self, view: PartitionView) -> Filing:
         """What to file of a partition; its records are kept."""
         records = view.records
         runs, strays = self._by_session(view.partition, records)
-        for record in records:
-            self._kept[view.partition, record.offset() or 0] = record
-        while len(self._kept) > KEPT:
-            del self._kept[next(iter(self._kept))]
+        self._kept.put(view.partition, records)
         ledger = self._entity.ledgers[view.partition]
         if records and own_time_to_live(records[0]) is not None:
             self._services.courier.later(Mark(ledger))
@@ -349,15 +356,27 @@ class SessionReader(Reader):
             records = [
                 record
                 for offset in range(first, last + 1)
-                if (record := self._kept.pop((filing.ledger.partition, offset), None)) is not None
+                if (record := self._kept.take(filing.ledger.partition, offset)) is not None
             ]
             await endings.give_up(self._services, self._entity, delivery, records, *STRAY)
 
     async def _place(self, view: PartitionView) -> None:
         """Read what waits to be placed in its session, and place it."""
-        ledger = self._entity.ledgers[view.partition]
-        claim = Claim(ledger, new_lease(), want=PLACED_AT_ONCE, lock_ms=self._entity.lock_ms)
+        claim = Claim(
+            self._entity.ledgers[view.partition], new_lease(), want=PLACED_AT_ONCE, lock_ms=self._entity.lock_ms
+        )
         await self._services.courier.ask(claim)
+        try:
+            await self._place_claimed(claim)
+        except BaseException:
+            # Nothing is granted to anybody while somebody holds these.
+            self._services.courier.later(claim.undo())
+            raise
+        await self._note(view, claim.granted)
+        self._hear(view.partition)
+
+    async def _place_claimed(self, claim: Claim) -> None:
+        ledger = claim.ledger
         for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
             for count, several in groupby(sweep, key=lambda one: one[2]):
                 delivery = self._delivery(claim, count)
@@ -366,7 +385,7 @@ class SessionReader(Reader):
                     reason = endings.delivered_too_often(self._entity, count)
                     await endings.give_up(self._services, self._entity, delivery, records, *reason)
                     continue
-                runs, strays = self._by_session(view.partition, records)
+                runs, strays = self._by_session(ledger.partition, records)
                 placed = sorted((run, name) for name, several_runs in runs.items() for run in several_runs)
                 await self._services.courier.ask(
                     Place(ledger, claim.lease, [run for run, _ in placed], [name for _, name in placed])
@@ -375,5 +394,35 @@ class SessionReader(Reader):
                 stray = [record for record in records if record.offset() in astray]
                 if stray:
                     await endings.give_up(self._services, self._entity, delivery, stray, *STRAY)
-        self._hear(view.partition)
-        await self._note(view, claim.granted)
+
+
+class _Kept:
+    """Records that were filed a moment ago, by place; the oldest go first."""
+
+    __slots__ = ("_bytes", "_records")
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[int, int], Record] = {}
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether those that were kept first go once more come."""
+        return len(self._records) > KEPT - FILED_AT_ONCE or self._bytes > KEPT_BYTES
+
+    def put(self, partition: int, records: Sequence[Record]) -> None:
+        """Keep records of a partition."""
+        for record in records:
+            place = (partition, record.offset() or 0)
+            if place not in self._records:
+                self._records[place] = record
+                self._bytes += len(record.value() or b"")
+        while len(self._records) > KEPT or self._bytes > KEPT_BYTES:
+            self.take(*next(iter(self._records)))
+
+    def take(self, partition: int, offset: int) -> Record | None:
+        """The record at a place, which is not kept any longer; None where it was not."""
+        record = self._records.pop((partition, offset), None)
+        if record is not None:
+            self._bytes -= len(record.value() or b"")
+        return record

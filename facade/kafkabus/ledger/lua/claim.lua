@@ -28,6 +28,7 @@
 --           "returned": count                     of ranges that still wait to be granted again
 --           "due": ms                             when the next lease expires, where one is held
 --           "mortal": true                        where messages bring times to live of their own
+--           "free": true                          where sessions wait that nobody holds
 --           "moves": 1                            where a transfer wants attention (adopt)}
 
 -- The runs without what was voided, and without what lies below the cursor.
@@ -144,6 +145,7 @@ local function with_state(reply)
   local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
   reply.due = due and num(tonumber(due))
   reply.mortal = ledger.mortal or nil
+  reply.free = SESSIONS and redis.call('ZCARD', FREE) > 0 or nil
   reply.moves = #redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, 1)
   return reply
 end

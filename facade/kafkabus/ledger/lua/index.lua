@@ -191,6 +191,15 @@ local function filer()
   return id and redis.call('HEXISTS', LEASES, id) == 1 and id
 end
 
+-- Whether nothing may be granted yet: what was made anew of a checkpoint is not all placed. Other returned messages are
+-- on their way out, and nobody waits for them.
 local function unfiled()
-  return redis.call('ZCARD', RETURNED) > 0 or filer()
+  if not redis.call('HGET', META, 'unplaced') then
+    return false
+  end
+  if redis.call('ZCARD', RETURNED) > 0 or filer() then
+    return true
+  end
+  write('HDEL', META, 'unplaced')
+  return false
 end

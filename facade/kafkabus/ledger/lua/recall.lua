@@ -7,9 +7,10 @@
 --                 {"missing": [], "gone": true}    the session's lock has expired
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms}
 --   seize  {lease, ranges, lock_ms, from, upto}  whatever waits in the ranges is locked: never granted, returned,
---          filed or deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges hold all
---          filed or deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges hold
---          all messages among them, the cursor moves on to there. Without, what lies beyond the cursor is void for claims
+--          filed or deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges
+--          hold all messages among them, the cursor moves on to there. Without, what lies beyond the cursor is void
+--          for claims
+--          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
 --   mark   {}                        messages with times to live of their own are in the log. Reply: {}
 --   peek   {from, limit, session}    up to limit messages below the cursor that are not settled, oldest first; with

@@ -51,6 +51,9 @@ local fields = {
 if state.epoch then
   fields[#fields + 1], fields[#fields + 2] = 'epoch', state.epoch
 end
+if #KEYS > 8 and #state.waiting > 0 then
+  fields[#fields + 1], fields[#fields + 2] = 'unplaced', '1'
+end
 if state.mortal then
   fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'
 end

@@ -1,8 +1,8 @@
 -- Sessions: messages are filed under theirs, and granted to whoever has locked it, in the log's order.
 --
--- What was made anew of a checkpoint, or given up by its holder, waits as returned ranges, whose sessions nobody knows.
--- A claim leases them to one client at a time, which reads and places them. Until then nobody is granted anything,
--- because they may come before it.
+-- What was made anew of a checkpoint waits as returned ranges, whose sessions nobody knows. A claim leases them to one
+-- client at a time, which reads and places them. Until then nobody is granted anything, because they may come before
+-- it. What its holder gave up waits there too, for whoever dead-letters it, and is in nobody's way.
 --
 -- Defines
 --   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms}  the caller has seen every record from `from`
