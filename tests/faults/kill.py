@@ -4,12 +4,14 @@
 total queue: *lost* is what a send acknowledged and nobody ever received; *unexpected* what was received and never sent;
 *again* what was delivered after its completion had returned. All three must be nothing. *Doubled* is counted: what has no key
 is stored in a second partition where the first one did not answer in time, and the first may have it all the same.
+
+With ``--sessions 5`` all messages are in sessions, which nobody holds for long; then *disordered* must be nothing, too: what was
+delivered for the first time after a later message of the same sender and session.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import random
 import shutil
 import signal
@@ -17,16 +19,18 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from rich.console import Console
 
-from kafkabus import ServiceBusClient
+from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
+from tests.faults.party import session_of
 from tests.integration.embedded.serving import kill
 from tests.servers import scratch_folder
 
@@ -49,6 +53,7 @@ class Party:
     number: int
     folder: Path
     connection_string: str
+    sessions: int
     life: int = 0
     process: subprocess.Popen[bytes] | None = None
     files: list[Path] = field(default_factory=list)
@@ -60,7 +65,16 @@ class Party:
         self.files.append(self.folder / name)
         with self.files[-1].open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.faults.party", self.role, self.connection_string, QUEUE, name],
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.faults.party",
+                    self.role,
+                    self.connection_string,
+                    QUEUE,
+                    name,
+                    str(self.sessions),
+                ],
                 stdout=output,
                 stderr=subprocess.DEVNULL,
             )
@@ -85,6 +99,7 @@ class Count:
         unexpected: Messages that were received and never sent.
         again: Messages that were delivered after their completion had returned, with their sequence numbers.
         doubled: Messages that were stored more than once, with their sequence numbers.
+        disordered: Messages that were delivered after a later one of their session.
     """
 
     kills: dict[str, int]
@@ -95,11 +110,12 @@ class Count:
     unexpected: list[str]
     again: list[str]
     doubled: list[list[str]]
+    disordered: list[str]
 
     @property
     def fine(self) -> bool:
         """Whether nothing is lost, made up or delivered again."""
-        return not (self.lost or self.unexpected or self.again)
+        return not (self.lost or self.unexpected or self.again or self.disordered)
 
     def __str__(self) -> str:
         """The counts, with the first few of each that must be nothing."""
@@ -107,43 +123,46 @@ class Count:
             f"killed: {self.kills}\nsent {self.sent}, received {self.received}, redelivered {self.redelivered}\n"
             f"lost {len(self.lost)} {self.lost[:10]}\nunexpected {len(self.unexpected)} {self.unexpected[:10]}\n"
             f"delivered after completion {len(self.again)} {self.again[:10]}\n"
-            f"stored twice {len(self.doubled)} {self.doubled[:10]}"
+            f"stored twice {len(self.doubled)} {self.doubled[:10]}\n"
+            f"out of order {len(self.disordered)} {self.disordered[:10]}"
         )
 
 
-def events(files: list[Path]) -> list[tuple[str, list[str]]]:
-    """What was written down, but for a last line that was cut off."""
-    found: list[tuple[str, list[str]]] = []
+def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
+    """When such an event was written down, and what, but for a last line that was cut off."""
+    found: list[tuple[float, list[str]]] = []
     for file in files:
         for line in file.read_text().splitlines(keepends=True):
             if line.endswith("\n"):
-                event, *words = line.split()
-                found.append((event, words))
+                moment, event, *words = line.split()
+                if event == kind:
+                    found.append((float(moment), words))
     return found
 
 
-def drain(connection_string: str) -> list[str]:
+def drain(connection_string: str, sessions: int) -> list[tuple[float, list[str]]]:
     """Receive what is left, until the queue says that it is empty, or nothing came for as long as patience lasts."""
-    copies: list[str] = []
+    got: list[tuple[float, list[str]]] = []
     deadline = time.monotonic() + PATIENCE
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
         ServiceBusAdministrationClient.from_connection_string(connection_string) as administration,
     ):
-        receiver = client.get_queue_receiver(QUEUE)
         while time.monotonic() < deadline:
+            session = NEXT_AVAILABLE_SESSION if sessions else None
             try:
-                messages = receiver.receive_messages(500, max_wait_time=1)
-                # Before they are settled: a settlement that fails may have been done for some of them.
-                copies += (f"{message}@{message.sequence_number}" for message in messages)
-                if messages:
-                    deadline = time.monotonic() + PATIENCE
-                    receiver.complete_messages(messages)
-                elif not administration.get_queue_runtime_properties(QUEUE).active_message_count:
-                    break
+                with client.get_queue_receiver(QUEUE, session_id=session, max_wait_time=1) as receiver:
+                    while messages := receiver.receive_messages(500):
+                        # Before they are settled: a settlement that fails may have been done for some of them.
+                        got.append((time.time(), [f"{one}@{one.sequence_number}" for one in messages]))
+                        deadline = time.monotonic() + PATIENCE
+                        receiver.complete_messages(messages)
             except ServiceBusError:
-                continue
-    return copies
+                pass
+            with suppress(ServiceBusError):
+                if not administration.get_queue_runtime_properties(QUEUE).active_message_count:
+                    break
+    return got
 
 
 def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties: list[Party]) -> bool:
@@ -164,7 +183,7 @@ def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties:
         pid = runtime.processes.get(party)
         if pid is None:
             return False
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             kill(pid)
     return True
 
@@ -183,7 +202,7 @@ def go_on(parties: list[Party]) -> None:
         time.sleep(0.05)
 
 
-def run(seed: int, kills: int) -> Count:
+def run(seed: int, kills: int, sessions: int = 0) -> Count:
     """Kill parties in an order that the seed decides, and count."""
     chance, data = random.Random(seed), scratch_folder()
     logs = data / "parties"
@@ -194,10 +213,14 @@ def run(seed: int, kills: int) -> Count:
             logs.mkdir(parents=True)
             with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
                 administration.create_queue(
-                    QUEUE, enable_partitioning=True, lock_duration=LOCK, max_delivery_count=2000
+                    QUEUE,
+                    enable_partitioning=True,
+                    lock_duration=LOCK,
+                    max_delivery_count=2000,
+                    requires_session=sessions > 0,
                 )
             parties = [
-                Party(role, number, logs, runtime.connection_string)
+                Party(role, number, logs, runtime.connection_string, sessions)
                 for role in ("send", "receive")
                 for number in (1, 2)
             ]
@@ -219,22 +242,22 @@ def run(seed: int, kills: int) -> Count:
             time.sleep(2.0)
             for party in parties:
                 party.kill()
-            left = drain(runtime.connection_string)
-        return _count(counts, parties, left)
+            left = drain(runtime.connection_string, sessions)
+        return _count(counts, parties, left, sessions)
     finally:
         for party in parties:
             party.kill()
         shutil.rmtree(data, ignore_errors=True)
 
 
-def _count(kills: Counter[str], parties: list[Party], left: list[str]) -> Count:
-    sends = events([file for party in parties if party.role == "send" for file in party.files])
-    receives = events([file for party in parties if party.role == "receive" for file in party.files])
-    tried = {body for event, bodies in sends if event == "try" for body in bodies}
-    sent = {body for event, bodies in sends if event == "sent" for body in bodies}
-    deliveries = Counter(copy for event, copies in receives if event == "got" for copy in copies)
-    done = Counter(copy for event, copies in receives if event == "done" for copy in copies)
-    deliveries.update(left)
+def _count(kills: Counter[str], parties: list[Party], left: list[tuple[float, list[str]]], sessions: int) -> Count:
+    sends = [file for party in parties if party.role == "send" for file in party.files]
+    receives = [file for party in parties if party.role == "receive" for file in party.files]
+    tried = {body for _, bodies in events(sends, "try") for body in bodies}
+    sent = {body for _, bodies in events(sends, "sent") for body in bodies}
+    got = sorted([*events(receives, "got"), *left], key=lambda one: one[0])
+    deliveries = Counter(copy for _, copies in got for copy in copies)
+    done = Counter(copy for _, copies in events(receives, "done") for copy in copies)
     stored: defaultdict[str, list[str]] = defaultdict(list)
     for copy in deliveries:
         stored[copy.partition("@")[0]].append(copy)
@@ -246,9 +269,29 @@ def _count(kills: Counter[str], parties: list[Party], left: list[str]) -> Count:
         lost=sorted(sent - stored.keys()),
         unexpected=sorted(stored.keys() - tried),
         # Completed twice, or left in the queue after a completion that returned.
-        again=sorted({copy for copy, count in done.items() if count > 1} | (done.keys() & set(left))),
+        again=sorted(
+            {copy for copy, count in done.items() if count > 1}
+            | (done.keys() & {copy for _, copies in left for copy in copies})
+        ),
         doubled=sorted(copies for copies in stored.values() if len(copies) > 1),
+        disordered=_disordered([copy for _, copies in got for copy in copies], sessions) if sessions else [],
     )
+
+
+def _disordered(copies: list[str], sessions: int) -> list[str]:
+    """What was delivered for the first time after a later message of the same sender and session."""
+    latest: dict[tuple[str, str], int] = {}
+    found: list[str] = []
+    seen: set[str] = set()
+    for copy in copies:
+        body = copy.partition("@")[0]
+        sender, _, number = body.rpartition("-")
+        place = sender, session_of(body, sessions)
+        if copy not in seen and int(number) < latest.get(place, -1):
+            found.append(copy)
+        seen.add(copy)
+        latest[place] = max(latest.get(place, -1), int(number))
+    return found
 
 
 def main() -> None:
@@ -256,10 +299,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--kills", type=int, default=60)
+    parser.add_argument("--sessions", type=int, default=0)
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
     say(f"seed {options.seed}, {options.kills} kills")
-    count = run(options.seed, options.kills)
+    count = run(options.seed, options.kills, options.sessions)
     say(str(count))
     sys.exit(not count.fine)
 

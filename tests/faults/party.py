@@ -1,8 +1,8 @@
 """A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
 
-Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME``. Each line of its standard output is an event:
-``try``, ``sent``, ``got``, ``done`` and a list of messages, the received ones as ``body@sequence number``. A line that is not
-complete did not happen.
+Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME SESSIONS``, where the last is how many sessions
+messages have, 0 where none. Each line of its standard output is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a
+list of messages, the received ones as ``body@sequence number``. A line that is not complete did not happen.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus.exceptions import ServiceBusError
 
 BATCH = 20
@@ -23,20 +25,25 @@ WORK = 0.2
 
 def tell(event: str, *words: str) -> None:
     """Write an event down; it is in the file when this returns."""
-    sys.stdout.write(f"{event} {' '.join(words)}\n")
+    sys.stdout.write(f"{time.time():.6f} {event} {' '.join(words)}\n")
     sys.stdout.flush()
 
 
-def send(client: ServiceBusClient, queue: str, name: str) -> None:
-    """Send numbered messages, half of them with keys, for ever."""
+def send(client: ServiceBusClient, queue: str, name: str, sessions: int) -> None:
+    """Send numbered messages, half of them with keys, or all in sessions, for ever."""
     sender, number = client.get_queue_sender(queue), 0
     while True:
         bodies = [f"{name}-{number + index}" for index in range(BATCH)]
         number += BATCH
         tell("try", *bodies)
         try:
-            key = f"key-{number // BATCH % 7}" if number // BATCH % 2 else None
-            sender.send_messages([ServiceBusMessage(body, partition_key=key) for body in bodies])
+            if sessions:
+                sender.send_messages(
+                    [ServiceBusMessage(body, session_id=session_of(body, sessions)) for body in bodies]
+                )
+            else:
+                key = f"key-{number // BATCH % 7}" if number // BATCH % 2 else None
+                sender.send_messages([ServiceBusMessage(body, partition_key=key) for body in bodies])
         except ServiceBusError as error:
             tell("failed", type(error).__name__)
         else:
@@ -44,30 +51,58 @@ def send(client: ServiceBusClient, queue: str, name: str) -> None:
         time.sleep(PACE)
 
 
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Write errors down, and go on."""
+    try:
+        yield
+    except ServiceBusError as error:
+        tell("failed", type(error).__name__)
+
+
+def session_of(body: str, sessions: int) -> str:
+    """The session of a message."""
+    return f"session-{int(body.rpartition('-')[2]) % sessions}"
+
+
 def receive(client: ServiceBusClient, queue: str) -> None:
     """Receive and complete for ever."""
     receiver = client.get_queue_receiver(queue)
     while True:
-        try:
-            messages = receiver.receive_messages(10 * BATCH, max_wait_time=1)
-            if not messages:
-                continue
-            copies = [f"{message}@{message.sequence_number}" for message in messages]
-            tell("got", *copies)
-            time.sleep(random.uniform(0, WORK))
-            receiver.complete_messages(messages)
-        except ServiceBusError as error:
-            tell("failed", type(error).__name__)
-        else:
-            tell("done", *copies)
+        with failures_told():
+            take(receiver)
+
+
+def receive_sessions(client: ServiceBusClient, queue: str) -> None:
+    """Receive and complete for ever, a few times of each session."""
+    while True:
+        with (
+            failures_told(),
+            client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1) as receiver,
+        ):
+            for _ in range(random.randrange(1, 4)):
+                take(receiver)
+
+
+def take(receiver: ServiceBusReceiver) -> None:
+    """Receive and complete once."""
+    messages = receiver.receive_messages(10 * BATCH, max_wait_time=1)
+    if messages:
+        copies = [f"{message}@{message.sequence_number}" for message in messages]
+        tell("got", *copies)
+        time.sleep(random.uniform(0, WORK))
+        receiver.complete_messages(messages)
+        tell("done", *copies)
 
 
 def main() -> None:
     """Be a sender or a receiver."""
-    role, connection_string, queue, name = sys.argv[1:]
+    role, connection_string, queue, name, sessions = sys.argv[1:]
     with ServiceBusClient.from_connection_string(connection_string) as client:
         if role == "send":
-            send(client, queue, name)
+            send(client, queue, name, int(sessions))
+        elif int(sessions):
+            receive_sessions(client, queue)
         else:
             receive(client, queue)
 
