@@ -5,8 +5,8 @@ total queue: *lost* is what a send acknowledged and nobody ever received; *unexp
 *again* what was delivered after its completion had returned. All three must be nothing. *Doubled* is counted: what has no key
 is stored in a second partition where the first one did not answer in time, and the first may have it all the same.
 
-With ``--sessions 5`` all messages are in sessions, which nobody holds for long; then *disordered* must be nothing, too: what
-was delivered for the first time after a later message of the same sender and session.
+With ``--sessions 5`` all messages are in sessions, which nobody holds for long; then *disordered* must be nothing, too:
+what was delivered for the first time after a later message of the same sender and session.
 """
 
 from __future__ import annotations
