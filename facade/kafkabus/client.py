@@ -21,6 +21,7 @@ from kafkabus.enums import (
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.keywords import check_timeout, warn_of
 from kafkabus.paging import Paged
+from kafkabus.processor import SLICE, OnError, OnMessage, ServiceBusProcessor, ServiceBusSessionProcessor
 from kafkabus.receiver import ServiceBusReceiver
 from kafkabus.renewer import AutoLockRenewer
 from kafkabus.sender import ServiceBusSender
@@ -194,6 +195,118 @@ class ServiceBusClient:
         self._handles.add(receiver)
         return receiver
 
+    def get_queue_processor(
+        self,
+        queue_name: str,
+        on_message: OnMessage,
+        on_error: OnError | None = None,
+        *,
+        sub_queue: ServiceBusSubQueue | str | None = None,
+        receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
+        max_concurrent_calls: int = 1,
+        auto_complete: bool = True,
+        max_auto_lock_renewal_duration: float = 300,
+        prefetch_count: int = 0,
+        client_identifier: str | None = None,
+    ) -> ServiceBusProcessor:
+        """A processor of a queue: begun with ``start`` or by entering it, it hands each message to a callback.
+
+        Args:
+            queue_name: Name of the queue.
+            on_message: Handles a message. Where it raises, the message is abandoned; what it does not settle is completed.
+            on_error: Is told of every error, the callback's own among them; they are logged in any case.
+            sub_queue: See ``get_queue_receiver``.
+            receive_mode: See ``get_queue_receiver``.
+            max_concurrent_calls: How many messages are handled at a time.
+            auto_complete: False: what the callback does not settle stays locked until its lock expires.
+            max_auto_lock_renewal_duration: For how long the lock of each message is renewed, in seconds; 0: it is not.
+            prefetch_count: See ``get_queue_receiver``.
+            client_identifier: For logs.
+
+        Raises:
+            ValueError: See ``get_queue_receiver``; or ``max_concurrent_calls`` is below 1.
+        """
+        _check_count("max_concurrent_calls", max_concurrent_calls)
+        mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
+
+        def open_receiver(renewer: AutoLockRenewer | None) -> ServiceBusReceiver:
+            return self.get_queue_receiver(
+                queue_name,
+                sub_queue=sub_queue,
+                receive_mode=mode,
+                auto_lock_renewer=renewer,
+                prefetch_count=prefetch_count,
+                client_identifier=client_identifier,
+            )
+
+        return ServiceBusProcessor(
+            open_receiver,
+            receive_mode=mode,
+            max_concurrent_calls=max_concurrent_calls,
+            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
+            auto_complete=auto_complete,
+            on_message=on_message,
+            on_error=on_error,
+        )
+
+    def get_queue_session_processor(
+        self,
+        queue_name: str,
+        on_message: OnMessage,
+        on_error: OnError | None = None,
+        *,
+        receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
+        max_concurrent_sessions: int = 8,
+        session_idle_timeout: float = 60,
+        auto_complete: bool = True,
+        max_auto_lock_renewal_duration: float = 300,
+        prefetch_count: int = 0,
+        client_identifier: str | None = None,
+    ) -> ServiceBusSessionProcessor:
+        """A processor of a queue with sessions: it hands the messages of so many sessions at a time to a callback.
+
+        Args:
+            queue_name: Name of the queue.
+            on_message: Handles a message; of one session, one after the other. See ``get_queue_processor``.
+            on_error: Is told of every error, the callback's own among them; they are logged in any case.
+            receive_mode: See ``get_queue_receiver``.
+            max_concurrent_sessions: How many sessions are locked at a time.
+            session_idle_timeout: After how many seconds without a message a session is given up for another one.
+            auto_complete: False: what the callback does not settle stays locked with its session.
+            max_auto_lock_renewal_duration: For how long the lock of each session is renewed, in seconds; 0: it is not.
+            prefetch_count: See ``get_queue_receiver``.
+            client_identifier: For logs.
+
+        Raises:
+            ValueError: See ``get_queue_receiver``; or a count is below 1, or the timeout is not positive.
+        """
+        _check_count("max_concurrent_sessions", max_concurrent_sessions)
+        if session_idle_timeout <= 0:
+            raise ValueError(f"session_idle_timeout {session_idle_timeout}: give seconds, more than 0")
+        mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
+
+        def open_receiver(renewer: AutoLockRenewer | None) -> ServiceBusReceiver:
+            return self.get_queue_receiver(
+                queue_name,
+                session_id=NEXT_AVAILABLE_SESSION,
+                receive_mode=mode,
+                max_wait_time=SLICE,
+                auto_lock_renewer=renewer,
+                prefetch_count=prefetch_count,
+                client_identifier=client_identifier,
+            )
+
+        return ServiceBusSessionProcessor(
+            open_receiver,
+            receive_mode=mode,
+            max_concurrent_sessions=max_concurrent_sessions,
+            session_idle_timeout=session_idle_timeout,
+            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
+            auto_complete=auto_complete,
+            on_message=on_message,
+            on_error=on_error,
+        )
+
     def list_queue_sessions(
         self,
         queue_name: str,
@@ -245,6 +358,11 @@ class ServiceBusClient:
         only = self._settings.entity_path
         if only is not None and only.lower() != name.lower():
             raise ValueError(f"the connection string is for {only!r} alone (EntityPath), not for {name!r}")
+
+
+def _check_count(name: str, count: int) -> None:
+    if count < 1:
+        raise ValueError(f"{name} {count}: choose 1 or more")
 
 
 def _choice(name: str, choices: type[E], value: object) -> E:

@@ -1,0 +1,352 @@
+"""Processors: messages handed to a callback, so many at a time, their locks renewed, errors handed to another.
+
+Azure's Python SDK has none; these are as those of its other SDKs.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal
+
+from typing_extensions import Self
+
+from kafkabus.aio._acompat import Bell, Worker
+from kafkabus.aio.receiver import ServiceBusReceiver
+from kafkabus.aio.renewer import AutoLockRenewer
+from kafkabus.aio.session import ServiceBusSession
+from kafkabus.enums import ServiceBusReceiveMode
+from kafkabus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
+from kafkabus.message import ServiceBusReceivedMessage
+
+LOGGER = logging.getLogger("kafkabus")
+
+SLICE = 1.0
+"""Longest time, in seconds, that a worker waits for a message at a stretch: so late it notices that it shall stop."""
+FIRST_PAUSE = 0.1
+"""How long, in seconds, a worker rests after an error; each further one doubles that."""
+LONGEST_PAUSE = 10.0
+"""How long, in seconds, it rests at the most."""
+
+Operation = Literal["open", "receive", "process", "settle", "close"]
+
+
+class ProcessMessageEventArgs:
+    """A message, and what may be done with it.
+
+    Attributes:
+        message: The message.
+        receiver: Who received it.
+    """
+
+    def __init__(self, message: ServiceBusReceivedMessage, receiver: ServiceBusReceiver) -> None:
+        self.message = message
+        self.receiver = receiver
+
+    @property
+    def session(self) -> ServiceBusSession | None:
+        """The message's session; None where the queue has none."""
+        return self.receiver.session
+
+    async def complete(self) -> None:
+        """See ``ServiceBusReceiver.complete_message``."""
+        await self.receiver.complete_message(self.message)
+
+    async def abandon(self) -> None:
+        """See ``ServiceBusReceiver.abandon_message``."""
+        await self.receiver.abandon_message(self.message)
+
+    async def defer(self) -> None:
+        """See ``ServiceBusReceiver.defer_message``."""
+        await self.receiver.defer_message(self.message)
+
+    async def dead_letter(self, reason: str | None = None, error_description: str | None = None) -> None:
+        """See ``ServiceBusReceiver.dead_letter_message``."""
+        await self.receiver.dead_letter_message(self.message, reason, error_description)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessErrorEventArgs:
+    """An error, and where it came from.
+
+    Attributes:
+        error: The error.
+        operation: What was done: ``open`` (a session), ``receive``, ``process`` (the callback), ``settle`` or ``close``.
+        entity_path: The queue.
+        message: The message that it is about, None where it is about none.
+    """
+
+    error: Exception
+    operation: Operation
+    entity_path: str
+    message: ServiceBusReceivedMessage | None = None
+
+
+OnMessage = Callable[[ProcessMessageEventArgs], Awaitable[None]]
+OnError = Callable[[ProcessErrorEventArgs], Awaitable[None]]
+
+
+class _Processor:
+    """What both kinds have in common: workers that go on until they are stopped.
+
+    Args:
+        entity_path: The queue.
+        workers: How many work at a time.
+        on_message: Handles a message.
+        on_error: Is told of errors; they are logged as well.
+        auto_complete: Whether messages are completed that the callback did not settle.
+        takes: Whether messages are received and deleted.
+    """
+
+    def __init__(
+        self,
+        entity_path: str,
+        *,
+        workers: int,
+        on_message: OnMessage,
+        on_error: OnError | None,
+        auto_complete: bool,
+        takes: bool,
+    ) -> None:
+        self.entity_path = entity_path
+        self._count = workers
+        self._on_message = on_message
+        self._on_error = on_error
+        self._auto_complete = auto_complete
+        self._takes = takes
+        self._workers: list[tuple[Worker, Bell]] = []
+        self._stopping = False
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def is_processing(self) -> bool:
+        """Whether it was started and not stopped."""
+        return bool(self._workers)
+
+    async def start(self) -> None:
+        """Begin to receive; returns at once. Twice does nothing."""
+        if self._workers:
+            return
+        self._stopping = False
+        for _ in range(self._count):
+            bell = Bell()
+            self._workers.append((self._worker(bell), bell))
+
+    async def stop(self) -> None:
+        """Receive nothing more, and wait for the callbacks that run; what they did not see is available at once."""
+        self._stopping = True
+        workers, self._workers = self._workers, []
+        for _, bell in workers:
+            bell.ring()
+        for worker, _ in workers:
+            await worker.join()
+        await self._stopped()
+
+    def _worker(self, bell: Bell) -> Worker:
+        async def work() -> None:
+            pause = FIRST_PAUSE
+            while not self._stopping:
+                if await self._safe_turn():
+                    pause = FIRST_PAUSE
+                elif not self._stopping:
+                    await bell.wait(pause)
+                    pause = min(2 * pause, LONGEST_PAUSE)
+
+        return Worker(work)
+
+    async def _safe_turn(self) -> bool:
+        try:
+            return await self._turn()
+        except Exception as error:  # noqa: BLE001 - a worker goes on whatever happens
+            await self._tell(error, "close")
+            return False
+
+    async def _turn(self) -> bool:
+        """Do something; False where it went wrong, and a rest is due."""
+        raise NotImplementedError
+
+    async def _stopped(self) -> None:
+        """All workers have ended."""
+
+    async def _receive(self, receiver: ServiceBusReceiver, wait: float) -> list[ServiceBusReceivedMessage]:
+        """The next message, waited for in slices.
+
+        Raises:
+            Exception: It could not be received; that was told.
+        """
+        while not self._stopping and wait > 0:
+            try:
+                messages = await receiver.receive_messages(1, max_wait_time=min(wait, SLICE))
+            except Exception as error:
+                await self._tell(error, "receive")
+                raise
+            if messages:
+                return messages
+            wait -= SLICE
+        return []
+
+    async def _process(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
+        """Hand a message out, and settle it."""
+        arguments = ProcessMessageEventArgs(message, receiver)
+        try:
+            await self._on_message(arguments)
+        except Exception as error:  # noqa: BLE001 - it is the callback's, and goes to whom it was said to
+            await self._tell(error, "process", message)
+            settle = arguments.abandon
+        else:
+            settle = arguments.complete
+            if not self._auto_complete:
+                return
+        if not self._takes and message.lock_token is not None:
+            try:
+                await settle()
+            except Exception as error:  # noqa: BLE001 - likewise
+                await self._tell(error, "settle", message)
+
+    async def _tell(
+        self, error: Exception, operation: Operation, message: ServiceBusReceivedMessage | None = None
+    ) -> None:
+        LOGGER.warning("processor entity=%s operation=%s error=%r", self.entity_path, operation, error)
+        if self._on_error is None:
+            return
+        try:
+            await self._on_error(ProcessErrorEventArgs(error, operation, self.entity_path, message))
+        except Exception:
+            LOGGER.exception("on_error entity=%s", self.entity_path)
+
+
+class ServiceBusProcessor(_Processor):
+    """Hands a queue's messages to a callback; made by ``ServiceBusClient.get_queue_processor``.
+
+    Attributes:
+        entity_path: The queue, with its sub-queue.
+    """
+
+    def __init__(
+        self,
+        open_receiver: Callable[[AutoLockRenewer | None], ServiceBusReceiver],
+        *,
+        receive_mode: ServiceBusReceiveMode,
+        max_concurrent_calls: int,
+        max_auto_lock_renewal_duration: float,
+        auto_complete: bool,
+        on_message: OnMessage,
+        on_error: OnError | None,
+    ) -> None:
+        takes = receive_mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
+        self._open = open_receiver
+        self._renewal = 0.0 if takes else max_auto_lock_renewal_duration
+        self._renewer: AutoLockRenewer | None = None
+        self._receiver: ServiceBusReceiver | None = None
+        super().__init__(
+            "",
+            workers=max_concurrent_calls,
+            on_message=on_message,
+            on_error=on_error,
+            auto_complete=auto_complete,
+            takes=takes,
+        )
+
+    async def start(self) -> None:
+        """Begin to receive; returns at once. Twice does nothing."""
+        if self._receiver is None:
+            self._renewer = AutoLockRenewer(self._renewal) if self._renewal > 0 else None
+            self._receiver = self._open(self._renewer)
+            self.entity_path = self._receiver.entity_path
+        await super().start()
+
+    async def _turn(self) -> bool:
+        receiver = self._receiver
+        if receiver is None:
+            return False
+        try:
+            messages = await self._receive(receiver, SLICE)
+        except Exception:  # noqa: BLE001 - it was told
+            return False
+        for message in messages:
+            await self._process(receiver, message)
+        return True
+
+    async def _stopped(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            await receiver.close()
+        if self._renewer is not None:
+            await self._renewer.close()
+
+
+class ServiceBusSessionProcessor(_Processor):
+    """Hands messages of sessions to a callback, in order within each, so many sessions at a time.
+
+    Made by ``ServiceBusClient.get_queue_session_processor``.
+
+    Attributes:
+        entity_path: The queue.
+    """
+
+    def __init__(
+        self,
+        open_receiver: Callable[[AutoLockRenewer | None], ServiceBusReceiver],
+        *,
+        receive_mode: ServiceBusReceiveMode,
+        max_concurrent_sessions: int,
+        session_idle_timeout: float,
+        max_auto_lock_renewal_duration: float,
+        auto_complete: bool,
+        on_message: OnMessage,
+        on_error: OnError | None,
+    ) -> None:
+        self._open = open_receiver
+        self._renewal = max_auto_lock_renewal_duration
+        self._idle = session_idle_timeout
+        super().__init__(
+            "",
+            workers=max_concurrent_sessions,
+            on_message=on_message,
+            on_error=on_error,
+            auto_complete=auto_complete,
+            takes=receive_mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE,
+        )
+
+    async def _turn(self) -> bool:
+        """Work on one session until it has no messages for a while."""
+        renewer = AutoLockRenewer(self._renewal) if self._renewal > 0 else None
+        receiver = self._open(renewer)
+        self.entity_path = receiver.entity_path
+        try:
+            if not await self._opened(receiver):
+                return True
+            while not self._stopping:
+                messages = await self._receive(receiver, self._idle)
+                if not messages:
+                    return True
+                for message in messages:
+                    await self._process(receiver, message)
+            return True
+        except Exception:  # noqa: BLE001 - it was told
+            return False
+        finally:
+            await receiver.close()
+            if renewer is not None:
+                await renewer.close()
+
+    async def _opened(self, receiver: ServiceBusReceiver) -> bool:
+        """Whether a session could be locked within a while."""
+        try:
+            await receiver.__aenter__()
+        except (OperationTimeoutError, SessionCannotBeLockedError):
+            return False
+        except Exception as error:
+            await self._tell(error, "open")
+            raise
+        return True

@@ -1,0 +1,205 @@
+# Generated from tests/contract/aio/test_processors.py by tools/generate_blocking.py. Do not edit.
+"""Processors: who hands messages to callbacks, how many at a time, and what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._acompat import sleep
+from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
+from tests.contract.conftest import MakeQueue
+
+PATIENCE = 30.0
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        sleep(0.02)
+
+
+def send(client: ServiceBusClient, queue: str, *bodies: str) -> None:
+    """Send messages, in one partition."""
+    client.get_queue_sender(queue).send_messages([ServiceBusMessage(body, partition_key="k") for body in bodies])
+
+
+def left_in(client: ServiceBusClient, queue: str) -> list[str]:
+    """What is not settled."""
+    return [str(message) for message in client.get_queue_receiver(queue).peek_messages(100)]
+
+
+def test_each_message_is_handed_out_and_completed(client: ServiceBusClient, queue: str) -> None:
+    """Those that come later, too; nothing after it was stopped; it can be started again."""
+    seen: list[str] = []
+
+    def handle(arguments: ProcessMessageEventArgs) -> None:
+        assert arguments.session is None
+        seen.append(str(arguments.message))
+
+    processor = client.get_queue_processor(queue, handle)
+    states = [processor.is_processing]
+    send(client, queue, "0", "1")
+    with processor:
+        states.append(processor.is_processing)
+        assert processor.entity_path == queue
+        until(lambda: len(seen) == 2)
+        send(client, queue, "2")
+        until(lambda: len(seen) == 3)
+    assert [*states, processor.is_processing] == [False, True, False]
+    assert left_in(client, queue) == []
+    send(client, queue, "3")
+    assert seen == ["0", "1", "2"]
+    processor.start()
+    processor.start()
+    until(lambda: len(seen) == 4)
+    processor.stop()
+    processor.stop()
+    assert left_in(client, queue) == []
+
+
+def test_what_a_callback_settles_is_settled_and_what_it_breaks_on_is_abandoned(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """The error is told, with the message; others go on."""
+    queue = make_queue(max_delivery_count=2)
+    told: list[ProcessErrorEventArgs] = []
+    seen: set[str] = set()
+
+    def handle(arguments: ProcessMessageEventArgs) -> None:
+        body = str(arguments.message)
+        seen.add(body)
+        if body == "dead":
+            arguments.dead_letter("because", "of this")
+        elif body == "deferred":
+            arguments.defer()
+        elif body == "broken":
+            raise LookupError(body)
+
+    def tell(arguments: ProcessErrorEventArgs) -> None:
+        told.append(arguments)
+
+    send(client, queue, "dead", "deferred", "broken", "fine")
+    with client.get_queue_processor(queue, handle, tell):
+        until(lambda: len(told) == 2 and len(seen) == 4)
+    assert [(type(one.error), one.operation, str(one.message)) for one in told] == [
+        (LookupError, "process", "broken")
+    ] * 2
+    assert told[0].entity_path == queue
+    assert left_in(client, queue) == ["deferred"]
+    dead = client.get_queue_receiver(queue, sub_queue="deadletter").peek_messages(10)
+    assert sorted((str(one), one.dead_letter_reason) for one in dead) == [
+        ("broken", "MaxDeliveryCountExceeded"),
+        ("dead", "because"),
+    ]
+
+
+def test_so_many_callbacks_run_at_a_time_and_their_locks_are_renewed(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """No more, and no fewer; far beyond the locks' duration."""
+    queue = make_queue(lock_duration=timedelta(seconds=2))
+    running: list[str] = []
+    most, done, gate = 0, 0, {"open": False}
+
+    def handle(arguments: ProcessMessageEventArgs) -> None:
+        nonlocal most, done
+        running.append(str(arguments.message))
+        most = max(most, len(running))
+        locked_until = arguments.message.locked_until_utc
+        until(lambda: gate["open"] or arguments.message.locked_until_utc != locked_until)
+        until(lambda: gate["open"])
+        running.remove(str(arguments.message))
+        done += 1
+
+    send(client, queue, *map(str, range(9)))
+    with client.get_queue_processor(queue, handle, max_concurrent_calls=3):
+        until(lambda: len(running) == 3)
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 3)
+        gate["open"] = True
+        until(lambda: done == 9)
+    assert most == 3
+    assert left_in(client, queue) == []
+
+
+def test_without_auto_complete_the_callback_decides(client: ServiceBusClient, queue: str) -> None:
+    """What it leaves stays locked; what is received and deleted needs no settling."""
+    seen: list[str] = []
+
+    def handle(arguments: ProcessMessageEventArgs) -> None:
+        seen.append(str(arguments.message))
+        if str(arguments.message) == "0":
+            arguments.complete()
+
+    send(client, queue, "0", "1")
+    with client.get_queue_processor(queue, handle, auto_complete=False, max_auto_lock_renewal_duration=0):
+        until(lambda: len(seen) == 2)
+    assert left_in(client, queue) == ["1"]
+    send(client, queue, "2")
+    with client.get_queue_processor(queue, handle, receive_mode="receiveanddelete"):
+        until(lambda: len(seen) == 3)
+    assert left_in(client, queue) == ["1"]
+
+
+def test_errors_of_the_service_are_told_and_it_goes_on(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """A queue that is not there is asked for again; an error of the handler of errors does no harm."""
+    told: list[str] = []
+
+    def handle(arguments: ProcessMessageEventArgs) -> None:
+        raise AssertionError(arguments.message)
+
+    def tell(arguments: ProcessErrorEventArgs) -> None:
+        told.append(f"{arguments.operation} {type(arguments.error).__name__}")
+        raise LookupError("of the handler")
+
+    with client.get_queue_processor("nowhere", handle, tell):
+        until(lambda: len(told) >= 2)
+    assert set(told) == {f"receive {MessagingEntityNotFoundError.__name__}"}
+    queue = make_queue()
+    with pytest.raises(ValueError, match=r"max_concurrent_calls 0: choose 1 or more"):
+        client.get_queue_processor(queue, handle, max_concurrent_calls=0)
+    with pytest.raises(ValueError, match=r"max_concurrent_sessions 0: choose 1 or more"):
+        client.get_queue_session_processor(queue, handle, max_concurrent_sessions=0)
+    with pytest.raises(ValueError, match=r"session_idle_timeout 0"):
+        client.get_queue_session_processor(queue, handle, session_idle_timeout=0)
+
+
+def test_sessions_are_processed_in_order_so_many_at_a_time(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """One message of a session at a time; a session without messages makes room for another one."""
+    queue = make_queue(requires_session=True)
+    names = [f"s{number}" for number in range(6)]
+    sender = client.get_queue_sender(queue)
+    sender.send_messages([ServiceBusMessage(str(number), session_id=name) for number in range(5) for name in names])
+    received: dict[str, list[str]] = defaultdict(list)
+    busy: set[str] = set()
+    most = 0
+
+    def handle(arguments: ProcessMessageEventArgs) -> None:
+        nonlocal most
+        assert arguments.session is not None
+        name = arguments.session.session_id or ""
+        assert name not in busy
+        busy.add(name)
+        most = max(most, len(busy))
+        sleep(0.01)
+        received[name].append(str(arguments.message))
+        if arguments.message.message_id and len(received[name]) == 5:
+            arguments.session.set_state("done")
+        busy.remove(name)
+
+    with client.get_queue_session_processor(queue, handle, max_concurrent_sessions=2, session_idle_timeout=0.2):
+        until(lambda: sum(map(len, received.values())) == 30)
+    assert received == {name: ["0", "1", "2", "3", "4"] for name in names}
+    assert most == 2
+    with client.get_queue_receiver(queue, session_id="s0") as receiver:
+        assert receiver.session is not None
+        assert receiver.session.get_state() == b"done"
