@@ -1,0 +1,35 @@
+"""The pages of docs/how-to: their code runs, and prints what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from kafkabus.testing import InMemoryNamespace
+
+PAGES = sorted((Path(__file__).resolve().parents[2] / "docs" / "how-to").glob("*.md"))
+
+_BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_pages() -> None:
+    """Else nothing would be shown."""
+    assert PAGES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_does_what_it_says(page: Path) -> None:
+    """Its blocks one after the other, each followed by what it prints, where it prints anything."""
+    blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    with InMemoryNamespace("how-to") as namespace:
+        variables: dict[str, object] = {"connection_string": namespace.connection_string}
+        for (kind, text), (next_kind, next_text) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+            if kind == "python":
+                printed = io.StringIO()
+                with contextlib.redirect_stdout(printed):
+                    exec(compile(text, str(page), "exec"), variables)  # noqa: S102 - the page's own code
+                assert printed.getvalue() == (next_text if next_kind == "text" else "")
