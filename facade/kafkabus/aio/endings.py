@@ -62,3 +62,18 @@ async def give_up(
         )
     except ServiceBusError as error:
         LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
+
+
+async def move(services: Services, entity: Entity, delivery: Delivery, there: int, records: Sequence[Record]) -> None:
+    """Messages go into the partition of their entity where they belong; where that fails, it is tried again likewise."""
+    LOGGER.info(
+        "moved entity=%s from=%d to=%d count=%d: a plain producer stored them elsewhere than in their session's partition",
+        entity.path,
+        delivery.partition,
+        there,
+        len(records),
+    )
+    try:
+        await services.transfers.to_partition(entity, delivery.partition, there, {delivery.lease: records})
+    except ServiceBusError as error:
+        LOGGER.warning("move_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)

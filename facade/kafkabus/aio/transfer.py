@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.record import Record, as_bytes
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Headers, decode_headers
+from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
 
 if TYPE_CHECKING:
@@ -45,15 +47,22 @@ class Intent:
         searched_from: An offset of the destination below which the copy cannot be.
         reason: Why the message is dead-lettered.
         description: The same in more words.
+        queue: Name of the queue that the message goes to; None: into the dead-letter queue of its own.
+        partition: There; None: the same as here.
     """
 
     searched_from: int
-    reason: str | None
-    description: str | None
+    reason: str | None = None
+    description: str | None = None
+    queue: str | None = None
+    partition: int | None = None
 
     def to_text(self) -> str:
         """As JSON."""
-        return json.dumps([self.searched_from, self.reason, self.description], ensure_ascii=False)
+        members = [self.searched_from, self.reason, self.description]
+        if self.queue is not None:
+            members += [self.queue, self.partition]
+        return json.dumps(members, ensure_ascii=False)
 
     @classmethod
     def from_text(cls, text: str) -> Intent:
@@ -61,8 +70,26 @@ class Intent:
         return cls(*json.loads(text))
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One log of an entity.
+
+    Attributes:
+        entity: The entity.
+        partition: Its partition.
+    """
+
+    entity: Entity
+    partition: int
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is granted of it."""
+        return self.entity.ledgers[self.partition]
+
+
 class Transfers:
-    """A client's transfers into dead-letter queues.
+    """A client's transfers, into dead-letter queues and into other partitions.
 
     Args:
         services: The client's connections.
@@ -98,10 +125,25 @@ class Transfers:
                 the entity next finishes it.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        destination = await self._services.entity(entity.path.dead_letter)
-        intent = Intent(await self._end_of(destination, partition), reason, description)
+        source = Place(entity, partition)
+        destination = Place(await self._services.entity(entity.path.dead_letter), partition)
+        return await self._move(
+            source, destination, records, Intent(await self._end_of(destination), reason, description)
+        )
+
+    async def to_partition(
+        self, entity: Entity, partition: int, there: int, records: Mapping[str, Sequence[Record]]
+    ) -> dict[str, list[Range]]:
+        """Move messages of one partition of an entity into another one, where they come last; see ``dead_letter``."""
+        source, destination = Place(entity, partition), Place(entity, there)
+        intent = Intent(await self._end_of(destination), queue=entity.path.name, partition=there)
+        return await self._move(source, destination, records, intent)
+
+    async def _move(
+        self, source: Place, destination: Place, records: Mapping[str, Sequence[Record]], intent: Intent
+    ) -> dict[str, list[Range]]:
         began = time.monotonic()
-        lost = await self.begin(entity, partition, records, intent)
+        lost = await self.begin(source, records, intent)
         moving = [
             record
             for lease, held in records.items()
@@ -109,8 +151,8 @@ class Transfers:
             if not _within(record.offset() or 0, lost.get(lease, ()))
         ]
         if moving:
-            ends = await self.produce(entity, destination, partition, moving, intent, began)
-            await self.end(entity, destination, partition, ends)
+            ends = await self.produce(source, destination, moving, intent, began)
+            await self.end(source, destination, ends)
         return lost
 
     async def finish(self, entity: Entity, partition: int) -> None:
@@ -119,34 +161,37 @@ class Transfers:
         What cannot be finished now is logged, and somebody else's later: it is no error of whoever happens to receive.
         """
         try:
-            await self._finish(entity, partition)
+            await self._finish(Place(entity, partition))
         except ServiceBusError as error:
             LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
 
-    async def _finish(self, entity: Entity, partition: int) -> None:
+    async def _finish(self, source: Place) -> None:
         began = time.monotonic()
-        orphans = await self.adopt(entity, partition)
-        if not orphans:
-            return
-        destination = await self._services.entity(entity.path.dead_letter)
-        ends = await self.search(entity, destination, partition, orphans)
-        try:
-            for orphan in orphans:
-                if orphan.offset not in ends:
-                    ends |= await self.produce_again(entity, destination, partition, orphan, began)
-        finally:
-            await self.end(entity, destination, partition, ends)
+        by_destination: dict[tuple[str | None, int | None], list[Orphan]] = defaultdict(list)
+        for orphan in await self.adopt(source):
+            intent = Intent.from_text(orphan.intent)
+            by_destination[intent.queue, intent.partition].append(orphan)
+        for (queue, partition), orphans in by_destination.items():
+            path = source.entity.path.dead_letter if queue is None else EntityPath(queue)
+            there = source.partition if partition is None else partition
+            destination = Place(await self._services.entity(path), there)
+            ends = await self.search(source, destination, orphans)
+            try:
+                for orphan in orphans:
+                    if orphan.offset not in ends:
+                        ends |= await self.produce_again(source, destination, orphan, began)
+            finally:
+                await self.end(source, destination, ends)
 
     # The steps, one by one, so that a test may pause between any two.
 
     async def begin(
-        self, entity: Entity, partition: int, records: Mapping[str, Sequence[Record]], intent: Intent
+        self, source: Place, records: Mapping[str, Sequence[Record]], intent: Intent
     ) -> dict[str, list[Range]]:
         """The messages leave their leases; returns what the leases did not hold any more."""
-        ledger = entity.ledgers[partition]
         begins = [
             Begin(
-                ledger,
+                source.ledger,
                 lease,
                 merge_offsets(record.offset() or 0 for record in held),
                 intent.to_text(),
@@ -158,26 +203,20 @@ class Transfers:
         return {begin.lease: begin.lost for begin in begins}
 
     async def produce(
-        self,
-        entity: Entity,
-        destination: Entity,
-        partition: int,
-        records: Sequence[Record],
-        intent: Intent,
-        began: float,
+        self, source: Place, destination: Place, records: Sequence[Record], intent: Intent, began: float
     ) -> dict[int, int]:
         """Store copies; returns offset there by offset here.
 
         Raises:
             OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
         """
-        ledger = entity.ledgers[partition]
+        entity, partition = source.entity, source.partition
         outgoing = [
             OutgoingRecord(
-                partition,
+                destination.partition,
                 record.key(),
                 as_bytes(record.value()),
-                _headers(record, entity, identity(ledger, record.offset() or 0), intent),
+                _headers(record, entity, identity(source.ledger, record.offset() or 0), intent),
             )
             for record in records
         ]
@@ -185,7 +224,7 @@ class Transfers:
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
         parcel = await self._services.transfer_outbox.send(
-            destination.topic, outgoing, timeout=ORPHAN_AGE / 2, keep_offsets=True
+            destination.entity.topic, outgoing, timeout=ORPHAN_AGE / 2, keep_offsets=True
         )
         if not parcel.done or parcel.failures:
             why = parcel.failures[0].error if parcel.failures else "no acknowledgement in time"
@@ -194,62 +233,66 @@ class Transfers:
             raise OperationTimeoutError(
                 _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
             )
-        self._ends[destination.generation, partition] = parcel.stored[-1][1] + 1
+        self._ends[destination.entity.generation, destination.partition] = parcel.stored[-1][1] + 1
         return {record.offset() or 0: offset for record, (_, offset) in zip(records, parcel.stored, strict=True)}
 
-    async def end(self, entity: Entity, destination: Entity, partition: int, ends: dict[int, int]) -> None:
+    async def end(self, source: Place, destination: Place, ends: dict[int, int]) -> None:
         """The source gives the messages up; copies that lost are taken out of the destination."""
-        moves = [Moved(entity.ledgers[partition], here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
+        moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
         await self._services.courier.ask(*moves)
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
-            voids = [Void(destination.ledgers[partition], move.at) for move in losers]
+            voids = [Void(destination.ledger, move.at) for move in losers]
             await self._services.courier.ask(*voids)
             for void in voids:
                 LOGGER.info(
                     "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
-                    destination.path,
-                    partition,
+                    destination.entity.path,
+                    destination.partition,
                     void.offset,
                     not void.void,
                 )
 
-    async def adopt(self, entity: Entity, partition: int) -> list[Orphan]:
+    async def adopt(self, source: Place) -> list[Orphan]:
         """Take over the transfers out of a partition whose owners are late."""
-        adopt = Adopt(entity.ledgers[partition], ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
+        adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
         await self._services.courier.ask(adopt)
         if adopt.orphans:
-            LOGGER.info("transfer_adopted entity=%s partition=%d count=%d", entity.path, partition, len(adopt.orphans))
+            LOGGER.info(
+                "transfer_adopted entity=%s partition=%d count=%d",
+                source.entity.path,
+                source.partition,
+                len(adopt.orphans),
+            )
         return adopt.orphans
 
-    async def produce_again(
-        self, entity: Entity, destination: Entity, partition: int, orphan: Orphan, began: float
-    ) -> dict[int, int]:
+    async def produce_again(self, source: Place, destination: Place, orphan: Orphan, began: float) -> dict[int, int]:
         """Store the copy that the owner of a transfer did not; see ``produce``."""
+        entity, partition = source.entity, source.partition
         records = await self._services.points.read(entity.topic, partition, orphan.offset, orphan.offset)
         if not records:
             LOGGER.error("lost_by_the_log entity=%s partition=%d offset=%d", entity.path, partition, orphan.offset)
             return {}
-        return await self.produce(entity, destination, partition, records, Intent.from_text(orphan.intent), began)
+        return await self.produce(source, destination, records, Intent.from_text(orphan.intent), began)
 
-    async def _end_of(self, destination: Entity, partition: int) -> int:
+    async def _end_of(self, destination: Place) -> int:
         """An offset that no copy made from now on is below; asked once, then known from what was stored."""
-        where = (destination.generation, partition)
+        where = (destination.entity.generation, destination.partition)
         if where not in self._ends:
-            ends = await self._services.pool.run(self._services.topics.ends, destination.topic, [partition])
-            self._ends[where] = ends[partition]
+            self._ends[where] = await self._ask_end(destination)
         return self._ends[where]
 
-    async def search(
-        self, entity: Entity, destination: Entity, partition: int, orphans: Sequence[Orphan]
-    ) -> dict[int, int]:
+    async def _ask_end(self, place: Place) -> int:
+        ends = await self._services.pool.run(self._services.topics.ends, place.entity.topic, [place.partition])
+        return ends[place.partition]
+
+    async def search(self, source: Place, destination: Place, orphans: Sequence[Orphan]) -> dict[int, int]:
         """Offset there by offset here of the copies that the destination holds already, the first of each."""
-        ledger = entity.ledgers[partition]
-        wanted = {identity(ledger, orphan.offset): orphan.offset for orphan in orphans}
+        wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
-        ends = await self._services.pool.run(self._services.topics.ends, destination.topic, [partition])
+        end = await self._ask_end(destination)
         found: dict[int, int] = {}
-        for record in await self._services.points.read(destination.topic, partition, start, ends[partition] - 1):
+        for record in await self._services.points.read(destination.entity.topic, destination.partition, start, end - 1):
             for name, value in record.headers() or ():
                 if name == h.TRANSFER_SOURCE and value is not None:
                     here = wanted.get(value.decode(errors="replace"))
@@ -259,7 +302,7 @@ class Transfers:
 
 
 _UNFINISHED = (
-    "dead-lettering from {path}, partition {partition}, began and was not finished ({why}): "
+    "moving a message out of {path}, partition {partition}, began and was not finished ({why}): "
     "the ledger knows of it, and whoever receives from the entity next finishes it"
 )
 
@@ -271,23 +314,17 @@ def identity(ledger: Ledger, offset: int) -> str:
 
 def _headers(record: Record, entity: Entity, source: str, intent: Intent) -> Headers:
     """The record's own headers, and why it is where it is."""
-    number = sequence_number(record.partition() or 0, record.offset() or 0)
-    noted: Headers = [
-        (h.DEAD_LETTER_SOURCE, str(entity.path)),
-        (h.ENQUEUED_SEQUENCE_NUMBER, str(number)),
-        (h.TRANSFER_SOURCE, source),
-    ]
+    noted: Headers = [(h.TRANSFER_SOURCE, source)]
+    if intent.queue is None:
+        number = sequence_number(record.partition() or 0, record.offset() or 0)
+        noted += [(h.DEAD_LETTER_SOURCE, str(entity.path)), (h.ENQUEUED_SEQUENCE_NUMBER, str(number))]
     if intent.reason is not None:
         noted.append((h.DEAD_LETTER_REASON, intent.reason))
     if intent.description is not None:
         noted.append((h.DEAD_LETTER_DESCRIPTION, intent.description))
-    replaced = {
-        h.DEAD_LETTER_REASON,
-        h.DEAD_LETTER_DESCRIPTION,
-        h.DEAD_LETTER_SOURCE,
-        h.ENQUEUED_SEQUENCE_NUMBER,
-        h.TRANSFER_SOURCE,
-    }
+    replaced = {h.TRANSFER_SOURCE}
+    if intent.queue is None:
+        replaced |= {h.DEAD_LETTER_REASON, h.DEAD_LETTER_DESCRIPTION, h.DEAD_LETTER_SOURCE, h.ENQUEUED_SEQUENCE_NUMBER}
     kept: Headers = [(name, value) for name, value in record.headers() or () if name not in replaced]
     place = f"{record.topic()}/{record.partition()}/{record.offset()}"
     envelope = decode_headers(record.headers(), key=as_bytes(record.key()), place=place)

@@ -588,9 +588,10 @@ class MemoryLedger:
         if offset >= self.cursor:
             self._voids.add(offset)
             return {"void": True}
-        void = self._is(offset, State.RETURNED)
+        void = self._is(offset, State.RETURNED) or self._is(offset, State.FILED)
         if void:
             del self._messages[offset]
+            self._forget_empty()
         return {"void": void}
 
     # The rest.

@@ -17,7 +17,7 @@ from kafkabus.ledger.ranges import Counted
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
-from kafkabus.transfer import Intent
+from kafkabus.transfer import Intent, Place
 from kafkabus_mapping.names import EntityPath
 from tests.servers import scratch_folder
 
@@ -133,10 +133,10 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         moving = {message._delivery.lease: [message._record] for message in messages[:12]}
         intent = Intent(0, "moved", None)
         began = time.monotonic()
-        assert not any(services.transfers.begin(entity, 0, moving, intent).values())
+        assert not any(services.transfers.begin(Place(entity, 0), moving, intent).values())
         # Half of them were copied, and none has ended.
         copied = [message._record for message in messages[:6]]
-        services.transfers.produce(entity, destination, 0, copied, intent, began)
+        services.transfers.produce(Place(entity, 0), Place(destination, 0), copied, intent, began)
         wait_for_checkpoint(services, "open", 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
         empty(own_runtime)
         again = receive_all(receiver)

@@ -94,7 +94,7 @@ def test_sessions_and_their_states_survive_an_emptied_redis(own_runtime: Embedde
 
 
 def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: EmbeddedRuntime) -> None:
-    """So are those in another partition than their session's; the others are received."""
+    """Those in another partition than their session's are moved there, and received like the others."""
     queue = new_queue(runtime.connection_string, requires_session=True, enable_partitioning=True)
     right, wrong = partition_of("s", 16), (partition_of("s", 16) + 1) % 16
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
@@ -109,15 +109,15 @@ def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: 
         )
     assert producer.flush(30) == 0
     with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
-        found = receive_all(client, queue)
-        assert {name: [str(message) for message in several] for name, several in found.items()} == {"s": ["fine"]}
+        found = receive_all(client, queue)["s"]
+        assert sorted(map(str, found)) == ["astray", "fine"]
         with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:
             dead: dict[str, str | None] = {}
-            while len(dead) < 3:
-                for message in receiver.receive_messages(3, max_wait_time=PATIENCE):
+            while len(dead) < 2:
+                for message in receiver.receive_messages(2, max_wait_time=PATIENCE):
                     dead[str(message)] = message.dead_letter_reason
                     receiver.complete_message(message)
-    assert dead == dict.fromkeys(("none", "broken", "astray"), "SessionIdMissing")
+    assert dead == dict.fromkeys(("none", "broken"), "SessionIdMissing")
 
 
 def test_a_session_moves_from_client_to_client_in_order(runtime: EmbeddedRuntime) -> None:

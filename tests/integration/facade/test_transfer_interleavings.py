@@ -20,7 +20,7 @@ from kafkabus.ledger.operations import Orphan
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.record import Record
 from kafkabus.services import Services
-from kafkabus.transfer import ORPHAN_AGE, WINNER_KEPT, Intent
+from kafkabus.transfer import ORPHAN_AGE, WINNER_KEPT, Intent, Place
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 
@@ -40,6 +40,14 @@ class Source:
     partition: int
     lease: str
     record: Record
+
+    @property
+    def here(self) -> Place:
+        return Place(self.entity, self.partition)
+
+    @property
+    def there(self) -> Place:
+        return Place(self.destination, self.partition)
 
     @property
     def offset(self) -> int:
@@ -69,19 +77,15 @@ class Owner:
         if self.stopped:
             return
         if name == "begin":
-            assert transfers.begin(source.entity, source.partition, {source.lease: [source.record]}, intent) == {
-                source.lease: []
-            }
+            assert transfers.begin(source.here, {source.lease: [source.record]}, intent) == {source.lease: []}
         elif name == "produce":
             began = time.monotonic() - (ORPHAN_AGE if self.late and not self.paused else 0)
             try:
-                self.ends = transfers.produce(
-                    source.entity, source.destination, source.partition, [source.record], intent, began
-                )
+                self.ends = transfers.produce(source.here, source.there, [source.record], intent, began)
             except OperationTimeoutError:
                 self.stopped = True
         else:
-            transfers.end(source.entity, source.destination, source.partition, self.ends)
+            transfers.end(source.here, source.there, self.ends)
 
 
 @dataclass
@@ -96,18 +100,16 @@ class Upkeep:
     def step(self, name: str) -> None:
         source, transfers = self.source, self.services.transfers
         if name == "adopt":
-            self.orphans = transfers.adopt(source.entity, source.partition)
+            self.orphans = transfers.adopt(source.here)
         elif not self.orphans:
             return
         elif name == "search":
-            self.ends = transfers.search(source.entity, source.destination, source.partition, self.orphans)
+            self.ends = transfers.search(source.here, source.there, self.orphans)
         elif name == "produce again":
             if source.offset not in self.ends:
-                self.ends = transfers.produce_again(
-                    source.entity, source.destination, source.partition, self.orphans[0], time.monotonic()
-                )
+                self.ends = transfers.produce_again(source.here, source.there, self.orphans[0], time.monotonic())
         else:
-            transfers.end(source.entity, source.destination, source.partition, self.ends)
+            transfers.end(source.here, source.there, self.ends)
 
 
 class Stage:

@@ -24,7 +24,7 @@ from kafkabus.exceptions import OperationTimeoutError, SessionLockLostError
 from kafkabus.ledger.operations import Accept, Claim, Filing, Granted, Leave, Ledger, Mark, Next, Place, new_lease
 from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus.log.plan import PartitionView, sweeps
-from kafkabus.record import Record, own_time_to_live, session_of
+from kafkabus.record import Delivery, Record, own_time_to_live, session_of
 from kafkabus_mapping.keys import partition_of
 
 if TYPE_CHECKING:
@@ -38,11 +38,8 @@ KEPT_BYTES = 128 * 1024 * 1024
 """How much they may take, keys and headers not counted."""
 PLACED_AT_ONCE = 1_000
 """How many returned messages are placed in their sessions in one go."""
-STRAY = (
-    "SessionIdMissing",
-    "the queue requires sessions: the message has none, or is not in its session's partition, so no sender of ours stored it",
-)
-"""Reason and description of a message that belongs to no session here."""
+NO_SESSION = ("SessionIdMissing", "the queue requires sessions, and the message has none: no sender of ours stored it")
+"""Reason and description of a message that belongs to no session."""
 
 
 @dataclass(slots=True)
@@ -358,7 +355,22 @@ class SessionReader(Reader):
                 for offset in range(first, last + 1)
                 if (record := self._kept.take(filing.ledger.partition, offset)) is not None
             ]
-            await endings.give_up(self._services, self._entity, delivery, records, *STRAY)
+            await self._lead_away(delivery, records)
+
+    async def _lead_away(self, delivery: Delivery, strays: Sequence[Record]) -> None:
+        """Messages that are nobody's here: into their sessions' partitions, or into the dead-letter queue.
+
+        Where that fails, it is tried again once their locks have expired.
+        """
+        by_partition: dict[int | None, list[Record]] = defaultdict(list)
+        for record in strays:
+            session = session_of(record)
+            by_partition[None if session is None else partition_of(session, self._entity.partitions)].append(record)
+        for there, records in by_partition.items():
+            if there is None:
+                await endings.give_up(self._services, self._entity, delivery, records, *NO_SESSION)
+            else:
+                await endings.move(self._services, self._entity, delivery, there, records)
 
     async def _place(self, view: PartitionView) -> None:
         """Read what waits to be placed in its session, and place it."""
@@ -392,8 +404,7 @@ class SessionReader(Reader):
                 )
                 astray = set(offsets_of(strays))
                 stray = [record for record in records if record.offset() in astray]
-                if stray:
-                    await endings.give_up(self._services, self._entity, delivery, stray, *STRAY)
+                await self._lead_away(delivery, stray)
 
 
 class _Kept:

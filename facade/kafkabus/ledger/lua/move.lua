@@ -57,10 +57,16 @@ operations.void = function(op)
     ledger.voids = 1
     return { void = true }
   end
-  if not returned_at(op.offset) then
+  local filed = 0
+  if SESSIONS then
+    each_chunk(nil, function(name, _, field) filed = filed + cut_chunk(name, field, op.offset, op.offset) end)
+  end
+  if filed == 0 and not returned_at(op.offset) then
     return { void = false }
   end
-  leave_returned(op.offset, op.offset)
+  if filed == 0 then
+    leave_returned(op.offset, op.offset)
+  end
   ledger.held = ledger.held - 1
   return { void = true }
 end
