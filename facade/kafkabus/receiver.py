@@ -698,6 +698,8 @@ class ServiceBusReceiver:
             endings.give_up(self._services, entity, delivery, grant.records, *reason)
             return False
         # Where reading took longer than their lock lasted, they come again.
+        if delivery.session and self._session is not None:
+            return not delivery.lease or self._session._seconds_left() > 0
         return not delivery.lease or entity.ledgers[delivery.partition].seconds_until(delivery.expiry) > 0
 
     def _settle_taken(self, entity: Entity, grants: Sequence[Grant]) -> None:

@@ -198,9 +198,13 @@ class ServiceBusSession:
             # Another task was faster.
             reader.leave(lock)
             return self._open(wait, closed)
+        if self._is_open:
+            return self._open(wait, closed)
         if lock is None:
             raise self._refused(held, seconds)
         self._lock = lock
+        if closed():
+            self._close()
         return lock
 
     def _refused(self, held: bool, seconds: float) -> ServiceBusError:

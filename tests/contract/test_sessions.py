@@ -102,6 +102,23 @@ def test_what_is_given_back_comes_again_in_its_place(client: ServiceBusClient, q
             assert [(str(one), one.delivery_count) for one in messages] == [("a1", 2), ("a2", 1), ("a3", 1)]
 
 
+def test_what_comes_again_within_a_lock_is_settled_like_the_rest(client: ServiceBusClient, queue: str) -> None:
+    """Abandoned or deferred, and received once more, beside what was held all the time."""
+    send(client, queue, "a", count=6)
+    with client.get_queue_receiver(queue, session_id="a") as receiver:
+        messages = receiver.receive_messages(5, max_wait_time=10)
+        receiver.abandon_messages([messages[0], messages[2]])
+        again = receiver.receive_messages(2, max_wait_time=10)
+        assert bodies(again) == ["a0", "a2"]
+        receiver.defer_message(messages[1])
+        (deferred,) = receiver.receive_deferred_messages(messages[1].sequence_number or 0)
+        receiver.complete_messages([*again, deferred, messages[3], messages[4]])
+        rest = receiver.receive_messages(10, max_wait_time=10)
+        assert bodies(rest) == ["a5"]
+        receiver.complete_messages(rest)
+        assert receiver.peek_messages(10, sequence_number=1) == []
+
+
 def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, queue: str, later: Advance) -> None:
     """Receiving, settling, renewing, recalling."""
     send(client, queue, "a", count=2)

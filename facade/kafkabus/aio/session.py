@@ -197,9 +197,13 @@ class ServiceBusSession:
             # Another task was faster.
             await reader.leave(lock)
             return await self._open(wait, closed)
+        if self._is_open:
+            return await self._open(wait, closed)
         if lock is None:
             raise self._refused(held, seconds)
         self._lock = lock
+        if closed():
+            await self._close()
         return lock
 
     def _refused(self, held: bool, seconds: float) -> ServiceBusError:

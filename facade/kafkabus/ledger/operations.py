@@ -60,7 +60,7 @@ class Ledger:
             if not operations:
                 return None
             if len(operations) > 1:
-                operations.sort(key=lambda operation: isinstance(operation, (Claim, Filing, Next)))
+                operations.sort(key=lambda operation: isinstance(operation, (Accept, Claim, Filing, Next)))
             self.number += 1
             self.in_doubt = Request(self, self.number, operations)
         return self.in_doubt

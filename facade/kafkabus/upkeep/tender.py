@@ -221,7 +221,8 @@ class Tender:
                 await self._take(entity, partition, [(one.first, min(one.last, end - 1)) for one in kept])
             if entity.keeps_expired and peek.cursor < end:
                 await self._take_from_log(entity, partition, peek.cursor, min(end, peek.cursor + AT_ONCE))
-            elif not entity.keeps_expired and (peek.cursor < end or granted.returned):
+            waits = granted.returned or any(one.first < end and not one.deferred for one in peek.found)
+            if not entity.keeps_expired and (peek.cursor < end or waits):
                 await services.courier.ask(Purge(ledger, end))
 
     async def _expire_each(self, entity: Entity, partition: int, end: int, now: int) -> None:

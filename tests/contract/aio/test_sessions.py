@@ -104,6 +104,23 @@ async def test_what_is_given_back_comes_again_in_its_place(
             assert [(str(one), one.delivery_count) for one in messages] == [("a1", 2), ("a2", 1), ("a3", 1)]
 
 
+async def test_what_comes_again_within_a_lock_is_settled_like_the_rest(client: ServiceBusClient, queue: str) -> None:
+    """Abandoned or deferred, and received once more, beside what was held all the time."""
+    await send(client, queue, "a", count=6)
+    async with client.get_queue_receiver(queue, session_id="a") as receiver:
+        messages = await receiver.receive_messages(5, max_wait_time=10)
+        await receiver.abandon_messages([messages[0], messages[2]])
+        again = await receiver.receive_messages(2, max_wait_time=10)
+        assert bodies(again) == ["a0", "a2"]
+        await receiver.defer_message(messages[1])
+        (deferred,) = await receiver.receive_deferred_messages(messages[1].sequence_number or 0)
+        await receiver.complete_messages([*again, deferred, messages[3], messages[4]])
+        rest = await receiver.receive_messages(10, max_wait_time=10)
+        assert bodies(rest) == ["a5"]
+        await receiver.complete_messages(rest)
+        assert await receiver.peek_messages(10, sequence_number=1) == []
+
+
 async def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, queue: str, later: Advance) -> None:
     """Receiving, settling, renewing, recalling."""
     await send(client, queue, "a", count=2)

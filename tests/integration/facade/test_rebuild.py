@@ -95,7 +95,7 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
             0,
             lambda one: (
                 (one.cursor, one.watermark, one.moving) == (60, 40, [])
-                and len(one.deferred) == 5
+                and holds(one.deferred) == 5
                 and holds(one.waiting) == 10
             ),
         )

@@ -7,11 +7,13 @@ they are likely to be asked for soon; others are read again by offset.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from typing_extensions import override
@@ -21,8 +23,20 @@ from kafkabus.aio._acompat import acquire, sleep
 from kafkabus.aio.log.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
 from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError, SessionLockLostError
-from kafkabus.ledger.operations import Accept, Claim, Filing, Granted, Leave, Ledger, Mark, Next, Place, new_lease
-from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
+from kafkabus.ledger.operations import (
+    Accept,
+    Claim,
+    Filing,
+    Granted,
+    Leave,
+    Ledger,
+    Mark,
+    Next,
+    Place,
+    Settlement,
+    new_lease,
+)
+from kafkabus.ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
 from kafkabus.log.plan import PartitionView, sweeps
 from kafkabus.record import Delivery, Record, own_time_to_live, session_of
 from kafkabus_mapping.keys import partition_of
@@ -72,7 +86,7 @@ class SessionReader(Reader):
     def __init__(self, services: Services, entity: Entity) -> None:
         super().__init__(services, entity)
         # Partitions that are nobody's home, or another client's, are read as soon as the homes are dry.
-        self._plan.few = True
+        self._few_until = math.inf
         self._kept = _Kept()
         self._awaited: Counter[int] = Counter()
         self._news: Counter[int] = Counter()
@@ -169,15 +183,16 @@ class SessionReader(Reader):
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         deadline = time.monotonic() + timeout
-        grants: list[Grant] = []
+        grants = self._taken_of(lock.session, want)
         try:
             while not (self._closed or closed()):
                 news = self._news[lock.partition]
                 left = want - sum(len(grant.records) for grant in grants)
-                if await self._grant_next(lock, left, grants):
-                    continue
+                if left > 0:
+                    await self._grant_next(lock, left, grants)
                 left = want - sum(len(grant.records) for grant in grants)
-                if left <= 0 or (grants and not self._goes_on(lock.partition)) or time.monotonic() >= deadline:
+                enough = grants and (self._is_late(grants) or not self._goes_on(lock.partition))
+                if left <= 0 or enough or time.monotonic() >= deadline:
                     return grants
 
                 def is_new(news: int = news) -> bool:
@@ -192,8 +207,16 @@ class SessionReader(Reader):
         await self.put_back(grants)
         return []
 
-    async def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> bool:
-        """Ask once for the next messages; True where it is to be asked again at once."""
+    def _taken_of(self, session: str, want: int) -> list[Grant]:
+        """What an earlier call settled of a session and could not hand out."""
+        others = [grant for grant in self._taken if session_of(grant.records[0]) != session]
+        self._taken = [grant for grant in self._taken if grant not in others]
+        taken = self._taken_before(want)
+        self._taken += others
+        return taken
+
+    async def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> None:
+        """Ask once for the next messages."""
         following = Next(self._entity.ledgers[lock.partition], lock.lease, want)
         await self._services.courier.ask(following)
         if following.gone:
@@ -204,32 +227,40 @@ class SessionReader(Reader):
             )
         if following.unfiled:
             self._plan.views[lock.partition].returned = True
-            return False
+            return
         lock.expiry = following.expiry
-        for sweep in sweeps(following.again, lambda one: one[:2], at_once=SWEPT_AT_ONCE):
+        for count, ranges in groupby(following.again, key=itemgetter(2)):
+            delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
             try:
-                records = await self._records(lock, [(first, last) for first, last, _ in sweep])
+                records, cut = await self._records(delivery, [(first, last) for first, last, _ in ranges])
             except BaseException:
                 self._services.courier.later(following.undo())
                 raise
-            for first, last, count in sweep:
-                part = [record for record in records if first <= (record.offset() or 0) <= last]
-                delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
-                if part:
-                    grants.append(Grant(delivery, part, following.now, following.mortal))
-        return False
+            if records:
+                grants.append(Grant(delivery, records, following.now, following.mortal))
+            if cut is not None:
+                rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
+                await self._services.courier.ask(Settlement(following.ledger, "release", lock.lease, rest))
+                return
 
-    async def _records(self, lock: SessionLock, ranges: Sequence[Range]) -> list[Record]:
-        """The records of ranges that a session's lease holds: those that are kept, and the others by offset."""
+    async def _records(self, delivery: Delivery, ranges: Sequence[Range]) -> tuple[list[Record], int | None]:
+        """The records of ranges that a session's lease holds: those that are kept, and the others by offset.
+
+        Where one did not come, those behind it must wait for it: none of them, and its offset.
+        """
         offsets = offsets_of(ranges)
-        records = [self._kept.take(lock.partition, offset) for offset in offsets]
+        records = [self._kept.take(delivery.partition, offset) for offset in offsets]
         missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
         found = [record for record in records if record is not None]
         if missing:
-            delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, 0, session=True)
-            found += await self.read_again(delivery, merge_offsets(missing))
+            for sweep in sweeps(merge_offsets(missing), lambda one: one, at_once=SWEPT_AT_ONCE):
+                found += await self.read_again(delivery, sweep)
             found.sort(key=lambda record: record.offset() or 0)
-        return found
+        came = {record.offset() for record in found}
+        cut = min((offset for offset in missing if offset not in came), default=None)
+        if cut is None:
+            return found, None
+        return [record for record in found if (record.offset() or 0) < cut], cut
 
     def _goes_on(self, partition: int) -> bool:
         """Whether more of a log is at hand that is not filed yet, and may be kept."""
@@ -300,6 +331,10 @@ class SessionReader(Reader):
         for partition, count in self._awaited.items():
             if count > 0:
                 self._plan.views[partition].home = True
+
+    @override
+    def _claim_no_more_ahead(self) -> None:
+        """It never is."""
 
     @override
     async def _look_around(self) -> None:
@@ -385,7 +420,8 @@ class SessionReader(Reader):
             self._services.courier.later(claim.undo())
             raise
         await self._note(view, claim.granted)
-        self._hear(view.partition)
+        if claim.granted.again:
+            self._hear(view.partition)
 
     async def _place_claimed(self, claim: Claim) -> None:
         ledger = claim.ledger

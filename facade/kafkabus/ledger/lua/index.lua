@@ -1,7 +1,7 @@
 -- What waits in each session, of ledgers whose queue has sessions.
 --
 -- Defines split_chunk, each_chunk, cut_chunk, session_at, new_session, free_session, file_runs, put_in, waiting_in,
--- holder, filer and unfiled.
+-- holder, locked_by, filer and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
 local CHUNK = 2000
@@ -50,6 +50,13 @@ local function waiting_in(session)
   return redis.call('HEXISTS', SESSIONS, chunk_field(session, session.low)) == 1
 end
 
+-- A chunk in the middle may be gone: taken out, or left by a script that died before it wrote where the next one is.
+local function skip_gaps(session)
+  while session.low < session.high and not waiting_in(session) do
+    session.low = session.low + 1
+  end
+end
+
 -- Sessions are accepted in the order in which they began to wait; requests come in the order of their versions.
 local turns = 0
 
@@ -61,6 +68,7 @@ end
 -- Nobody holds a session: it waits for its turn, or is forgotten where nothing waits in it.
 local function free_session(session)
   session.lease = ''
+  skip_gaps(session)
   if waiting_in(session) then
     write('ZADD', FREE, 'NX', next_turn(), session.name)
     store_session(session)
@@ -76,7 +84,6 @@ local function file_runs(name, runs)
   local known = session_at(name)
   local session = known or new_session(name)
   local text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
-  local was_waiting = text ~= nil
   local parts, length = { text }, #(text or '')
   for _, run in ipairs(runs) do
     local part = join_run({ run[1], run[2], 0 })
@@ -91,7 +98,7 @@ local function file_runs(name, runs)
   if not known then
     store_session(session)
   end
-  if session.lease == '' and not was_waiting then
+  if session.lease == '' then
     write('ZADD', FREE, 'NX', next_turn(), name)
   end
   ledger.rings = true
@@ -121,8 +128,14 @@ end
 local function put_in(session, first, last, count)
   for number = session.low, session.high do
     local field = chunk_field(session, number)
-    local runs = split_chunk(redis.call('HGET', SESSIONS, field) or '')
-    if number == session.high or (#runs > 0 and runs[#runs][2] > first) then
+    local text = redis.call('HGET', SESSIONS, field) or ''
+    local runs = split_chunk(text)
+    if number == session.high and #text > CHUNK and runs[#runs][2] < first then
+      session.high = session.high + 1
+      store_session(session)
+      write('HSET', SESSIONS, chunk_field(session, session.high), join_run({ first, last, count }))
+      break
+    elseif number == session.high or (#runs > 0 and runs[#runs][2] > first) then
       insert_run(runs, { first, last, count })
       write('HSET', SESSIONS, field, join_chunk(runs))
       break
@@ -148,9 +161,7 @@ local function cut_chunk(name, field, from, upto)
   elseif gone > 0 then
     write('HDEL', SESSIONS, field)
     local session = session_at(name) or new_session(name)
-    while session.low < session.high and not waiting_in(session) do
-      session.low = session.low + 1
-    end
+    skip_gaps(session)
     store_session(session)
     if session.lease == '' and not waiting_in(session) then
       free_session(session)
@@ -183,6 +194,12 @@ local function holder(id)
     local expiry, most, name = string.match(redis.call('HGET', HOLDERS, id) or '', '^(%d+)|(%d+)|(.*)$')
     return expiry and { expiry = tonumber(expiry), most = tonumber(most), name = name }
   end
+end
+
+-- Likewise, where the lock has not expired.
+local function locked_by(id)
+  local held = holder(id)
+  return held and held.expiry > now and held
 end
 
 -- The lease by which somebody is about to place returned ranges.

@@ -24,8 +24,8 @@ operations.snapshot = function()
       end
     end)
   end
-  for _, text in ipairs(redis.call('HVALS', LEASES)) do
-    for _, segment in ipairs(split_lease(text)) do
+  for _, id in ipairs(redis.call('HKEYS', LEASES)) do
+    for _, segment in ipairs(leased(id)) do
       local home = segment.kind == 'd' and deferred or waiting
       each_open(segment, function(first, last) home[#home + 1] = { num(first), num(last), num(segment.count + 1) } end)
     end

@@ -14,13 +14,26 @@ local function split_lease(text)
   return segments
 end
 
--- The segments of a lease, and who locks a session by it. Those of a session's lease expire with the session's lock.
-local function leased(id)
-  local segments, held = split_lease(redis.call('HGET', LEASES, id) or ''), holder(id)
-  for _, segment in ipairs(held and segments or {}) do
-    segment.expiry, segment.held = held.expiry, held
+-- Likewise of a lease that locks a session, whose messages lie apart and expire with the lock.
+local function split_session_lease(text, held)
+  local segments = {}
+  for first, last, count, deferred in string.gmatch(text, '(%d+)%-?(%d*)%*?(%d*)(d?)') do
+    first = tonumber(first)
+    segments[#segments + 1] = {
+      first = first, last = tonumber(last) or first, count = tonumber(count) or 0,
+      kind = deferred == 'd' and 'd' or 'n', expiry = held.expiry, bits = '', held = held,
+    }
   end
-  return segments, held
+  return segments
+end
+
+-- The segments of a lease, and who locks a session by it.
+local function leased(id)
+  local text, held = redis.call('HGET', LEASES, id) or '', holder(id)
+  if held then
+    return split_session_lease(text, held), held
+  end
+  return split_lease(text)
 end
 
 -- First, last and count of a member of the returned ranges.
@@ -54,6 +67,17 @@ local function each_open(segment, visit)
     visit(segment.first + from - 1, segment.first + to - 1)
     from, to = string.find(segment.bits, '0+', to + 1)
   end
+end
+
+-- As split_session_lease reads it.
+local function join_session_lease(segments)
+  local parts = {}
+  for _, segment in ipairs(segments) do
+    each_open(segment, function(first, last)
+      parts[#parts + 1] = join_run({ first, last, segment.count }) .. (segment.kind == 'd' and 'd' or '')
+    end)
+  end
+  return table.concat(parts, ',')
 end
 
 -- Messages to be granted again. They may lie beyond the cursor: seized there, or leased by a request that died before
@@ -124,9 +148,10 @@ local function store_lease(id, segments)
     end
     return
   end
-  if not held then
-    write('ZADD', EXPIRIES, num(earliest(segments)), id)
+  if held then
+    return write('HSET', LEASES, id, join_session_lease(segments))
   end
+  write('ZADD', EXPIRIES, num(earliest(segments)), id)
   write('HSET', LEASES, id, join_lease(segments))
 end
 

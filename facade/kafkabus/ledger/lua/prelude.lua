@@ -10,6 +10,7 @@
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, else n; bits, one character an
 --                  offset, are '1' where the message has left the lease; none at all means that all stay
+--                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d where they were deferred
 --       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time
 --       4 returned zset: "<first>:<last>:<count>" by first: granted once, to be granted again
 --       5 moving   hash: offset -> "B|<count>|<intent>" while a transfer is under way, "E|<offset there>" once it ended

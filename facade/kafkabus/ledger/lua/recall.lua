@@ -31,7 +31,7 @@ end
 
 operations.recall = function(op)
   expire_leases()
-  local missing, segments, held = {}, {}, holder(op.lease)
+  local missing, segments, held = {}, {}, locked_by(op.lease)
   if op.session and not held then
     return { missing = {}, gone = true }
   end

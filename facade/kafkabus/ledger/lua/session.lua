@@ -79,8 +79,12 @@ operations.accept = function(op)
     return {}
   end
   local session = session_at(name) or new_session(name)
-  if session.lease ~= '' then
+  local other = session.lease ~= '' and holder(session.lease)
+  if other and other.expiry > now then
     return { held = true }
+  elseif other then
+    dissolve(session.lease, other, 1)
+    session = session_at(name) or new_session(name)
   end
   local expiry = num(now + op.lock_ms)
   session.lease = op.lease
@@ -93,7 +97,7 @@ end
 
 operations.next = function(op)
   expire_leases()
-  local held = holder(op.lease)
+  local held = locked_by(op.lease)
   if not held then
     return { gone = true }
   end
@@ -105,11 +109,8 @@ operations.next = function(op)
   while granted < op.want do
     local field = chunk_field(session, session.low)
     local text = redis.call('HGET', SESSIONS, field)
-    if not text then
-      break
-    end
     local rest = {}
-    for _, run in ipairs(split_chunk(text)) do
+    for _, run in ipairs(split_chunk(text or '')) do
       local stop = math.min(run[2], run[1] + op.want - granted - 1)
       if stop >= run[1] then
         segments[#segments + 1] = {
@@ -122,7 +123,9 @@ operations.next = function(op)
         rest[#rest + 1] = { math.max(run[1], stop + 1), run[2], run[3] }
       end
     end
-    leaving[#leaving + 1] = { field, join_chunk(rest) }
+    if text then
+      leaving[#leaving + 1] = { field, join_chunk(rest) }
+    end
     if #rest > 0 or session.low == session.high then
       break
     end
@@ -144,7 +147,7 @@ end
 
 operations.extend = function(op)
   expire_leases()
-  local held = holder(op.lease)
+  local held = locked_by(op.lease)
   if not held then
     return { gone = true }
   end

@@ -32,7 +32,7 @@ end
 
 operations.state = function(op)
   expire_leases()
-  local held = holder(op.lease)
+  local held = locked_by(op.lease)
   if not held then
     return { gone = true }
   end
@@ -42,7 +42,7 @@ end
 
 operations.set_state = function(op)
   expire_leases()
-  local held = holder(op.lease)
+  local held = locked_by(op.lease)
   if not held then
     return { gone = true }
   end
