@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -368,16 +368,17 @@ def test_what_is_kept_of_a_session_outlives_its_receivers(
 def test_sessions_are_listed_by_when_their_state_was_set(client: ServiceBusClient, queue: str, later: Advance) -> None:
     """A cutoff leaves out those whose state was set before it, and those that have none."""
     send(client, queue, "waits")
+    moments: list[datetime] = []
     for name in ("early", "late"):
         with client.get_queue_receiver(queue, session_id=name) as receiver:
             assert receiver.session is not None
             receiver.session.set_state(name)
             until = receiver.session.locked_until_utc
-        if name == "early":
             assert until is not None
             # Locks last for a minute.
-            cutoff = until - timedelta(seconds=50)
-            later(queue, 30)
+            moments.append(until - timedelta(minutes=1))
+        later(queue, 30)
+    cutoff = moments[0] + timedelta(seconds=10)
     assert {"early", "late"} <= {str(name) for name in client.list_queue_sessions(queue)}
     found = [str(name) for name in client.list_queue_sessions(queue, state_updated_after=cutoff)]
     assert found == ["late"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
@@ -52,7 +52,7 @@ def send(client: ServiceBusClient, queue: str, name: str, sessions: int) -> None
 
 
 @contextmanager
-def failures_told() -> Iterator[None]:
+def failures_told() -> Generator[None]:
     """Write errors down, and go on."""
     try:
         yield

@@ -7,7 +7,7 @@ import asyncio  # aio-only
 # blocking: from concurrent.futures import ThreadPoolExecutor
 import time
 from collections import defaultdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -379,16 +379,17 @@ async def test_sessions_are_listed_by_when_their_state_was_set(
 ) -> None:
     """A cutoff leaves out those whose state was set before it, and those that have none."""
     await send(client, queue, "waits")
+    moments: list[datetime] = []
     for name in ("early", "late"):
         async with client.get_queue_receiver(queue, session_id=name) as receiver:
             assert receiver.session is not None
             await receiver.session.set_state(name)
             until = receiver.session.locked_until_utc
-        if name == "early":
             assert until is not None
             # Locks last for a minute.
-            cutoff = until - timedelta(seconds=50)
-            await later(queue, 30)
+            moments.append(until - timedelta(minutes=1))
+        await later(queue, 30)
+    cutoff = moments[0] + timedelta(seconds=10)
     assert {"early", "late"} <= {str(name) async for name in client.list_queue_sessions(queue)}
     found = [str(name) async for name in client.list_queue_sessions(queue, state_updated_after=cutoff)]
     assert found == ["late"]
