@@ -260,8 +260,13 @@ class Services:
             end: From which offset on its records are others, or gone; None where nobody knows: all it holds comes again.
 
         Raises:
+            MessagingEntityNotFoundError: The topic was deleted and created again.
             ServiceBusError: Always; who comes again is served.
         """
+        # Where the topic is another one, its log is not a shorter one of this.
+        topic = self.pool.run(self.topics.describe, entity.topic)
+        if topic is not None and topic.topic_id != entity.topic_id:
+            self._go_on_with(topic, entity)
         if self._description_of(entity) is not None:
             starts = self.pool.run(self.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end

@@ -15,7 +15,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.receiver import ServiceBusReceiver
-from kafkabus_mapping.names import SubQueue
+from kafkabus_mapping.names import EntityPath, SubQueue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +90,23 @@ def test_no_message_of_the_new_topic_is_skipped(
         # Who finds it first is told by an error, be it upkeep; the others go on.
         assert errors or not goes_on or "entity_anew" in caplog.text
         assert administration.get_queue(queue).max_delivery_count == 7
+
+
+def test_another_topics_log_is_not_taken_for_a_truncated_one(namespace: EmbeddedRuntime) -> None:
+    """A reader may find that its log is shorter than it was before it is noticed that the topic is another one."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+    ):
+        administration.create_queue("letters")
+        client.get_queue_sender("letters").send_messages(ServiceBusMessage("old"))
+        receive_until(client.get_queue_receiver("letters"), {"old"})
+        services = client._services
+        assert services is not None
+        entity = services.entity(EntityPath("letters"))
+        recreate(namespace, "again.letters")
+        with pytest.raises(MessagingEntityNotFoundError, match="another one than before"):
+            services.go_on_from(entity, 0, None)
 
 
 def test_a_dead_letter_queues_topic_is_noticed_as_well(namespace: EmbeddedRuntime) -> None:

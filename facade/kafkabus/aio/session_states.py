@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
+from kafkabus.exceptions import SessionLockLostError
 from kafkabus.ledger.operations import Ledger, State, StateStored
 from kafkabus.ledger.snapshot import StoredState
 from kafkabus.log.topics import COMPANION_TOPIC
@@ -39,8 +40,10 @@ class SessionStates:
             state: It.
 
         Raises:
+            SessionLockLostError: Redis lost it meanwhile, and the lock by which it was set: what was before counts.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
+        lost = False
         later: State | None = state
         while later is not None:
             value = None
@@ -50,7 +53,12 @@ class SessionStates:
             await self._companion.store(f"the state of session {later.session!r}", {key: value}, timeout=TIMEOUT)
             stored = StateStored(ledger, later.session, later.version)
             await self._services.courier.ask(stored)
-            later = stored.state
+            later, lost = stored.state, lost or stored.lost
+        if lost:
+            raise SessionLockLostError(
+                f"the state of session {state.session!r} of {entity.path} was not changed: Redis was lost meanwhile, and "
+                "the session's lock with it; open another receiver to go on"
+            )
 
     async def read(self, entity: Entity, partition: int) -> list[StoredState]:
         """The states of the sessions of one partition.

@@ -35,6 +35,8 @@ ORPHAN_AGE = 30.0
 """After how many seconds a transfer counts as left by its owner, who produces in the first half of them or not at all."""
 WINNER_KEPT = 120.0
 """For how many seconds a ledger remembers which copy counted. Who comes later leaves a duplicate and loses nothing."""
+SEARCHED_AT_ONCE = 5_000
+"""How many records of a destination are read in one go when it is searched for a copy."""
 ADOPTED_AT_ONCE = 64
 """How many unfinished transfers one client takes over at a time."""
 
@@ -293,12 +295,14 @@ class Transfers:
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
         end = await self._ask_end(destination)
         found: dict[int, int] = {}
-        for record in await self._services.points.read(destination.entity.topic, destination.partition, start, end - 1):
-            for name, value in record.headers() or ():
-                if name == h.TRANSFER_SOURCE and value is not None:
-                    here = wanted.get(value.decode(errors="replace"))
-                    if here is not None:
-                        found.setdefault(here, record.offset() or 0)
+        for first in range(start, end, SEARCHED_AT_ONCE):
+            last = min(end, first + SEARCHED_AT_ONCE) - 1
+            for record in await self._services.points.read(
+                destination.entity.topic, destination.partition, first, last
+            ):
+                here = wanted.get(_source_of(record))
+                if here is not None:
+                    found.setdefault(here, record.offset() or 0)
         return found
 
 
@@ -311,6 +315,15 @@ _UNFINISHED = (
 def identity(ledger: Ledger, offset: int) -> str:
     """What names a source record in its copies, for ever: ledger, topic id and sequence number."""
     return f"{ledger.keys.prefix}@{sequence_number(ledger.partition, offset)}"
+
+
+def _source_of(record: Record) -> str:
+    """What names the source of a copy; nothing where a record is none."""
+    source = ""
+    for name, value in record.headers() or ():
+        if name == h.TRANSFER_SOURCE and value is not None:
+            source = value.decode(errors="replace")
+    return source
 
 
 def _headers(record: Record, entity: Entity, source: str, intent: Intent) -> Headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,8 +14,10 @@ from typing import Any
 from typing_extensions import override
 
 from kafkabus.ledger.keys import LedgerKeys
-from kafkabus.ledger.ranges import Range, common, merge_offsets
+from kafkabus.ledger.ranges import Counted, Range, common, joined, merge_offsets
 from kafkabus.ledger.snapshot import Snapshot
+
+_RUN = re.compile(r"(\d+)(?:-(\d+))?(?:\*(\d+))?")
 
 IN_FLIGHT_LIMIT = 100_000
 """How many messages of a partition may be granted and neither settled nor deferred; nothing new is granted beyond."""
@@ -153,7 +156,7 @@ class Settlement(Operation):
     def arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {"op": self.verb, "lease": self.lease}
         if self.ranges is not None:
-            arguments["ranges"] = self.ranges
+            arguments["ranges"] = words_of(self.ranges)
         return arguments
 
     @override
@@ -533,24 +536,48 @@ class Filing(Operation):
         super().resolve(reply)
 
 
-class Place(Settlement):
-    """Returns messages of a lease to their sessions, whose names stand beside the ranges; no delivery is counted."""
+class Place(Operation):
+    """Returns messages of a lease to their sessions, no delivery counted, and leases strays among them anew.
 
-    __slots__ = ("names",)
+    Attributes:
+        apart: Lease of the strays.
+        lost: Ranges that the lease did not hold any more, known when done.
+        expiry: When their locks expire, ms since 1970 on Redis's clock; known when done.
+    """
 
-    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], names: Sequence[str]) -> None:
-        super().__init__(ledger, "place", lease, ranges)
-        self.names = names
+    __slots__ = ("_arguments", "apart", "expiry", "lost")
 
-    @property
-    @override
-    def single(self) -> None:
-        return None
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: str,
+        sessions: Mapping[str, Sequence[Range]],
+        strays: Sequence[Range],
+        lock_ms: int,
+    ) -> None:
+        super().__init__(ledger)
+        self.apart = new_lease()
+        self.expiry = 0
+        self.lost: list[Range] = []
+        placed = sorted((first, last, name) for name, runs in sessions.items() for first, last in runs)
+        self._arguments: dict[str, Any] = {
+            "op": "place",
+            "lease": lease,
+            "ranges": placed,
+            "strays": strays,
+            "apart": self.apart,
+            "lock_ms": lock_ms,
+        }
 
     @override
     def arguments(self) -> dict[str, Any]:
-        placed = [(*one, name) for one, name in zip(self.ranges or (), self.names, strict=True)]
-        return {**super().arguments(), "ranges": placed}
+        return self._arguments
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.expiry = int(reply["expiry"])
+        self.lost = read_ranges(reply["lost"])
+        super().resolve(reply)
 
 
 class Accept(Operation):
@@ -626,7 +653,7 @@ class Next(Operation):
     def resolve(self, reply: dict[str, Any]) -> None:
         self.gone, self.unfiled = "gone" in reply, "unfiled" in reply
         if not (self.gone or self.unfiled):
-            self.again = [(int(first), int(last), int(count)) for first, last, count in reply["again"]]
+            self.again = read_runs(reply["again"])
             self.expiry, self.cursor, self.now = int(reply["expiry"]), int(reply["cursor"]), reply["now"]
             self.mortal = "mortal" in reply
         super().resolve(reply)
@@ -773,18 +800,28 @@ class SetState(_OfState):
 
 
 class StateStored(_OfState):
-    """Says that a record of a state was stored; ``state`` is what is to be stored instead, where that is another."""
+    """Says that a record of a state was stored; ``state`` is what is to be stored instead, where that is another.
 
-    __slots__ = ("session", "version")
+    Attributes:
+        lost: Whether that is not a later one: Redis lost this one, and the session's lock with it. Known when done.
+    """
+
+    __slots__ = ("lost", "session", "version")
 
     def __init__(self, ledger: Ledger, session: str, version: int) -> None:
         super().__init__(ledger)
         self.session = session
         self.version = version
+        self.lost = False
 
     @override
     def arguments(self) -> dict[str, Any]:
         return {"op": "stored", "session": self.session, "version": self.version}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.lost = "lost" in reply
+        super().resolve(reply)
 
 
 class StatesUpdated(Operation):
@@ -1068,7 +1105,7 @@ def _groups(operations: Iterable[Operation]) -> list[list[Operation]]:
 def _arguments(group: list[Operation]) -> dict[str, Any]:
     arguments = group[0].arguments()
     if len(group) > 1:
-        arguments["ranges"] = merge_offsets(single[2] for one in group if (single := one.single))
+        arguments["ranges"] = words_of(merge_offsets(single[2] for one in group if (single := one.single)))
     return arguments
 
 
@@ -1095,6 +1132,16 @@ def read_granted(reply: dict[str, Any]) -> Granted:
         unproved="unproved" in reply,
         free="free" in reply,
     )
+
+
+def words_of(ranges: Iterable[Range]) -> str:
+    """Ranges as the scripts of settling read them: ``"17,20-22"``."""
+    return ",".join([str(first) if first == last else f"{first}-{last}" for first, last in ranges])
+
+
+def read_runs(words: str) -> list[Counted]:
+    """Counted ranges as the scripts have them: ``"17,20-22*1"``; those that touch and have the same count are one."""
+    return joined((int(first), int(last or first), int(count or 0)) for first, last, count in _RUN.findall(words))
 
 
 def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:

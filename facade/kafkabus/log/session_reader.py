@@ -37,7 +37,7 @@ from kafkabus.ledger.operations import (
     new_lease,
 )
 from kafkabus.ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
-from kafkabus.log.plan import PartitionView, sweeps
+from kafkabus.log.plan import PartitionView, runs_of, sweeps
 from kafkabus.log.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
 from kafkabus.record import Delivery, Record, own_time_to_live, session_of
 from kafkabus_mapping.keys import partition_of
@@ -126,7 +126,12 @@ class SessionReader(Reader):
 
     def _lock(self, ledger: Ledger, session: str | None) -> tuple[SessionLock | None, bool]:
         accept = Accept(ledger, new_lease(), session, self._entity.lock_ms, self._entity.max_deliveries)
-        self._services.courier.ask(accept)
+        try:
+            self._services.courier.ask(accept)
+        except BaseException:
+            # Where it was granted all the same, it is given up now, not with whoever comes next.
+            self.put_back([])
+            raise
         if accept.accepted is None:
             return None, accept.held
         return SessionLock(accept.accepted, ledger.partition, accept.lease, accept.expiry), False
@@ -415,6 +420,7 @@ class SessionReader(Reader):
         except BaseException:
             # Nothing is granted to anybody while somebody holds these.
             self._services.courier.later(claim.undo())
+            self.put_back([])
             raise
         self._note(view, claim.granted)
         if claim.granted.again:
@@ -423,21 +429,20 @@ class SessionReader(Reader):
     def _place_claimed(self, claim: Claim) -> None:
         ledger = claim.ledger
         for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
-            for count, several in groupby(sweep, key=lambda one: one[2]):
-                delivery = self._delivery(claim, count)
-                records = self.read_again(delivery, [(first, last) for first, last, _ in several])
-                if count >= self._entity.max_deliveries:
-                    reason = endings.delivered_too_often(self._entity, count)
-                    endings.give_up(self._services, self._entity, delivery, records, *reason)
-                    continue
-                runs, strays = self._by_session(ledger.partition, records)
-                placed = sorted((run, name) for name, several_runs in runs.items() for run in several_runs)
-                self._services.courier.ask(
-                    Place(ledger, claim.lease, [run for run, _ in placed], [name for _, name in placed])
-                )
+            for count, several in groupby(sweep, key=itemgetter(2)):
+                records = self.read_again(self._delivery(claim, count), [one[:2] for one in several])
+                hopeless = count >= self._entity.max_deliveries
+                runs, strays = ({}, runs_of(records)) if hopeless else self._by_session(ledger.partition, records)
+                place = Place(ledger, claim.lease, runs, strays, self._entity.lock_ms)
+                self._services.courier.ask(place)
                 astray = set(offsets_of(strays))
                 stray = [record for record in records if record.offset() in astray]
-                self._lead_away(delivery, stray)
+                delivery = self._entity.delivery(ledger.partition, place.apart, place.expiry, count)
+                if hopeless:
+                    reason = endings.delivered_too_often(self._entity, count)
+                    endings.give_up(self._services, self._entity, delivery, stray, *reason)
+                else:
+                    self._lead_away(delivery, stray)
 
 
 class _Kept:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from kafkabus.ledger.operations import read_runs
 from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
 
 Arguments = dict[str, Any]
@@ -50,6 +51,7 @@ class Message:
         intent: Of its transfer.
         at: Offset of its copy.
         session: The one that it is filed under.
+        sorted: Whether its lease is of one who sorts it, so that no delivery is counted.
     """
 
     state: State
@@ -61,6 +63,7 @@ class Message:
     intent: str = ""
     at: int = 0
     session: str | None = None
+    sorted: bool = False
 
 
 @dataclass(slots=True)
@@ -129,6 +132,7 @@ class MemoryLedger:
         self._filer: str | None = None
         self._unplaced = False
         self._states: dict[str, SessionState] = {}
+        self._cleared = 0
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
@@ -179,6 +183,9 @@ class MemoryLedger:
 
     def _do(self, operation: Arguments, now: int) -> Reply:
         before = self.cursor
+        ranges = operation.get("ranges")
+        if isinstance(ranges, str):
+            operation = operation | {"ranges": [(first, last) for first, last, _ in read_runs(ranges)]}
         reply: Reply = getattr(self, f"_{operation['op']}")(operation, now)
         if self.cursor != before:
             ahead = "ahead" in operation
@@ -213,7 +220,7 @@ class MemoryLedger:
         deferred: list[tuple[int, int, int]] = []
         for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED):
             home = deferred if message.deferred or message.state is State.DEFERRED else waiting
-            home.append((offset, offset, message.count + (message.state is State.LEASED)))
+            home.append((offset, offset, message.count + (message.state is State.LEASED and not message.sorted)))
         reply: Reply = {
             "cursor": self.cursor,
             "version": self.version,
@@ -240,7 +247,7 @@ class MemoryLedger:
         self._expire(now)
         again = [] if self._placing else self._in(State.RETURNED)[: op["want"]]
         granted = [(offset, offset, message.count) for offset, message in again]
-        self._lease(op, (offset for offset, _ in again), now)
+        self._lease(op, (offset for offset, _ in again), now, sort=self.has_sessions)
         if again and self.has_sessions:
             self._filer = op["lease"]
         fresh: list[int] = []
@@ -330,11 +337,13 @@ class MemoryLedger:
         ]
         return {"again": again, "expiry": now + op["lock_ms"]}
 
-    def _lease(self, op: Arguments, offsets: Iterable[int], now: int, *, deferred: bool = False) -> None:
+    def _lease(
+        self, op: Arguments, offsets: Iterable[int], now: int, *, deferred: bool = False, sort: bool = False
+    ) -> None:
         for offset in offsets:
             message = self._messages.setdefault(offset, Message(State.LEASED, 0))
             message.state, message.lease, message.deferred = State.LEASED, op["lease"], deferred
-            message.expiry = now + op["lock_ms"]
+            message.expiry, message.sorted = now + op["lock_ms"], sort
 
     # Going back.
 
@@ -343,7 +352,7 @@ class MemoryLedger:
             self._dissolve(lease, 1)
         for _, message in self._in(State.LEASED):
             if message.expiry <= now and message.lease not in self._locks:
-                self._put_back(message, 1)
+                self._put_back(message, 0 if message.sorted else 1)
 
     def _put_back(self, message: Message, counted: int) -> None:
         message.count += counted
@@ -354,7 +363,7 @@ class MemoryLedger:
             message.state, message.session = State.FILED, lock.session
         else:
             message.state = State.RETURNED
-        message.deferred = False
+        message.deferred = message.sorted = False
         self.rings = self.rings or message.state is not State.DEFERRED
 
     # Sessions.
@@ -378,16 +387,20 @@ class MemoryLedger:
         if lock is None:
             return {"gone": True}
         before = self._states.get(lock.session)
-        version = (before.version if before else self.version) + 1
+        version = max(before.version if before else 0, self.version) + 1
         self._states[lock.session] = SessionState(version, now, op.get("value"))
         return self._tell_state(lock.session)
 
     def _stored(self, op: Arguments, now: int) -> Reply:
+        known = self._cleared
+        if op["session"] in self._states:
+            known = self._states[op["session"]].version
         state = self._states.setdefault(op["session"], SessionState(self.version + 1, now, None))
         if state.version != op["version"]:
-            return self._tell_state(op["session"])
+            return self._tell_state(op["session"]) | ({"lost": True} if op["version"] > known else {})
         state.stored = True
         if state.value is None:
+            self._cleared = state.version
             del self._states[op["session"]]
         return {}
 
@@ -434,7 +447,7 @@ class MemoryLedger:
                 return [offset for offset in offsets_of(runs) if offset >= self.cursor and offset not in self._voids]
 
             strays = unseen(op["strays"])
-            self._lease(op, strays, now)
+            self._lease(op, strays, now, sort=True)
             reply["again"] = [(offset, offset, 0) for offset in strays]
             for session, runs in op["sessions"]:
                 for offset in unseen(runs):
@@ -445,6 +458,7 @@ class MemoryLedger:
     def _file_one(self, offset: int, session: str) -> None:
         message = self._messages.setdefault(offset, Message(State.FILED, 0))
         message.state, message.session = State.FILED, session
+        message.deferred = message.sorted = False
         if not self._is_locked(session):
             self._free.setdefault(session)
         self.rings = True
@@ -454,7 +468,9 @@ class MemoryLedger:
         names = {offset: name for first, last, name in op["ranges"] for offset in range(first, last + 1)}
         for offset in taken:
             self._file_one(offset, names[offset])
-        return {"lost": merge_offsets(lost)}
+        apart, _ = self._held_by(op["lease"], op["strays"], now)
+        self._lease({**op, "lease": op["apart"]}, apart, now, sort=True)
+        return {"lost": merge_offsets(lost), "expiry": now + op["lock_ms"]}
 
     def _accept(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
@@ -478,7 +494,7 @@ class MemoryLedger:
         again = self._waiting_in(lock.session)[: op["want"]]
         self._lease({**op, "lock_ms": lock.expiry - now}, (offset for offset, _ in again), now)
         reply: Reply = {
-            "again": [(offset, offset, message.count) for offset, message in again],
+            "again": ",".join(f"{offset}*{message.count}" for offset, message in again),
             "expiry": lock.expiry,
             "cursor": self.cursor,
         }

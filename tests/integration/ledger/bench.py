@@ -172,13 +172,12 @@ class Bench:
         self.courier.ask(filing)
         return Held(filing.lease, filing.granted)
 
-    def place(self, held: Held, names: Mapping[int, str]) -> list[Range]:
-        """Return messages of a lease to their sessions; returns what the lease did not hold."""
-        offsets = sorted(names)
-        ranges = [(offset, offset) for offset in offsets]
-        place = Place(self.ledger, held.lease, ranges, [names[offset] for offset in offsets])
+    def place(self, held: Held, names: Mapping[int, str], strays: Sequence[Range] = ()) -> Place:
+        """Return messages of a lease to their sessions, and lease strays anew."""
+        sessions = {name: merge_offsets(one for one in names if names[one] == name) for name in names.values()}
+        place = Place(self.ledger, held.lease, sessions, strays, LOCK_MS)
         self.courier.ask(place)
-        return place.lost
+        return place
 
     def accept(self, session: str | None = None, most: int = 10) -> Accept:
         """Lock a session."""

@@ -229,7 +229,7 @@ def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(
     assert _served(store) == server.version
     run(store, machine=machine, max_examples=EXAMPLES, print_blob=True)
     assert store.refusals() == set()
-    assert store.calls[request_script().sha] > EXAMPLES
+    assert sum(store.calls.values()) > EXAMPLES
 
 
 def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store: Narrow) -> None:
@@ -275,7 +275,7 @@ def go_through_sessions(bench: Bench) -> None:
     lock = bench.accept()
     assert (lock.accepted, bench.accept("a").held) == ("a", True)
     returned = bench.claim(9)
-    assert bench.place(returned, {4: "new"}) == []
+    assert bench.place(returned, {4: "new"}).lost == []
     held = Held(lock.lease, Granted(bench.next(lock.lease, 2).again, [], 0, False, 0, 0, 0, None, False))
     assert bench.settle("defer", held, (0, 0)) == bench.settle("abandon", held, (1, 1)) == []
     assert bench.recall((0, 0), lease=lock.lease)[0].offsets == [0]

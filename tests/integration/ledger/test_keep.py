@@ -24,7 +24,7 @@ def test_all_that_is_not_settled_is_written_down(bench: Bench) -> None:
     prepared(bench)
     snapshot = bench.snapshot_to_keep()
     assert (snapshot.cursor, snapshot.watermark, snapshot.mortal) == (8, 1, False)
-    assert snapshot.waiting == [(1, 1, 1), (2, 2, 1), (3, 3, 1)]
+    assert snapshot.waiting == [(1, 3, 1)]
     assert snapshot.deferred == [(4, 4, 0), (5, 5, 1)]
     assert snapshot.moving == [(6, 0, "there|and:back")]
     assert snapshot.voids == [9]

@@ -178,7 +178,7 @@ operations.claim = function(op)
   local expiry = now + op.lock_ms
   if #segments > 0 then
     for _, segment in ipairs(segments) do
-      segment.kind, segment.expiry, segment.bits = 'n', expiry, ''
+      segment.kind, segment.expiry, segment.bits = SESSIONS and 's' or 'n', expiry, ''
     end
     if SESSIONS then
       write('HSET', META, 'filer', op.lease)

@@ -1,7 +1,7 @@
 -- What waits in each session, of ledgers whose queue has sessions.
 --
--- Defines split_chunk, each_chunk, cut_chunk, session_at, new_session, free_session, file_runs, put_in, waiting_in,
--- holder, locked_by, filer and unfiled.
+-- Defines split_chunk, join_run, last_of, split_front, each_chunk, common_runs, cut_chunk, session_at, new_session,
+-- store_session, free_session, file_runs, go_home, arrive, waiting_in, holder, locked_by, filer and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
 local CHUNK = 2000
@@ -26,9 +26,37 @@ local function join_chunk(runs)
   return table.concat(parts, ',')
 end
 
+-- The last offset of a chunk, or of the lease that locks a session.
+local function last_of(text)
+  -- No word is longer than this.
+  local first, last = string.match(string.sub(text, -50), '(%d+)%-?(%d*)[^,]*$')
+  return tonumber(last) or tonumber(first)
+end
+
+-- The first messages of a chunk, up to as many as are wanted, the rest of it, and how many these are. Chunks are cut as
+-- text: taking them apart takes ten times as long.
+local function split_front(text, want)
+  local at, granted, ranges = 1, 0, string.find(text, '-', 1, true)
+  while at <= #text and granted < want do
+    local stop = (string.find(text, ',', at, true) or #text + 1) - 1
+    local first, last, count
+    if ranges then
+      first, last, count = string.match(string.sub(text, at, stop), '^(%d+)%-(%d+)(.*)$')
+    end
+    local size = first and tonumber(last) - tonumber(first) + 1 or 1
+    if granted + size > want then
+      local cut = tonumber(first) + want - granted - 1
+      return string.sub(text, 1, at - 1) .. join_run({ tonumber(first), cut, 0 }) .. count,
+        join_run({ cut + 1, tonumber(last), 0 }) .. count .. string.sub(text, stop + 1), want
+    end
+    granted, at = granted + size, stop + 2
+  end
+  return string.sub(text, 1, at - 2), string.sub(text, at), granted
+end
+
 -- A session that has messages waiting or is locked; nothing where it is neither.
 local function session_at(name)
-  local lease, low, high = string.match(redis.call('HGET', SESSIONS, '=' .. name) or '', '^([^|]*)|(%d+)|(%d+)$')
+  local lease, low, high = string.match(redis.call('HGET', SESSIONS, '=' .. name) or '', '^([^|]*)|(%-?%d+)|(%-?%d+)$')
   return lease and { name = name, lease = lease, low = tonumber(low), high = tonumber(high) }
 end
 
@@ -79,11 +107,82 @@ local function free_session(session)
   end
 end
 
--- Runs never granted before, behind all that waits in their session.
-local function file_runs(name, runs)
-  local known = session_at(name)
-  local session = known or new_session(name)
-  local text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
+-- Two ascending lists of runs as one. Those that touch and were delivered equally often are joined.
+local function merge_runs(some, others)
+  local merged, i, j = {}, 1, 1
+  while some[i] or others[j] do
+    local run
+    if not others[j] or (some[i] and some[i][1] < others[j][1]) then
+      run, i = some[i], i + 1
+    else
+      run, j = others[j], j + 1
+    end
+    local before = merged[#merged]
+    if before and before[2] + 1 == run[1] and before[3] == run[3] then
+      before[2] = run[2]
+    else
+      merged[#merged + 1] = { run[1], run[2], run[3] }
+    end
+  end
+  return merged
+end
+
+-- Runs as texts of a chunk's length.
+local function join_chunks(runs)
+  local texts, parts, length = {}, {}, 0
+  for _, run in ipairs(runs) do
+    local part = join_run(run)
+    if length > 0 and length + #part > CHUNK then
+      texts[#texts + 1] = table.concat(parts, ',')
+      parts, length = {}, 0
+    end
+    parts[#parts + 1], length = part, length + #part + 1
+  end
+  texts[#texts + 1] = table.concat(parts, ',')
+  return texts
+end
+
+-- Runs in place of a chunk. What is too long goes on behind the last one, or begins before the first one.
+local function store_chunk(session, number, runs)
+  if number > session.low and number < session.high then
+    return write('HSET', SESSIONS, chunk_field(session, number), join_chunk(runs))
+  end
+  local texts = join_chunks(runs)
+  local from = number == session.high and number or number - #texts + 1
+  for index = #texts, 1, -1 do
+    if from + index - 1 ~= number then
+      write('HSET', SESSIONS, chunk_field(session, from + index - 1), texts[index])
+    end
+  end
+  session.low, session.high = math.min(session.low, from), math.max(session.high, from + #texts - 1)
+  if #texts > 1 then
+    store_session(session)
+  end
+  write('HSET', SESSIONS, chunk_field(session, number), texts[number - from + 1])
+end
+
+-- Ascending runs go back to their place in their session. That is nearly always the first chunk: who was granted them
+-- was granted all that comes before.
+local function put_in(session, runs)
+  local index = 1
+  for number = session.low, session.high do
+    if not runs[index] then
+      return
+    end
+    local waiting = split_chunk(redis.call('HGET', SESSIONS, chunk_field(session, number)) or '')
+    local before = waiting[#waiting] and waiting[#waiting][1] or 0
+    local coming = {}
+    while runs[index] and (number == session.high or runs[index][1] < before) do
+      coming[#coming + 1], index = runs[index], index + 1
+    end
+    if #coming > 0 then
+      store_chunk(session, number, merge_runs(coming, waiting))
+    end
+  end
+end
+
+-- Runs go behind all that waits in their session.
+local function append(session, known, text, runs)
   local parts, length = { text }, #(text or '')
   for _, run in ipairs(runs) do
     local part = join_run({ run[1], run[2], 0 })
@@ -98,63 +197,82 @@ local function file_runs(name, runs)
   if not known then
     store_session(session)
   end
+end
+
+-- Runs never granted before, behind all that waits in their session; but what was seized ahead of the cursor, and given
+-- back, may wait there already.
+local function file_runs(name, runs)
+  local known = session_at(name)
+  local session = known or new_session(name)
+  local text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
+  if text and last_of(text) > runs[1][1] then
+    for _, run in ipairs(runs) do
+      run[3] = 0
+    end
+    put_in(session, runs)
+    store_session(session)
+  else
+    append(session, known, text, runs)
+  end
   if session.lease == '' then
     write('ZADD', FREE, 'NX', next_turn(), name)
   end
   ledger.rings = true
 end
 
-local function insert_run(runs, run)
-  local at = 1
-  while runs[at] and runs[at][1] < run[1] do
-    at = at + 1
+-- Messages that go back to their sessions, gathered: each chunk is written once. arrive() has them there.
+local homeward, order = {}, {}
+
+local function go_home(name, first, last, count)
+  if not homeward[name] then
+    homeward[name], order[#order + 1] = {}, name
   end
-  local before, behind = runs[at - 1], runs[at]
-  if before and before[2] + 1 == run[1] and before[3] == run[3] then
-    before[2] = run[2]
-    if behind and before[2] + 1 == behind[1] and behind[3] == before[3] then
-      before[2] = behind[2]
-      table.remove(runs, at)
-    end
-  elseif behind and run[2] + 1 == behind[1] and behind[3] == run[3] then
-    behind[1] = run[1]
-  else
-    table.insert(runs, at, run)
-  end
+  table.insert(homeward[name], { first, last, count })
 end
 
--- Messages go back to their place in their session. That is nearly always the first chunk: who was granted them was
--- granted all that comes before.
-local function put_in(session, first, last, count)
-  for number = session.low, session.high do
-    local field = chunk_field(session, number)
-    local text = redis.call('HGET', SESSIONS, field) or ''
-    local runs = split_chunk(text)
-    if number == session.high and #text > CHUNK and runs[#runs][2] < first then
-      session.high = session.high + 1
-      store_session(session)
-      write('HSET', SESSIONS, chunk_field(session, session.high), join_run({ first, last, count }))
-      break
-    elseif number == session.high or (#runs > 0 and runs[#runs][2] > first) then
-      insert_run(runs, { first, last, count })
-      write('HSET', SESSIONS, field, join_chunk(runs))
-      break
+local function arrive()
+  for _, name in ipairs(order) do
+    local session = session_at(name) or new_session(name)
+    put_in(session, homeward[name])
+    if session.lease == '' then
+      free_session(session)
     end
+    ledger.rings = true
   end
-  ledger.rings = true
+  homeward, order = {}, {}
 end
 
--- What waits between two offsets in a session's chunk leaves it. Returns how many messages these were.
-local function cut_chunk(name, field, from, upto)
-  local rest, gone = {}, 0
-  for _, run in ipairs(split_chunk(redis.call('HGET', SESSIONS, field) or '')) do
-    gone = gone + math.max(0, math.min(run[2], upto) - math.max(run[1], from) + 1)
-    if run[1] < from then
-      rest[#rest + 1] = { run[1], math.min(run[2], from - 1), run[3] }
+-- What of runs lies in ranges, both ascending, and the rest of them.
+local function common_runs(runs, ranges)
+  local inside, rest, index = {}, {}, 1
+  for _, run in ipairs(runs) do
+    local at = run[1]
+    while at <= run[2] do
+      local range = ranges[index]
+      if not range or range[1] > run[2] then
+        rest[#rest + 1] = { at, run[2], run[3] }
+        break
+      elseif range[2] < at then
+        index = index + 1
+      elseif range[1] > at then
+        rest[#rest + 1] = { at, range[1] - 1, run[3] }
+        at = range[1]
+      else
+        local last = math.min(run[2], range[2])
+        inside[#inside + 1] = { at, last, run[3] }
+        at = last + 1
+      end
     end
-    if run[2] > upto then
-      rest[#rest + 1] = { math.max(run[1], upto + 1), run[2], run[3] }
-    end
+  end
+  return inside, rest
+end
+
+-- What waits within ranges in a session's chunk leaves it. Returns how many messages these were.
+local function cut_chunk(name, field, ranges)
+  local inside, rest = common_runs(split_chunk(redis.call('HGET', SESSIONS, field) or ''), ranges)
+  local gone = 0
+  for _, run in ipairs(inside) do
+    gone = gone + run[2] - run[1] + 1
   end
   if gone > 0 and #rest > 0 then
     write('HSET', SESSIONS, field, join_chunk(rest))
@@ -181,7 +299,7 @@ local function each_chunk(only, visit)
   end
   local all = redis.call('HGETALL', SESSIONS)
   for index = 1, #all, 2 do
-    local name = string.match(all[index], '^%d+=(.*)$')
+    local name = string.match(all[index], '^%-?%d+=(.*)$')
     if name then
       visit(name, all[index + 1], all[index])
     end

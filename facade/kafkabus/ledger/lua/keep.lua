@@ -27,7 +27,7 @@ operations.snapshot = function()
   for _, id in ipairs(redis.call('HKEYS', LEASES)) do
     for _, segment in ipairs(leased(id)) do
       local home = segment.kind == 'd' and deferred or waiting
-      each_open(segment, function(first, last) home[#home + 1] = { num(first), num(last), num(segment.count + 1) } end)
+      each_open(segment, function(first, last) home[#home + 1] = { num(first), num(last), num(delivered(segment)) } end)
     end
   end
   local states = redis.call('HGETALL', MOVING)

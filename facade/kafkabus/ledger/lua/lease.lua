@@ -1,11 +1,12 @@
 -- Leases as text, and messages that go back to where they came from.
 --
 -- Defines split_lease, leased, split_returned, split_deferred, each_open, give_back, returned_at, leave_returned,
--- set_aside, put_back, store_lease, write_lease, dissolve and expire_leases.
+-- set_aside, put_back, store_lease, write_lease, lease_text, without, dissolve, delivered and
+-- expire_leases.
 
 local function split_lease(text)
   local segments = {}
-  for first, last, count, kind, expiry, bits in string.gmatch(text, '(%d+):(%d+):(%d+):([nd]):(%d+):([01]*)') do
+  for first, last, count, kind, expiry, bits in string.gmatch(text, '(%d+):(%d+):(%d+):([nds]):(%d+):([01]*)') do
     segments[#segments + 1] = {
       first = tonumber(first), last = tonumber(last), count = tonumber(count), kind = kind,
       expiry = tonumber(expiry), bits = bits,
@@ -117,14 +118,14 @@ local function set_aside(first, last, count)
   end
 end
 
--- Messages of a lease go back to where it had them from: the returned ranges, their session, or the deferred ones. What
--- a session gave out too often is for whoever gives it up.
+-- Messages of a lease go back to where it had them from: the returned ranges, their session, where they arrive by
+-- arrive(), or the deferred ones. What a session gave out too often is for whoever gives it up.
 local function put_back(segment, first, last, count)
   if segment.kind == 'd' then
     return set_aside(first, last, count)
   end
   if segment.held and count < segment.held.most then
-    return put_in(session_at(segment.held.name), first, last, count)
+    return go_home(segment.held.name, first, last, count)
   end
   give_back(first, last, count)
 end
@@ -171,12 +172,40 @@ local function write_lease(id, segments)
   store_lease(id, merged)
 end
 
+-- Adds messages to a lease that locks a session, in the words in which a session's chunk has them.
+local function lease_text(id, text)
+  local before = redis.call('HGET', LEASES, id) or ''
+  if before == '' or last_of(before) < tonumber(string.match(text, '^%d+')) then
+    return write('HSET', LEASES, id, before == '' and text or before .. ',' .. text)
+  end
+  write_lease(id, split_session_lease(text, holder(id)))
+end
+
+-- What is left of a lease's text without messages, word by word as it has them, and how many these were; nothing where
+-- it has them in other words.
+local function without(text, words)
+  local all, parts, at, taken = ',' .. text .. ',', {}, 1, 0
+  for word in string.gmatch(words, '[^,]+') do
+    local from = string.find(all, ',' .. string.gsub(word, '%-', '%%-') .. '[,*d]', at)
+    if not from then
+      return
+    end
+    local first, last = string.match(word, '^(%d+)%-(%d+)$')
+    taken = taken + (first and tonumber(last) - tonumber(first) + 1 or 1)
+    parts[#parts + 1] = string.sub(all, at, from - 1)
+    at = string.find(all, ',', from + 1, true)
+  end
+  parts[#parts + 1] = string.sub(all, at, -2)
+  return string.sub(table.concat(parts), 2), taken
+end
+
 -- Nobody holds a session any more by this lease: what was granted and not settled goes back, so many deliveries
 -- counted.
 local function dissolve(id, held, counted)
   for _, segment in ipairs(leased(id)) do
     each_open(segment, function(first, last) put_back(segment, first, last, segment.count + counted) end)
   end
+  arrive()
   write('HDEL', LEASES, id)
   local session = session_at(held.name)
   if session and session.lease == id then
@@ -184,6 +213,11 @@ local function dissolve(id, held, counted)
   end
   write('HDEL', HOLDERS, id)
   write('ZREM', EXPIRIES, id)
+end
+
+-- How often a segment's messages were delivered once their lock expires.
+local function delivered(segment)
+  return segment.count + (segment.kind == 's' and 0 or 1)
 end
 
 -- What has expired goes back, each delivery counted; what was renewed stays.
@@ -197,7 +231,7 @@ local function expire_leases()
         if segment.expiry > now then
           left[#left + 1] = segment
         else
-          each_open(segment, function(first, last) put_back(segment, first, last, segment.count + 1) end)
+          each_open(segment, function(first, last) put_back(segment, first, last, delivered(segment)) end)
         end
       end
       store_lease(id, left)

@@ -57,9 +57,9 @@ operations.void = function(op)
     ledger.voids = 1
     return { void = true }
   end
-  local filed = 0
+  local filed, only = 0, { { op.offset, op.offset } }
   if SESSIONS then
-    each_chunk(nil, function(name, _, field) filed = filed + cut_chunk(name, field, op.offset, op.offset) end)
+    each_chunk(nil, function(name, _, field) filed = filed + cut_chunk(name, field, only) end)
   end
   if filed == 0 and not returned_at(op.offset) then
     return { void = false }

@@ -5,10 +5,12 @@
 --                  known), leader (the latest leader epoch of any record that the cursor passed, empty where
 --                  none is known), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
 --                  their own are in the log), filer (a lease whose messages are being placed in their sessions),
---                  unplaced (1 where nothing may be granted before all are); in tests also test:skew (ms added to the
+--                  unplaced (1 where nothing may be granted before all are), cleared (the highest version of a
+--                  session's state that was cleared, and whose record stands); in tests also test:skew (ms added to the
 --                  clock) and test:fault (which write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
---                  order; kind is d where the messages were deferred and go back there, else n; bits, one character an
+--                  order; kind is d where the messages were deferred and go back there, s where they are being
+--                  sorted (session.lua) and no delivery counts, else n; bits, one character an
 --                  offset, are '1' where the message has left the lease; none at all means that all stay
 --                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d where they were deferred
 --       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time

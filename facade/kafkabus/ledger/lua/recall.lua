@@ -81,7 +81,7 @@ end
 operations.seize = function(op)
   expire_leases()
   local moves = op.upto and op.from <= ledger.cursor
-  local segments = {}
+  local segments, chunks = {}, {}
   local function add(offset, count, kind, home)
     local previous = segments[#segments]
     if previous and previous.last == offset - 1 and previous.count == count and previous.home == home then
@@ -109,22 +109,17 @@ operations.seize = function(op)
   end
   if SESSIONS then
     each_chunk(nil, function(name, text, field)
-      for _, run in ipairs(split_chunk(text)) do
-        for _, range in ipairs(op.ranges) do
-          local first, last = math.max(run[1], range[1]), math.min(run[2], range[2])
-          if first <= last then
-            segments[#segments + 1] = {
-              first = first, last = last, count = run[3], kind = 'n', home = 'session', name = name, field = field,
-            }
-          end
-        end
+      local inside = common_runs(split_chunk(text), op.ranges)
+      for _, run in ipairs(inside) do
+        segments[#segments + 1] = { first = run[1], last = run[2], count = run[3], kind = 'n', home = 'session' }
+      end
+      if #inside > 0 then
+        chunks[#chunks + 1] = { name, field }
       end
     end)
   end
   local reply = lock_segments(op, segments, function(segment)
-    if segment.home == 'session' then
-      cut_chunk(segment.name, segment.field, segment.first, segment.last)
-    elseif segment.home == 'deferred' then
+    if segment.home == 'deferred' then
       write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
     elseif segment.home == 'log' then
       ledger.held = ledger.held + segment.last - segment.first + 1
@@ -134,10 +129,13 @@ operations.seize = function(op)
         end
         ledger.voids = 1
       end
-    else
+    elseif segment.home ~= 'session' then
       leave_returned(segment.first, segment.last)
     end
   end)
+  for _, chunk in ipairs(chunks) do
+    cut_chunk(chunk[1], chunk[2], op.ranges)
+  end
   if moves then
     ledger.cursor = math.max(ledger.cursor, op.upto)
   end
@@ -212,7 +210,8 @@ end
 operations.purge = function(op)
   local purged = 0
   if SESSIONS then
-    each_chunk(nil, function(name, _, field) purged = purged + cut_chunk(name, field, 0, op.upto - 1) end)
+    local below = { { 0, op.upto - 1 } }
+    each_chunk(nil, function(name, _, field) purged = purged + cut_chunk(name, field, below) end)
   end
   local members = redis.call('ZRANGEBYSCORE', RETURNED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
   for _, member in ipairs(members) do

@@ -1,8 +1,9 @@
 -- Sessions: messages are filed under theirs, and granted to whoever has locked it, in the log's order.
 --
 -- What was made anew of a checkpoint waits as returned ranges, whose sessions nobody knows. A claim leases them to one
--- client at a time, which reads and places them. Until then nobody is granted anything, because they may come before
--- it. What its holder gave up waits there too, for whoever dead-letters it, and is in nobody's way.
+-- client at a time, which sorts them: it reads and places them. Until then nobody is granted anything, because they may
+-- come before it. What belongs elsewhere it sets apart, and moves: that is in nobody's way. What a session's holder
+-- gave up waits there too, for whoever dead-letters it.
 --
 -- Defines
 --   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms}  the caller has seen every record from `from`
@@ -10,14 +11,15 @@
 --          elsewhere and are leased. runs is [[upto - 1, upto - 1]] where the last record is a message, else []; epoch
 --          as of claim
 --          Reply: as of claim; "again" holds the strays
---   place  {lease, ranges}            messages of the lease wait in their sessions from now on, no delivery counted;
---          ranges is [[first, last, name], …], ascending. Reply: {"lost": [[first, last], …]}
+--   place  {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on, no
+--          delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are
+--          leased by `apart` from now on. Reply: {"lost": [[first, last], …], "expiry": ms}  of the new lease
 --   accept {lease, lock_ms, most, session}  locks a session; without one, whichever has waited longest for its turn. A
 --          message that is given back by an expiry after `most` deliveries is given up
 --          Reply: {} where none waits, {"held": true} where somebody has it, {"session": name, "expiry": ms}
 --   next   {lease, want}              the next messages of the session that the lease locks
 --          Reply: {"gone": true} where the lease has expired, {"unfiled": true} where nothing may be granted yet,
---                 {"again": [[first, last, count], …], "expiry": ms, "cursor": offset, "mortal": true}
+--                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "mortal": true}
 --   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
 --   leave  {lease}                    the session is free; what was granted and not settled goes back, uncounted.
 --          Reply: {}
@@ -37,7 +39,7 @@ operations.file = function(op)
       return runs
     end
     for index, run in ipairs(count(claimable(op.strays, op.upto))) do
-      strays[index] = { first = run[1], last = run[2], count = 0, kind = 'n', expiry = now + op.lock_ms, bits = '' }
+      strays[index] = { first = run[1], last = run[2], count = 0, kind = 's', expiry = now + op.lock_ms, bits = '' }
       reply.again[index] = { num(run[1]), num(run[2]), '0' }
     end
     if #strays > 0 then
@@ -57,19 +59,22 @@ operations.file = function(op)
 end
 
 operations.place = function(op)
+  local strays, expiry = {}, now + op.lock_ms
+  local found, _, left = select(op.lease, op.strays, function(first, last, segment)
+    strays[#strays + 1] = { first = first, last = last, count = segment.count, kind = 's', expiry = expiry, bits = '' }
+  end)
+  if found > 0 then
+    write_lease(op.apart, strays)
+    store_lease(op.lease, left)
+  end
   local index = 1
-  local _, lost = take(op.lease, op.ranges, function(first, last, segment)
+  local _, gone = take(op.lease, op.ranges, function(first, last, segment)
     while op.ranges[index][2] < first do
       index = index + 1
     end
-    local name = op.ranges[index][3]
-    local session = session_at(name) or new_session(name)
-    put_in(session, first, last, segment.count)
-    if session.lease == '' then
-      free_session(session)
-    end
+    go_home(op.ranges[index][3], first, last, segment.count)
   end)
-  return { lost = lost }
+  return { lost = gone, expiry = num(expiry) }
 end
 
 operations.accept = function(op)
@@ -105,34 +110,24 @@ operations.next = function(op)
     return { unfiled = true }
   end
   local session = session_at(held.name)
-  local segments, again, leaving, granted = {}, {}, {}, 0
-  while granted < op.want do
+  local granted, leaving, left = {}, {}, op.want
+  while left > 0 do
     local field = chunk_field(session, session.low)
     local text = redis.call('HGET', SESSIONS, field)
-    local rest = {}
-    for _, run in ipairs(split_chunk(text or '')) do
-      local stop = math.min(run[2], run[1] + op.want - granted - 1)
-      if stop >= run[1] then
-        segments[#segments + 1] = {
-          first = run[1], last = stop, count = run[3], kind = 'n', expiry = held.expiry, bits = '',
-        }
-        again[#again + 1] = { num(run[1]), num(stop), num(run[3]) }
-        granted = granted + stop - run[1] + 1
-      end
-      if stop < run[2] then
-        rest[#rest + 1] = { math.max(run[1], stop + 1), run[2], run[3] }
-      end
-    end
+    local rest = ''
     if text then
-      leaving[#leaving + 1] = { field, join_chunk(rest) }
+      local front, count
+      front, rest, count = split_front(text, left)
+      granted[#granted + 1], leaving[#leaving + 1], left = front, { field, rest }, left - count
     end
-    if #rest > 0 or session.low == session.high then
+    if rest ~= '' or session.low == session.high then
       break
     end
     session.low = session.low + 1
   end
-  if #segments > 0 then
-    write_lease(op.lease, segments)
+  local text = table.concat(granted, ',')
+  if text ~= '' then
+    lease_text(op.lease, text)
     for _, one in ipairs(leaving) do
       if one[2] ~= '' then
         write('HSET', SESSIONS, one[1], one[2])
@@ -142,7 +137,7 @@ operations.next = function(op)
     end
     store_session(session)
   end
-  return { again = again, expiry = num(held.expiry), cursor = num(ledger.cursor), mortal = ledger.mortal or nil }
+  return { again = text, expiry = num(held.expiry), cursor = num(ledger.cursor), mortal = ledger.mortal or nil }
 end
 
 operations.extend = function(op)

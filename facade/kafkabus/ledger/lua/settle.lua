@@ -7,12 +7,18 @@
 --   defer    {lease, ranges, limit}    they are set aside, to be had by offset only. Where more than limit would be set
 --                                      aside, nothing changes. Reply also: {"full": limit} in that case
 --   renew    {lease, ranges, lock_ms}  they are locked for so long from now on. Reply also: {"expiry": ms}
--- where ranges is a list of [first, last], ascending and disjoint; release without ranges gives back all that is left.
+-- where ranges is "<first>[-<last>],…" or a list of [first, last], ascending and disjoint; release without ranges gives
+-- back all that is left.
 -- Reply of each: {"lost": [[first, last], …]}, what the lease did not hold any more: nothing was changed for those.
+
+local function read_ranges(ranges)
+  return type(ranges) == 'string' and split_chunk(ranges) or ranges
+end
 
 -- Turns on the bits of ranges in a lease's segments; visit(first, last, segment) is called for each run that was open.
 -- Returns how many messages these were, the ranges that were not there, and the segments with open bits left.
 local function select(id, ranges, visit)
+  ranges = read_ranges(ranges)
   local segments = leased(id)
   local lost, taken, index = {}, 0, 1
   local function lose(first, last)
@@ -74,6 +80,7 @@ end
 local function take(id, ranges, visit)
   local taken, lost, left = select(id, ranges, visit)
   if taken > 0 then
+    arrive()
     store_lease(id, left)
   end
   return taken, lost
@@ -88,7 +95,27 @@ local function all_open(id)
   return ranges
 end
 
+-- Completes messages of a session without taking its lease apart, where it has them in the same words.
+local function complete_words(op)
+  local text = redis.call('HGET', LEASES, op.lease)
+  if not text or not locked_by(op.lease) then
+    return
+  end
+  local left, taken = without(text, op.ranges)
+  if left == '' then
+    write('HDEL', LEASES, op.lease)
+  elseif left then
+    write('HSET', LEASES, op.lease, left)
+  end
+  return taken
+end
+
 operations.complete = function(op)
+  local completed = complete_words(op)
+  if completed then
+    ledger.held = ledger.held - completed
+    return { lost = {} }
+  end
   local taken, lost = take(op.lease, op.ranges, function() end)
   ledger.held = ledger.held - taken
   return { lost = lost }
@@ -110,7 +137,7 @@ end
 
 operations.defer = function(op)
   local coming = 0
-  for _, range in ipairs(op.ranges) do
+  for _, range in ipairs(read_ranges(op.ranges)) do
     coming = coming + range[2] - range[1] + 1
   end
   if redis.call('ZCARD', DEFERRED) + coming > op.limit then

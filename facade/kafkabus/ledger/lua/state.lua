@@ -8,7 +8,8 @@
 --   stored    {session, version}  a record of this version was stored
 --             Reply: {}, or where another version than this is what counts, that one, whose record is to be stored
 --                    again: {"session": name, "version": number, "updated": ms, "value": text, "unstored": true}; no
---                    value where it is cleared, no unstored where its record is known to stand
+--                    value where it is cleared, no unstored where its record is known to stand. With "lost": true
+--                    where that is not a later one: Redis lost this one, and the session's lock with it
 --   updated   {after}           sessions whose state was set after this moment, ms. Reply: {"names": [name, …]}
 
 -- A session's state: version, when it was set, whether its record stands, value ("-": cleared). Nothing: none.
@@ -48,7 +49,7 @@ operations.set_state = function(op)
   end
   local before = state_of(held.name)
   local state = {
-    version = (before and before.version or ledger.version) + 1, updated = num(now), stored = false,
+    version = math.max(before and before.version or 0, ledger.version) + 1, updated = num(now), stored = false,
     value = op.value or '-',
   }
   put_state(held.name, state)
@@ -58,15 +59,20 @@ end
 operations.stored = function(op)
   local state = state_of(op.session)
   if not state then
-    -- Cleared meanwhile, and that is known to stand; or it was this that cleared it.
+    -- Cleared meanwhile, and that is known to stand; or Redis lost what was set, and this record must not stand either.
     state = { version = ledger.version + 1, updated = num(now), stored = false, value = '-' }
     put_state(op.session, state)
-    return tell_state(op.session, state)
+    local reply = tell_state(op.session, state)
+    reply.lost = op.version > tonumber(redis.call('HGET', META, 'cleared') or 0) or nil
+    return reply
   end
   if state.version ~= op.version then
-    return tell_state(op.session, state)
+    local reply = tell_state(op.session, state)
+    reply.lost = op.version > state.version or nil
+    return reply
   end
   if state.value == '-' then
+    write('HSET', META, 'cleared', num(state.version))
     write('HDEL', STATES, op.session)
   else
     state.stored = true
