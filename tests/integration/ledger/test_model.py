@@ -149,6 +149,17 @@ class Both(RuleBasedStateMachine):
         self.same(act)
 
     @precondition(lambda self: self.leases)
+    @rule(data=st.data(), who=WHO, late=st.booleans())
+    def complete_granted(self, data: st.DataObject, who: int, late: bool) -> None:
+        """Complete what was granted last, or some of it, as its holder does it: in time or not."""
+        pair = self.leases[-1]
+        chosen = data.draw(st.just(set(pair[0].offsets)) | st.sets(st.sampled_from(pair[0].offsets), min_size=1))
+        if late:
+            self.pass_time(LOCK_MS)
+        ranges = merge_offsets(chosen)
+        self.same(lambda side: _offsets(self.sides[side][who].settle("complete", pair[side], *ranges)))
+
+    @precondition(lambda self: self.leases)
     @rule(data=st.data(), who=WHO, verb=st.sampled_from(["complete", "abandon"]), first=OFFSET)
     def settle_twice(self, data: st.DataObject, who: int, verb: str, first: int) -> None:
         """A copy of a settlement arrives after it: it changes nothing, and is answered alike."""
@@ -343,11 +354,22 @@ class BothWithSessions(Both):
         if real.accepted is not None:
             self.locks.append((real.lease, memory.lease))
 
+    @rule(who=WHO, most=st.sampled_from([2, 9]), want=st.integers(1, 9))
+    def receive(self, who: int, most: int, want: int) -> None:
+        """Lock whichever session waits, and be granted its messages."""
+        locked = len(self.locks)
+        self.accept(who, None, most)
+        if len(self.locks) > locked:
+            self.next_of(self.locks[-1], who, want)
+
     @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO, want=st.integers(0, 9))
     def next(self, data: st.DataObject, who: int, want: int) -> None:
         """Be granted a session's messages, with any lock ever given out."""
-        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        self.next_of(data.draw(st.sampled_from(self.locks[-3:])), who, want)
+
+    def next_of(self, locks: tuple[str, str], who: int, want: int) -> None:
+        """Either side grants the same."""
         real, memory = self.both(lambda side: self.sides[side][who].next(locks[side], want))
         assert (real.gone, real.unfiled, real.cursor, real.mortal) == (
             memory.gone,
