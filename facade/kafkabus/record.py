@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
@@ -128,8 +127,10 @@ def session_of(record: Record) -> str | None:
     """The session that a record belongs to; None where it names none that can be read."""
     for name, value in reversed(record.headers() or ()):
         if name == SESSION_ID and value is not None:
-            with suppress(UnicodeDecodeError):
+            try:
                 return value.decode()
+            except UnicodeDecodeError:
+                continue
     return None
 
 

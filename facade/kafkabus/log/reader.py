@@ -692,13 +692,12 @@ class Reader:
 
     def _more_at_hand(self) -> bool:
         """Whether the brokers are known to hold records beyond those read, so that waiting a moment is worth it."""
-        consumer = self._consumer
-        if consumer is None:
+        return any(view.buffered and self._more_in(view) for view in self._plan.views)
+
+    def _more_in(self, view: PartitionView) -> bool:
+        """Likewise, of a partition."""
+        if self._consumer is None or not view.assigned:
             return False
-        for view in self._plan.views:
-            if view.assigned and view.buffered:
-                where = TopicPartition(self._entity.topic, view.partition)
-                _, end = consumer.get_watermark_offsets(where, cached=True)
-                if end > view.seen_to:
-                    return True
-        return False
+        where = TopicPartition(self._entity.topic, view.partition)
+        _, end = self._consumer.get_watermark_offsets(where, cached=True)
+        return bool(end > view.seen_to)

@@ -481,7 +481,7 @@ def _offsets(ranges: Iterable[Sequence[int] | Range]) -> list[int]:
 
 def _text(machine: type[Both]) -> str:
     """The scripts, in which few messages of a session fill a chunk already."""
-    long = "local CHUNK = 2000"
+    long = "local CHUNK = 500"
     assert long in request_script().text
     return request_script().text.replace(long, "local CHUNK = 8" if machine.has_sessions else long)
 

@@ -44,12 +44,14 @@ from kafkabus_mapping.keys import partition_of
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
 
-FILED_AT_ONCE = 1_000
+FILED_AT_ONCE = 2_000
 """How many messages are read, and then filed, in one go."""
 KEPT = 100_000
 """How many records that were filed are kept in case they are asked for."""
 KEPT_BYTES = 128 * 1024 * 1024
 """How much they may take, keys and headers not counted."""
+FILL_UP = 0.05
+"""For how long, in seconds, more is filed for a receiver that has some messages of its session, and wants more."""
 PLACED_AT_ONCE = 1_000
 """How many returned messages are placed in their sessions in one go."""
 NO_SESSION = ("SessionIdMissing", "the queue requires sessions, and the message has none: no sender of ours stored it")
@@ -188,7 +190,7 @@ class SessionReader(Reader):
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         deadline = time.monotonic() + timeout
-        grants = self._taken_of(lock.session, want)
+        grants, fill_until = self._taken_of(lock.session, want), 0.0
         try:
             while not (self._closed or closed()):
                 news = self._news[lock.partition]
@@ -203,8 +205,10 @@ class SessionReader(Reader):
                 def is_new(news: int = news) -> bool:
                     return self._news[lock.partition] != news
 
-                await self._advance(lock.partition, 0.0 if grants else deadline, is_new)
-                if grants and not is_new():
+                if grants:
+                    fill_until = fill_until or time.monotonic() + FILL_UP
+                await self._advance(lock.partition, min(fill_until, deadline) if fill_until else deadline, is_new)
+                if fill_until and (not is_new() or time.monotonic() >= fill_until):
                     return grants
         except BaseException:
             await self.put_back(grants)
@@ -270,7 +274,7 @@ class SessionReader(Reader):
     def _goes_on(self, partition: int) -> bool:
         """Whether more of a log is at hand that is not filed yet, and may be kept."""
         view = self._plan.views[partition]
-        return view.assigned and not view.at_end and not self._kept.full
+        return view.assigned and not view.at_end and not self._kept.full and self._more_in(view)
 
     async def _advance(self, partition: int | None, deadline: float, is_new: Callable[[], bool]) -> None:
         """Read on and file, or wait while another receiver does, until there are news or time is over.

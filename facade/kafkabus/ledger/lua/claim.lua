@@ -33,6 +33,9 @@
 
 -- The runs without what was voided, and without what lies below the cursor.
 local function claimable(runs, upto)
+  if ledger.voids == 0 and (#runs == 0 or runs[1][1] >= ledger.cursor) then
+    return runs
+  end
   local voids = {}
   if ledger.voids > 0 then
     write('ZREMRANGEBYSCORE', VOIDS, '-inf', '(' .. num(ledger.cursor))

@@ -4,7 +4,7 @@
 -- store_session, free_session, file_runs, go_home, arrive, waiting_in, holder, locked_by, filer and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
-local CHUNK = 2000
+local CHUNK = 500
 
 local function split_chunk(text)
   local runs = {}
@@ -54,10 +54,14 @@ local function split_front(text, want)
   return string.sub(text, 1, at - 2), string.sub(text, at), granted
 end
 
+local function read_session(name, text)
+  local lease, low, high = string.match(text or '', '^([^|]*)|(%-?%d+)|(%-?%d+)$')
+  return lease and { name = name, lease = lease, low = tonumber(low), high = tonumber(high) }
+end
+
 -- A session that has messages waiting or is locked; nothing where it is neither.
 local function session_at(name)
-  local lease, low, high = string.match(redis.call('HGET', SESSIONS, '=' .. name) or '', '^([^|]*)|(%-?%d+)|(%-?%d+)$')
-  return lease and { name = name, lease = lease, low = tonumber(low), high = tonumber(high) }
+  return read_session(name, redis.call('HGET', SESSIONS, '=' .. name))
 end
 
 local function new_session(name)
@@ -183,7 +187,8 @@ end
 
 -- Runs go behind all that waits in their session.
 local function append(session, known, text, runs)
-  local parts, length = { text }, #(text or '')
+  -- A session that is known and waits is among the free ones already, because it becomes known last.
+  local parts, length, waits = { text }, #(text or ''), known and text
   for _, run in ipairs(runs) do
     local part = join_run({ run[1], run[2], 0 })
     if length > 0 and length + #part > CHUNK then
@@ -194,6 +199,9 @@ local function append(session, known, text, runs)
     parts[#parts + 1], length = part, length + #part + 1
   end
   write('HSET', SESSIONS, chunk_field(session, session.high), table.concat(parts, ','))
+  if session.lease == '' and not waits then
+    write('ZADD', FREE, 'NX', next_turn(), session.name)
+  end
   if not known then
     store_session(session)
   end
@@ -202,20 +210,24 @@ end
 -- Runs never granted before, behind all that waits in their session; but what was seized ahead of the cursor, and given
 -- back, may wait there already.
 local function file_runs(name, runs)
-  local known = session_at(name)
-  local session = known or new_session(name)
-  local text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
+  -- Most sessions have one chunk, the first.
+  local found = redis.call('HMGET', SESSIONS, '=' .. name, '1=' .. name)
+  local known = read_session(name, found[1])
+  local session, text = known or new_session(name), found[2] or nil
+  if session.high ~= 1 then
+    text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
+  end
   if text and last_of(text) > runs[1][1] then
     for _, run in ipairs(runs) do
       run[3] = 0
     end
     put_in(session, runs)
+    if session.lease == '' then
+      write('ZADD', FREE, 'NX', next_turn(), name)
+    end
     store_session(session)
   else
     append(session, known, text, runs)
-  end
-  if session.lease == '' then
-    write('ZADD', FREE, 'NX', next_turn(), name)
   end
   ledger.rings = true
 end
