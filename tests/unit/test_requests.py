@@ -30,14 +30,14 @@ def said(*operations: Operation) -> list[dict[str, object]]:
 
 def test_messages_of_a_lease_that_many_complete_are_one_operation(ledger: Ledger) -> None:
     """In whatever order they came."""
-    assert said(*completing(ledger, 5, 3, 4, 9)) == [{"op": "complete", "lease": "aa", "ranges": [[3, 5], [9, 9]]}]
+    assert said(*completing(ledger, 5, 3, 4, 9)) == [{"op": "complete", "lease": "aa", "ranges": "3-5,9"}]
 
 
 def test_a_message_named_twice_is_settled_twice(ledger: Ledger) -> None:
     """The second one must learn that it came too late."""
     assert said(*completing(ledger, 3, 4, 3)) == [
-        {"op": "complete", "lease": "aa", "ranges": [[3, 4]]},
-        {"op": "complete", "lease": "aa", "ranges": [[3, 3]]},
+        {"op": "complete", "lease": "aa", "ranges": "3-4"},
+        {"op": "complete", "lease": "aa", "ranges": "3"},
     ]
 
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, union
 
+VERSIONS_AHEAD = 1_000_000
+"""By how much the version of a ledger that is made anew is higher: no request since the snapshot had such a one."""
 BLOCK = 65_536
 """How many offsets a block has."""
 
@@ -112,7 +114,7 @@ class Snapshot:
             known
             | {
                 "cursor": str(self.cursor),
-                "version": str(self.version + 1),
+                "version": str(self.version + VERSIONS_AHEAD),
                 "mortal": self.mortal,
                 "waiting": [list(map(str, one)) for one in self.waiting],
                 "deferred": [list(map(str, one)) for one in self.deferred],

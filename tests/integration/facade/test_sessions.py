@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -12,13 +13,15 @@ from confluent_kafka import Producer
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError
+from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, SessionLockLostError
 from kafkabus.ledger.operations import State
 from kafkabus.log.companion import Companion
 from kafkabus.log.session_reader import SessionReader
 from kafkabus.services import Services
+from kafkabus.transfer import Transfers
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
+from tests.clock import advance
 from tests.integration.facade.test_rebuild import empty, holds, wait_for_checkpoint
 from tests.queues import new_queue
 from tests.servers import scratch_folder
@@ -186,3 +189,63 @@ def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, se
                 found = [one for one in services.session_states.read(entity, 0) if one.session == name]
                 assert len(found) == (expected is not None)
                 assert receiver.session.get_state() == expected
+
+
+def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
+    own_runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock by which it was set is lost as well, and its writer is told so."""
+    queue = new_queue(own_runtime.connection_string, requires_session=True)
+    store = Companion.store
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+
+        def lose(*arguments: Any, **named: Any) -> list[int]:
+            patch.undo()
+            empty(own_runtime)
+            # The ledger is made anew of what stands by now.
+            list(client.list_queue_sessions(queue))
+            return store(*arguments, **named)
+
+        for before in (None, b"first"):
+            with client.get_queue_receiver(queue, session_id="a") as receiver:
+                assert receiver.session is not None
+                receiver.session.set_state(before)
+                with monkeypatch.context() as patch:
+                    patch.setattr(Companion, "store", lose)
+                    with pytest.raises(SessionLockLostError, match="was not changed"):
+                        receiver.session.set_state("lost")
+            for _ in range(2):
+                with client.get_queue_receiver(queue, session_id="a") as receiver:
+                    assert receiver.session is not None
+                    assert receiver.session.get_state() == before
+                empty(own_runtime)
+
+
+def test_what_cannot_be_moved_is_in_nobodys_way(
+    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a rebuild, when all that waits is sorted; it is moved once that goes again, no delivery counted."""
+    queue = new_queue(own_runtime.connection_string, requires_session=True)
+    producer = Producer({"bootstrap.servers": own_runtime.bootstrap_servers})
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(Transfers, "dead_letter", _fail)
+            producer.produce(f"sessions.{queue}", "astray", partition=0)
+            assert producer.flush(30) == 0
+            send(client, queue, ["a"], 3)
+            assert list(client.list_queue_sessions(queue)) == ["a"]
+            wait_for_checkpoint(services, queue, 0, lambda one: one.cursor == 4 and holds(one.waiting) == 4)
+            empty(own_runtime)
+            found = receive_all(client, queue)
+            assert [str(message) for message in found["a"]] == ["a0", "a1", "a2"]
+        advance(own_runtime.redis_url, "sessions", queue, 61)
+        send(client, queue, ["b"], 1)
+        assert set(receive_all(client, queue)) == {"b"}
+        with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:
+            (message,) = receiver.receive_messages(max_wait_time=PATIENCE)
+            assert (str(message), message.dead_letter_reason) == ("astray", "SessionIdMissing")
+            receiver.complete_message(message)
+
+
+def _fail(*_arguments: object, **_named: object) -> None:
+    raise ServiceBusCommunicationError("not moved")

@@ -433,7 +433,7 @@ class BothWithSessions(Both):
         """Say that a state was stored, the latest or one before."""
         session, versions = data.draw(st.sampled_from(self.states[-3:]))
         real, memory = self.both(lambda side: self.sides[side][who].state_stored(session, versions[side]))
-        assert _state(real) == _state(memory)
+        assert (*_state(real), real.lost) == (*_state(memory), memory.lost)
         if real.state is not None and memory.state is not None:
             self.states.append((session, (real.state.version, memory.state.version)))
 
