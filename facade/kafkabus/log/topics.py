@@ -350,6 +350,7 @@ _UNREACHABLE = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
+    KafkaError._DESTROY_BROKER,
     KafkaError._RESOLVE,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError._NOENT,  # No leader is known.
@@ -358,7 +359,12 @@ _UNREACHABLE = {
 }
 
 
-_SILENCE = {KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError._TRANSPORT}
+_SILENCE = {
+    KafkaError._TIMED_OUT,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,  # The client learned meanwhile that the broker it asked is another one, or none any more.
+}
 """Of a broker; another one may answer."""
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,

@@ -362,6 +362,13 @@ class BothWithSessions(Both):
         if len(self.locks) > locked:
             self.next_of(self.locks[-1], who, want)
 
+    @rule(data=st.data(), who=WHO, read=st.integers(1, 5), want=st.integers(1, 9))
+    def receive_after_loss(self, data: st.DataObject, who: int, read: int, want: int) -> None:
+        """Be made anew of what was written down, file what was read, and ask for messages of whichever session waits."""
+        self.write_down(0)
+        self.file(data, who, read, 0, set(), set(), None)
+        self.receive(who, 9, want)
+
     @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO, want=st.integers(0, 9))
     def next(self, data: st.DataObject, who: int, want: int) -> None:
@@ -587,6 +594,6 @@ def test_a_broken_script_is_noticed(
     with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:
         broken = Script(text.replace(right, wrong), store.script_load(text.replace(right, wrong)))
         with pytest.raises(AssertionError):
-            run(store, broken, machine, max_examples=500, derandomize=True, phases=[Phase.generate])
+            run(store, broken, machine, max_examples=1500, derandomize=True, phases=[Phase.generate])
     with capsys.disabled():
         print(f" {fault}: noticed after {COUNTS['steps']} steps")  # noqa: T201 - a figure of the run

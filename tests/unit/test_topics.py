@@ -1,0 +1,28 @@
+"""Asking brokers: what is asked again, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from kafkabus.connection_string import parse_settings
+from kafkabus.log.clients import open_topics
+from kafkabus.log.topics import _SILENCE
+
+
+@pytest.mark.parametrize("code", [KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
+def test_who_says_nothing_is_asked_again(code: int) -> None:
+    """A broker that is silent, that cannot be reached, or that Kafka's client let go while it was asked."""
+    asked: list[int] = []
+
+    def ask() -> str:
+        asked.append(code)
+        if len(asked) < 3:
+            raise KafkaException(KafkaError(code))
+        return "there"
+
+    settings = parse_settings(
+        "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"
+    )
+    assert open_topics(settings)._again(_SILENCE, None, 10.0)(ask) == "there"
+    assert len(asked) == 3
