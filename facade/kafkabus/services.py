@@ -21,7 +21,7 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunic
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.operations import Keep, Ledger, Mark
-from kafkabus.ledger.snapshot import Snapshot
+from kafkabus.ledger.snapshot import Snapshot, StoredState
 from kafkabus.log.clients import open_topics
 from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
@@ -218,6 +218,14 @@ class Services:
             topic = self.pool.run(self.topics.describe, entity.topic, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             return  # Whoever reads it says so.
+        self._check_own(entity, topic)
+
+    def _check_own(self, entity: Entity, topic: Topic | None) -> None:
+        """Look whether a topic is the one that an entity's ledgers are about.
+
+        Raises:
+            MessagingEntityNotFoundError: It is another one.
+        """
         if topic is not None and topic.topic_id != entity.topic_id:
             self._go_on_with(topic, entity)
 
@@ -264,9 +272,7 @@ class Services:
             ServiceBusError: Always; who comes again is served.
         """
         # Where the topic is another one, its log is not a shorter one of this.
-        topic = self.pool.run(self.topics.describe, entity.topic)
-        if topic is not None and topic.topic_id != entity.topic_id:
-            self._go_on_with(topic, entity)
+        self._check_own(entity, self.pool.run(self.topics.describe, entity.topic))
         if self._description_of(entity) is not None:
             starts = self.pool.run(self.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end
@@ -316,8 +322,7 @@ class Services:
         member = "dead_letter_incarnation" if entity.path.is_dead_letter else "incarnation"
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            states = self.session_states.read(entity, ledger.partition)
-            self.courier.restore(ledger, mend(ledger.partition, keep.snapshot), states)
+            self._restore(entity, ledger, mend(ledger.partition, keep.snapshot))
         self.directory.put(known)
         self.courier.forget(list(entity.ledgers))
 
@@ -436,16 +441,11 @@ class Services:
         topic = self.pool.run(self.topics.describe, entity.topic)
         if topic is None:
             raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
-        if topic.topic_id != entity.topic_id:
-            self._go_on_with(topic, entity)
+        self._check_own(entity, topic)
         if self._description_of(entity) is None:
             raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
-        snapshot = self.checkpoints.read(ledger.keys.prefix)
-        states = self.session_states.read(entity, ledger.partition)
-        start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        snapshot = Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)
-        if self.courier.restore(ledger, snapshot, states):
+        snapshot = self._restore(entity, ledger)
+        if snapshot is not None:
             LOGGER.warning(
                 "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages that "
                 "were settled since that version (0: ever) may be delivered again",
@@ -454,3 +454,27 @@ class Services:
                 snapshot.cursor,
                 snapshot.version,
             )
+
+    def _restore(self, entity: Entity, ledger: Ledger, snapshot: Snapshot | None = None) -> Snapshot | None:
+        """Make a ledger anew.
+
+        Args:
+            entity: Whose.
+            ledger: Which.
+            snapshot: What is known of it; by default its last checkpoint, or where there is none, that the log begins.
+
+        Returns:
+            What it was made of; None where it was there.
+        """
+
+        def read() -> tuple[Snapshot, list[StoredState]]:
+            known = self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
+            return known, self.session_states.read(entity, ledger.partition)
+
+        return self.courier.restore(ledger, read)
+
+    def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
+        snapshot = self.checkpoints.read(ledger.keys.prefix)
+        start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
+        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+        return Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)

@@ -21,7 +21,7 @@ from kafkabus.exceptions import (
 )
 from kafkabus.keywords import check_timeout, warn_of
 from kafkabus.ledger.operations import Extend, GetState, Sessions, SetState, StatesUpdated
-from kafkabus.log.session_reader import SessionLock, SessionReader
+from kafkabus.log.session_reader import SessionLock, SessionReader, lock_lost
 from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 
@@ -218,11 +218,7 @@ class ServiceBusSession:
         )
 
     def _lost(self) -> SessionLockLostError:
-        return SessionLockLostError(
-            f"the lock of session {self.session_id!r} of {self._path} has expired: what was not settled is delivered "
-            "again; open another receiver to go on",
-            error=self.auto_renew_error,
-        )
+        return lock_lost(self.session_id, self._path, self.auto_renew_error)
 
     def _seconds_left(self) -> float:
         """How long its lock lasts, as far as this client knows the ledger's clock."""

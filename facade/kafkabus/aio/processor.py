@@ -9,9 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Literal, TypedDict
 
-from typing_extensions import Self
+from typing_extensions import Self, Unpack
 
 from kafkabus.aio._acompat import Bell, Worker
 from kafkabus.aio.receiver import ServiceBusReceiver
@@ -88,34 +88,46 @@ OnMessage = Callable[[ProcessMessageEventArgs], Awaitable[None]]
 OnError = Callable[[ProcessErrorEventArgs], Awaitable[None]]
 
 
+class _Settings(TypedDict):
+    """What both kinds are told, as ``_Processor`` takes it."""
+
+    receive_mode: ServiceBusReceiveMode
+    max_auto_lock_renewal_duration: float
+    auto_complete: bool
+    on_message: OnMessage
+    on_error: OnError | None
+
+
 class _Processor:
     """What both kinds have in common: workers that go on until they are stopped.
 
     Args:
-        entity_path: The queue.
-        workers: How many work at a time.
+        open_receiver: Opens a receiver, whose locks a renewer renews, if there is one.
+        receive_mode: How that receives.
+        max_auto_lock_renewal_duration: For how long locks are renewed, in seconds; 0: they are not.
+        auto_complete: Whether messages are completed that the callback did not settle.
         on_message: Handles a message.
         on_error: Is told of errors; they are logged as well.
-        auto_complete: Whether messages are completed that the callback did not settle.
-        takes: Whether messages are received and deleted.
     """
 
     def __init__(
         self,
-        entity_path: str,
+        open_receiver: Callable[[AutoLockRenewer | None], ServiceBusReceiver],
         *,
-        workers: int,
+        receive_mode: ServiceBusReceiveMode,
+        max_auto_lock_renewal_duration: float,
+        auto_complete: bool,
         on_message: OnMessage,
         on_error: OnError | None,
-        auto_complete: bool,
-        takes: bool,
     ) -> None:
-        self.entity_path = entity_path
-        self._count = workers
+        self.entity_path = ""
+        self._open = open_receiver
+        self._takes = receive_mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
+        self._renewal = max_auto_lock_renewal_duration
+        self._auto_complete = auto_complete
         self._on_message = on_message
         self._on_error = on_error
-        self._auto_complete = auto_complete
-        self._takes = takes
+        self._count = 1
         self._workers: list[tuple[Worker, Bell]] = []
         self._stopping = False
 
@@ -178,6 +190,9 @@ class _Processor:
     async def _stopped(self) -> None:
         """All workers have ended."""
 
+    def _new_renewer(self) -> AutoLockRenewer | None:
+        return AutoLockRenewer(self._renewal) if self._renewal > 0 else None
+
     async def _receive(self, receiver: ServiceBusReceiver, wait: float) -> list[ServiceBusReceivedMessage]:
         """The next message, waited for in slices.
 
@@ -236,31 +251,19 @@ class ServiceBusProcessor(_Processor):
         self,
         open_receiver: Callable[[AutoLockRenewer | None], ServiceBusReceiver],
         *,
-        receive_mode: ServiceBusReceiveMode,
         max_concurrent_calls: int,
-        max_auto_lock_renewal_duration: float,
-        auto_complete: bool,
-        on_message: OnMessage,
-        on_error: OnError | None,
+        **settings: Unpack[_Settings],
     ) -> None:
-        takes = receive_mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
-        self._open = open_receiver
-        self._renewal = 0.0 if takes else max_auto_lock_renewal_duration
+        super().__init__(open_receiver, **settings)
+        self._count = max_concurrent_calls
         self._renewer: AutoLockRenewer | None = None
         self._receiver: ServiceBusReceiver | None = None
-        super().__init__(
-            "",
-            workers=max_concurrent_calls,
-            on_message=on_message,
-            on_error=on_error,
-            auto_complete=auto_complete,
-            takes=takes,
-        )
 
     async def start(self) -> None:
         """Begin to receive; returns at once. Twice does nothing."""
         if self._receiver is None:
-            self._renewer = AutoLockRenewer(self._renewal) if self._renewal > 0 else None
+            # What was received and deleted has no lock.
+            self._renewer = None if self._takes else self._new_renewer()
             self._receiver = self._open(self._renewer)
             self.entity_path = self._receiver.entity_path
         await super().start()
@@ -298,29 +301,17 @@ class ServiceBusSessionProcessor(_Processor):
         self,
         open_receiver: Callable[[AutoLockRenewer | None], ServiceBusReceiver],
         *,
-        receive_mode: ServiceBusReceiveMode,
         max_concurrent_sessions: int,
         session_idle_timeout: float,
-        max_auto_lock_renewal_duration: float,
-        auto_complete: bool,
-        on_message: OnMessage,
-        on_error: OnError | None,
+        **settings: Unpack[_Settings],
     ) -> None:
-        self._open = open_receiver
-        self._renewal = max_auto_lock_renewal_duration
+        super().__init__(open_receiver, **settings)
+        self._count = max_concurrent_sessions
         self._idle = session_idle_timeout
-        super().__init__(
-            "",
-            workers=max_concurrent_sessions,
-            on_message=on_message,
-            on_error=on_error,
-            auto_complete=auto_complete,
-            takes=receive_mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE,
-        )
 
     async def _turn(self) -> bool:
         """Work on one session until it has no messages for a while."""
-        renewer = AutoLockRenewer(self._renewal) if self._renewal > 0 else None
+        renewer = self._new_renewer()
         receiver = self._open(renewer)
         self.entity_path = receiver.entity_path
         try:

@@ -28,7 +28,7 @@ from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Keep, Ledger, Mark
-from kafkabus.ledger.snapshot import Snapshot
+from kafkabus.ledger.snapshot import Snapshot, StoredState
 from kafkabus.log.clients import open_topics
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
@@ -217,6 +217,14 @@ class Services:
             topic = await self.pool.run(self.topics.describe, entity.topic, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             return  # Whoever reads it says so.
+        await self._check_own(entity, topic)
+
+    async def _check_own(self, entity: Entity, topic: Topic | None) -> None:
+        """Look whether a topic is the one that an entity's ledgers are about.
+
+        Raises:
+            MessagingEntityNotFoundError: It is another one.
+        """
         if topic is not None and topic.topic_id != entity.topic_id:
             await self._go_on_with(topic, entity)
 
@@ -263,9 +271,7 @@ class Services:
             ServiceBusError: Always; who comes again is served.
         """
         # Where the topic is another one, its log is not a shorter one of this.
-        topic = await self.pool.run(self.topics.describe, entity.topic)
-        if topic is not None and topic.topic_id != entity.topic_id:
-            await self._go_on_with(topic, entity)
+        await self._check_own(entity, await self.pool.run(self.topics.describe, entity.topic))
         if await self._description_of(entity) is not None:
             starts = await self.pool.run(self.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end
@@ -315,8 +321,7 @@ class Services:
         member = "dead_letter_incarnation" if entity.path.is_dead_letter else "incarnation"
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            states = await self.session_states.read(entity, ledger.partition)
-            await self.courier.restore(ledger, mend(ledger.partition, keep.snapshot), states)
+            await self._restore(entity, ledger, mend(ledger.partition, keep.snapshot))
         await self.directory.put(known)
         await self.courier.forget(list(entity.ledgers))
 
@@ -435,16 +440,11 @@ class Services:
         topic = await self.pool.run(self.topics.describe, entity.topic)
         if topic is None:
             raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
-        if topic.topic_id != entity.topic_id:
-            await self._go_on_with(topic, entity)
+        await self._check_own(entity, topic)
         if await self._description_of(entity) is None:
             raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
-        snapshot = await self.checkpoints.read(ledger.keys.prefix)
-        states = await self.session_states.read(entity, ledger.partition)
-        start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        snapshot = Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)
-        if await self.courier.restore(ledger, snapshot, states):
+        snapshot = await self._restore(entity, ledger)
+        if snapshot is not None:
             LOGGER.warning(
                 "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages that "
                 "were settled since that version (0: ever) may be delivered again",
@@ -453,3 +453,27 @@ class Services:
                 snapshot.cursor,
                 snapshot.version,
             )
+
+    async def _restore(self, entity: Entity, ledger: Ledger, snapshot: Snapshot | None = None) -> Snapshot | None:
+        """Make a ledger anew.
+
+        Args:
+            entity: Whose.
+            ledger: Which.
+            snapshot: What is known of it; by default its last checkpoint, or where there is none, that the log begins.
+
+        Returns:
+            What it was made of; None where it was there.
+        """
+
+        async def read() -> tuple[Snapshot, list[StoredState]]:
+            known = await self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
+            return known, await self.session_states.read(entity, ledger.partition)
+
+        return await self.courier.restore(ledger, read)
+
+    async def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
+        snapshot = await self.checkpoints.read(ledger.keys.prefix)
+        start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
+        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+        return Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kafkabus.aio.log.session_reader import SessionLock, SessionReader
+from kafkabus.aio.log.session_reader import SessionLock, SessionReader, lock_lost
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
@@ -217,11 +217,7 @@ class ServiceBusSession:
         )
 
     def _lost(self) -> SessionLockLostError:
-        return SessionLockLostError(
-            f"the lock of session {self.session_id!r} of {self._path} has expired: what was not settled is delivered "
-            "again; open another receiver to go on",
-            error=self.auto_renew_error,
-        )
+        return lock_lost(self.session_id, self._path, self.auto_renew_error)
 
     def _seconds_left(self) -> float:
         """How long its lock lasts, as far as this client knows the ledger's clock."""

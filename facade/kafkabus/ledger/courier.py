@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -23,6 +24,12 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 
 FULL = 0.9
 """Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
+
+ANEW_SECONDS = 600
+"""How long what was written down of a ledger may be read before it has to be read once more."""
+
+_STALE = 2
+"""``restore.lua``'s reply where Redis was emptied since the mark was set."""
 
 _PASSING = (ConnectionError, TimeoutError, BusyLoadingError)
 
@@ -143,14 +150,29 @@ class Courier:
         """
         return bool(self._script_call(create_script().text, [ledger.keys.meta], [cursor, int(mortal)]))
 
-    def restore(self, ledger: Ledger, snapshot: Snapshot, states: Iterable[StoredState] = ()) -> bool:
-        """Make a ledger anew of what was written down of it, and of its sessions' states; False where it was there.
+    def restore(self, ledger: Ledger, read: Callable[[], tuple[Snapshot, Iterable[StoredState]]]) -> Snapshot | None:
+        """Make a ledger anew of what was written down of it, and of its sessions' states.
+
+        Args:
+            ledger: Which.
+            read: Reads what was written down; called again where Redis was emptied meanwhile: others may have made the
+                ledger anew before that, gone on, and written down more.
+
+        Returns:
+            What it was made of; None where it was there.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        keys = list(ledger.keys.shared)
-        return bool(self._script_call(restore_script().text, keys, [snapshot.to_script(states)]))
+        anew = ledger.keys.anew
+        while True:
+            self._patiently(lambda: self._redis.set(anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS))
+            mark = self._patiently(lambda: self._redis.get(anew)) or b""
+            snapshot, states = read()
+            arguments: list[str | int] = [snapshot.to_script(states), mark.decode()]
+            made = self._script_call(restore_script().text, [*ledger.keys.shared, anew], arguments)
+            if made != _STALE:
+                return snapshot if made else None
 
     def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.

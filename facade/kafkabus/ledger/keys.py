@@ -50,6 +50,11 @@ class LedgerKeys:
         """The hash that holds cursor, version and counts."""
         return self.shared[0]
 
+    @property
+    def anew(self) -> str:
+        """The key that stands while the ledger is made anew, and goes where Redis is emptied meanwhile."""
+        return f"{self.prefix}:anew"
+
     def slot(self, client_id: str) -> str:
         """The key that remembers a client's last request."""
         return f"{self.prefix}:slot:{client_id}"

@@ -41,6 +41,7 @@ from kafkabus.log.plan import PartitionView, runs_of, sweeps
 from kafkabus.log.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
 from kafkabus.record import Delivery, Record, own_time_to_live, session_of
 from kafkabus_mapping.keys import partition_of
+from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -227,10 +228,7 @@ class SessionReader(Reader):
         self._services.courier.ask(following)
         if following.gone:
             lock.lost = True
-            raise SessionLockLostError(
-                f"the lock of session {lock.session!r} of {self._entity.path} has expired: what was not settled is "
-                "delivered again; open another receiver to go on"
-            )
+            raise lock_lost(lock.session, self._entity.path)
         if following.unfiled:
             self._plan.views[lock.partition].returned = True
             return
@@ -479,3 +477,12 @@ class _Kept:
         if record is not None:
             self._bytes -= len(record.value() or b"")
         return record
+
+
+def lock_lost(session: str | None, path: EntityPath, why: Exception | None = None) -> SessionLockLostError:
+    """What is said of a session whose lock has expired."""
+    return SessionLockLostError(
+        f"the lock of session {session!r} of {path} has expired: what was not settled is delivered again; open another "
+        "receiver to go on",
+        error=why,
+    )

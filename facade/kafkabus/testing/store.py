@@ -33,6 +33,7 @@ class Store:
         self._guard = threading.RLock()
         self._ledgers: dict[str, MemoryLedger] = {}
         self._hashes: dict[str, dict[str, str]] = {}
+        self._marks: dict[str, str] = {}
         self._heard_of: dict[str, dict[str, int]] = {}
         self._listeners: dict[str, list[deque[int]]] = {}
         self._bells: dict[tuple[str, int], None] = {}
@@ -87,6 +88,17 @@ class Store:
         with self._guard:
             return sum(self._ledgers.pop(key, None) is not None for key in keys)
 
+    def mark(self, key: str, value: str) -> None:
+        """Set a mark where there is none."""
+        with self._guard:
+            self._marks.setdefault(key, value)
+
+    def marked(self, key: str) -> bytes | None:
+        """A mark."""
+        with self._guard:
+            value = self._marks.get(key)
+            return None if value is None else value.encode()
+
     def listen(self, channel: str, heard: deque[int]) -> None:
         """Have rings of a bell put into a queue."""
         with self._guard:
@@ -132,7 +144,10 @@ class Store:
     def _restore(self, keys: list[str], arguments: list[Any]) -> int:
         if keys[0] in self._ledgers:
             return 0
-        self._ledgers[keys[0]] = MemoryLedger.restored(arguments[0], self._now_ms())
+        snapshot, mark = arguments
+        if self._marks.pop(keys[-1], None) != mark:
+            return 2
+        self._ledgers[keys[0]] = MemoryLedger.restored(snapshot, self._now_ms())
         return 1
 
     def _heartbeat(self, keys: list[str], arguments: list[Any]) -> list[bytes]:
@@ -196,6 +211,14 @@ class MemoryRedis:
     def hgetall(self, key: str) -> Any:
         """A whole hash."""
         return self._store.hash(key)
+
+    def set(self, key: str, value: str, *, nx: bool, ex: int) -> Any:  # noqa: ARG002 - redis-py's
+        """Set a mark where there is none; marks do not expire."""
+        return self._store.mark(key, value)
+
+    def get(self, key: str) -> Any:
+        """A mark."""
+        return self._store.marked(key)
 
     def zrange(self, key: str, _start: int, _end: int, *, withscores: bool) -> Any:  # noqa: ARG002 - redis-py's
         """The last member of a sorted set, with its score."""

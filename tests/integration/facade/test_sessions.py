@@ -14,10 +14,12 @@ from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, SessionLockLostError
-from kafkabus.ledger.operations import State
+from kafkabus.ledger.operations import State, StatesUpdated
+from kafkabus.ledger.snapshot import StoredState
 from kafkabus.log.companion import Companion
 from kafkabus.log.session_reader import SessionReader
 from kafkabus.services import Services
+from kafkabus.session_states import SessionStates
 from kafkabus.transfer import Transfers
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
@@ -219,6 +221,33 @@ def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
                     assert receiver.session is not None
                     assert receiver.session.get_state() == before
                 empty(own_runtime)
+
+
+def test_a_state_that_was_set_while_another_client_read_them_stands(
+    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis was emptied twice: whoever read what was written down before the second time reads it again."""
+    queue = new_queue(own_runtime.connection_string, requires_session=True)
+    read = SessionStates.read
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+
+        def read_before(*arguments: Any) -> list[StoredState]:
+            patch.undo()
+            states = read(*arguments)
+            with client.get_queue_receiver(queue, session_id="a") as receiver:
+                assert receiver.session is not None
+                receiver.session.set_state("set")
+            empty(own_runtime)
+            return states
+
+        entity = services.entity(EntityPath(queue))
+        empty(own_runtime)
+        with monkeypatch.context() as patch:
+            patch.setattr(SessionStates, "read", read_before)
+            services.courier.ask(StatesUpdated(entity.ledgers[0], -1))
+        with client.get_queue_receiver(queue, session_id="a") as receiver:
+            assert receiver.session is not None
+            assert receiver.session.get_state() == b"set"
 
 
 def test_what_cannot_be_moved_is_in_nobodys_way(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import redis
@@ -45,7 +45,7 @@ from kafkabus.ledger.operations import (
     Void,
 )
 from kafkabus.ledger.ranges import Range, merge_offsets
-from kafkabus.ledger.snapshot import Snapshot
+from kafkabus.ledger.snapshot import Snapshot, StoredState
 from kafkabus_mapping.names import EntityPath
 
 LOCK_MS = 60_000
@@ -276,6 +276,10 @@ class Bench:
         void = Void(self.ledger, offset)
         self.courier.ask(void)
         return void.void
+
+    def restore(self, snapshot: Snapshot, states: Iterable[StoredState] = ()) -> bool:
+        """Make the ledger anew; False where it was there."""
+        return self.courier.restore(self.ledger, lambda: (snapshot, states)) is not None
 
     @property
     def cursor(self) -> int:

@@ -29,7 +29,7 @@ from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version, answers_ping
 from kafkabus.exceptions import LedgerError
 from kafkabus.ledger.connection import Described, DescriptionCache
-from kafkabus.ledger.keys import LedgerKeys, receivers_key
+from kafkabus.ledger.keys import receivers_key
 from kafkabus.ledger.operations import Claim, Granted, Mark, Seen, Settlement
 from kafkabus.ledger.scripts import (
     Script,
@@ -52,9 +52,6 @@ COMMANDS = (
     *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
 )
 """All that the scripts need; none of them reaches a key or a channel that it does not name."""
-
-KEYS_OF_A_REQUEST = {len(LedgerKeys.of("", EntityPath("q"), "", 0, sessions=one).shared) + 1 for one in (False, True)}
-"""As many keys has a request alone; its second argument is a channel."""
 
 
 def _servers() -> list[RedisProgram]:
@@ -106,9 +103,10 @@ class Narrow(redis.Redis):
         """The user's rights for one call of a script: nothing is left of those that it had for another."""
         name, script, count, *rest = command
         keys, arguments = rest[: int(count)], rest[int(count) :]
-        self.calls[script if name == "EVALSHA" else _sha(script)] += 1
+        sha = script if name == "EVALSHA" else _sha(script)
+        self.calls[sha] += 1
         channels = []
-        if len(keys) in KEYS_OF_A_REQUEST:
+        if sha == request_script().sha:
             channels.append(arguments[1])
             self.operations.update(operation["op"] for operation in json.loads(arguments[3]))
         return [
@@ -260,7 +258,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert bench.purge(100).purged
     snapshot = bench.snapshot_to_keep()
     bench.lose_everything()
-    assert bench.courier.restore(bench.ledger, snapshot)
+    assert bench.restore(snapshot)
     go_through_sessions(Bench(store, "s", sessions=True))
     assert store.refusals() == set()
     assert set(store.calls) == {script().sha for script in (create_script, restore_script, request_script)}
@@ -297,7 +295,7 @@ def go_through_sessions(bench: Bench) -> None:
     snapshot = bench.snapshot_to_keep()
     assert bench.purge(100).purged
     bench.lose_everything()
-    assert bench.courier.restore(bench.ledger, snapshot, [StoredState("a", 3, 1, "eA==")])
+    assert bench.restore(snapshot, [StoredState("a", 3, 1, "eA==")])
     assert bench.next(bench.accept("a").lease, 1).unfiled
 
 

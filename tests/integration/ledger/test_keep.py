@@ -36,7 +36,7 @@ def test_a_ledger_made_anew_holds_what_was_written_down(bench: Bench) -> None:
     snapshot = bench.snapshot_to_keep()
     before = bench.held
     bench.lose_everything()
-    assert bench.courier.restore(bench.ledger, snapshot)
+    assert bench.restore(snapshot)
     # What was seized beyond the cursor waits again.
     assert (bench.cursor, bench.held) == (8, before - 1)
     assert bench.snapshot_to_keep().version > snapshot.version
@@ -51,7 +51,7 @@ def test_a_ledger_that_is_there_is_left_alone(bench: Bench) -> None:
     held = bench.claim(2, upto=2)
     snapshot = bench.snapshot_to_keep()
     bench.settle("complete", held)
-    assert not bench.courier.restore(bench.ledger, snapshot)
+    assert not bench.restore(snapshot)
     bench.pass_time(LOCK_MS + 1)
     assert bench.drain(2) == {}
 
@@ -61,7 +61,7 @@ def test_what_a_script_that_died_left_behind_is_removed(bench: Bench) -> None:
     bench.claim(2, upto=2)
     snapshot = bench.snapshot_to_keep()
     bench.store.delete(bench.keys.meta)
-    assert bench.courier.restore(bench.ledger, snapshot)
+    assert bench.restore(snapshot)
     assert bench.drain(2) == {0: 1, 1: 1}
     assert (bench.held, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
 
@@ -71,5 +71,5 @@ def test_the_mark_of_times_to_live_is_kept(bench: Bench) -> None:
     bench.store.hset(bench.keys.meta, "mortal", "1")
     snapshot = bench.snapshot_to_keep()
     bench.lose_everything()
-    bench.courier.restore(bench.ledger, snapshot)
+    bench.restore(snapshot)
     assert bench.claim(0).granted.mortal

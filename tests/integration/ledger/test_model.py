@@ -257,7 +257,7 @@ class Both(RuleBasedStateMachine):
         if one_in_ten == 0:
             for clients, snapshot in zip(self.sides, snapshots, strict=True):
                 clients[0].lose_everything()
-                assert clients[0].courier.restore(clients[0].ledger, snapshot)
+                assert clients[0].restore(snapshot)
             self.sides[0][0].pass_time(self.now - BEGINNING)
 
     @rule(ms=st.sampled_from([1_000, ORPHAN_MS, LOCK_MS]))

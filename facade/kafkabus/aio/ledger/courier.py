@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
@@ -22,6 +23,12 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 
 FULL = 0.9
 """Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
+
+ANEW_SECONDS = 600
+"""How long what was written down of a ledger may be read before it has to be read once more."""
+
+_STALE = 2
+"""``restore.lua``'s reply where Redis was emptied since the mark was set."""
 
 _PASSING = (ConnectionError, TimeoutError, BusyLoadingError)
 
@@ -142,14 +149,31 @@ class Courier:
         """
         return bool(await self._script_call(create_script().text, [ledger.keys.meta], [cursor, int(mortal)]))
 
-    async def restore(self, ledger: Ledger, snapshot: Snapshot, states: Iterable[StoredState] = ()) -> bool:
-        """Make a ledger anew of what was written down of it, and of its sessions' states; False where it was there.
+    async def restore(
+        self, ledger: Ledger, read: Callable[[], Awaitable[tuple[Snapshot, Iterable[StoredState]]]]
+    ) -> Snapshot | None:
+        """Make a ledger anew of what was written down of it, and of its sessions' states.
+
+        Args:
+            ledger: Which.
+            read: Reads what was written down; called again where Redis was emptied meanwhile: others may have made the
+                ledger anew before that, gone on, and written down more.
+
+        Returns:
+            What it was made of; None where it was there.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        keys = list(ledger.keys.shared)
-        return bool(await self._script_call(restore_script().text, keys, [snapshot.to_script(states)]))
+        anew = ledger.keys.anew
+        while True:
+            await self._patiently(lambda: self._redis.set(anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS))
+            mark = await self._patiently(lambda: self._redis.get(anew)) or b""
+            snapshot, states = await read()
+            arguments: list[str | int] = [snapshot.to_script(states), mark.decode()]
+            made = await self._script_call(restore_script().text, [*ledger.keys.shared, anew], arguments)
+            if made != _STALE:
+                return snapshot if made else None
 
     async def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.

@@ -131,9 +131,9 @@ local function merge_runs(some, others)
   return merged
 end
 
--- Runs as texts of a chunk's length.
-local function join_chunks(runs)
-  local texts, parts, length = {}, {}, 0
+-- Runs, behind those of a text where there is one, as texts of a chunk's length.
+local function join_chunks(runs, text)
+  local texts, parts, length = {}, { text }, #(text or '')
   for _, run in ipairs(runs) do
     local part = join_run(run)
     if length > 0 and length + #part > CHUNK then
@@ -185,28 +185,6 @@ local function put_in(session, runs)
   end
 end
 
--- Runs go behind all that waits in their session.
-local function append(session, known, text, runs)
-  -- A session that is known and waits is among the free ones already, because it becomes known last.
-  local parts, length, waits = { text }, #(text or ''), known and text
-  for _, run in ipairs(runs) do
-    local part = join_run({ run[1], run[2], 0 })
-    if length > 0 and length + #part > CHUNK then
-      write('HSET', SESSIONS, chunk_field(session, session.high), table.concat(parts, ','))
-      session.high, parts, length = session.high + 1, {}, 0
-      known = nil
-    end
-    parts[#parts + 1], length = part, length + #part + 1
-  end
-  write('HSET', SESSIONS, chunk_field(session, session.high), table.concat(parts, ','))
-  if session.lease == '' and not waits then
-    write('ZADD', FREE, 'NX', next_turn(), session.name)
-  end
-  if not known then
-    store_session(session)
-  end
-end
-
 -- Runs never granted before, behind all that waits in their session; but what was seized ahead of the cursor, and given
 -- back, may wait there already.
 local function file_runs(name, runs)
@@ -217,17 +195,24 @@ local function file_runs(name, runs)
   if session.high ~= 1 then
     text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
   end
+  for _, run in ipairs(runs) do
+    run[3] = 0
+  end
+  local chunks = session.high
   if text and last_of(text) > runs[1][1] then
-    for _, run in ipairs(runs) do
-      run[3] = 0
-    end
     put_in(session, runs)
-    if session.lease == '' then
-      write('ZADD', FREE, 'NX', next_turn(), name)
-    end
-    store_session(session)
   else
-    append(session, known, text, runs)
+    for index, joined in ipairs(join_chunks(runs, text)) do
+      session.high = chunks + index - 1
+      write('HSET', SESSIONS, chunk_field(session, session.high), joined)
+    end
+  end
+  -- One that is known and waits is among the free ones already, because it becomes known last.
+  if session.lease == '' and not (known and text) then
+    write('ZADD', FREE, 'NX', next_turn(), name)
+  end
+  if not known or session.high > chunks then
+    store_session(session)
   end
   ledger.rings = true
 end

@@ -1,11 +1,13 @@
 -- Makes a ledger anew of what was written down of it.
 --
--- KEYS  as of prelude.lua, without the slot. Where the queue has sessions, what waits is returned: whoever reads it
---       next places it
+-- KEYS  as of prelude.lua, and instead of the slot the mark that was set before what follows was read. Where the
+--       queue has sessions, what waits is returned: whoever reads it next places it
 -- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
 --         operations.snapshot of keep.lua replies them, numbers as decimal strings; and "states", where the queue has
 --         sessions: [[session, version, when it was set, value], …], whose records stand
--- Reply 1 where it was made, 0 where there is a ledger
+--       2 what the mark is
+-- Reply 1 where it was made, 0 where there is a ledger, 2 where the mark is another, or gone: Redis was emptied since
+--       it was set, and there may have been a ledger meanwhile that had more written down of it
 -- Effect: meta comes last, so there is no half-made ledger; what a script that died left of the others goes first.
 
 local META, RETURNED = KEYS[1], KEYS[4]
@@ -13,6 +15,9 @@ local MOVING, MOVES, VOIDS, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 
 if redis.call('EXISTS', META) == 1 then
   return 0
+end
+if redis.call('GET', KEYS[#KEYS]) ~= ARGV[2] then
+  return 2
 end
 redis.call('DEL', unpack(KEYS))
 
@@ -51,7 +56,7 @@ local fields = {
 if state.epoch then
   fields[#fields + 1], fields[#fields + 2] = 'epoch', state.epoch
 end
-if #KEYS > 8 and #state.waiting > 0 then
+if #KEYS > 9 and #state.waiting > 0 then
   fields[#fields + 1], fields[#fields + 2] = 'unplaced', '1'
 end
 if state.mortal then
