@@ -167,10 +167,10 @@ class Courier:
         anew = ledger.keys.anew
         while True:
             self._patiently(lambda: self._redis.set(anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS))
-            mark = self._patiently(lambda: self._redis.get(anew)) or b""
+            mark = self._patiently(lambda: self._redis.get(anew)) or ""
             snapshot, states = read()
-            arguments: list[str | int] = [snapshot.to_script(states), mark.decode()]
-            made = self._script_call(restore_script().text, [*ledger.keys.shared, anew], arguments)
+            keys, arguments = [*ledger.keys.shared, anew], [snapshot.to_script(states), mark]
+            made = self._script_call(restore_script().text, keys, arguments)
             if made != _STALE:
                 return snapshot if made else None
 
@@ -351,7 +351,7 @@ class Courier:
                     self.later(undo)
         return True
 
-    def _script_call(self, text: str, keys: list[str], arguments: list[str | int]) -> Any:
+    def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
         return self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     def _patiently(self, call: Callable[[], Any]) -> Any:

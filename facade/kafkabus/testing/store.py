@@ -145,8 +145,9 @@ class Store:
         if keys[0] in self._ledgers:
             return 0
         snapshot, mark = arguments
-        if self._marks.pop(keys[-1], None) != mark:
+        if self._marks.get(keys[-1], "").encode() != mark:
             return 2
+        del self._marks[keys[-1]]
         self._ledgers[keys[0]] = MemoryLedger.restored(snapshot, self._now_ms())
         return 1
 

@@ -571,8 +571,8 @@ BROKEN_SESSIONS = {
     "an older state stands": ("if state.version ~= op.version then", "if false then"),
     "an expired lock of a session settles": ("if not text or not locked_by(op.lease) then", "if not text then"),
     "a chunk is forgotten when the next one begins": (
-        "session.high, parts, length = session.high + 1, {}, 0",
-        "session.high, parts, length = session.high + 1, {}, 0\n      session.low = session.high",
+        "session.high = chunks + index - 1",
+        "session.high = chunks + index - 1\n      session.low = session.high",
     ),
     "sessions do not take turns": ("return num(ledger.version * 4096", "return num(-ledger.version * 4096"),
 }

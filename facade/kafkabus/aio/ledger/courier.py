@@ -168,10 +168,10 @@ class Courier:
         anew = ledger.keys.anew
         while True:
             await self._patiently(lambda: self._redis.set(anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS))
-            mark = await self._patiently(lambda: self._redis.get(anew)) or b""
+            mark = await self._patiently(lambda: self._redis.get(anew)) or ""
             snapshot, states = await read()
-            arguments: list[str | int] = [snapshot.to_script(states), mark.decode()]
-            made = await self._script_call(restore_script().text, [*ledger.keys.shared, anew], arguments)
+            keys, arguments = [*ledger.keys.shared, anew], [snapshot.to_script(states), mark]
+            made = await self._script_call(restore_script().text, keys, arguments)
             if made != _STALE:
                 return snapshot if made else None
 
@@ -352,7 +352,7 @@ class Courier:
                     self.later(undo)
         return True
 
-    async def _script_call(self, text: str, keys: list[str], arguments: list[str | int]) -> Any:
+    async def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
