@@ -229,6 +229,17 @@ class Services:
         if topic is not None and topic.topic_id != entity.topic_id:
             self._go_on_with(topic, entity)
 
+    def _check_its_topic(self, entity: Entity) -> None:
+        """Likewise, of the topic that has its topic's name now.
+
+        Raises:
+            MessagingEntityNotFoundError: It is another one, or gone.
+        """
+        topic = self.pool.run(self.topics.describe, entity.topic)
+        if topic is None:
+            raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
+        self._check_own(entity, topic)
+
     def _go_on_with(self, topic: Topic, entity: Entity) -> NoReturn:
         """An entity's topic is another one: where nobody deleted the entity, it goes on with that, from its beginning.
 
@@ -271,8 +282,8 @@ class Services:
             MessagingEntityNotFoundError: The topic was deleted and created again.
             ServiceBusError: Always; who comes again is served.
         """
-        # Where the topic is another one, its log is not a shorter one of this.
-        self._check_own(entity, self.pool.run(self.topics.describe, entity.topic))
+        # Where the topic is gone, or another one, its log is not a shorter one of this.
+        self._check_its_topic(entity)
         if self._description_of(entity) is not None:
             starts = self.pool.run(self.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end
@@ -438,10 +449,7 @@ class Services:
     def _rebuild(self, ledger: Ledger) -> None:
         """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
         entity = self._by_ledger[ledger]
-        topic = self.pool.run(self.topics.describe, entity.topic)
-        if topic is None:
-            raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
-        self._check_own(entity, topic)
+        self._check_its_topic(entity)
         if self._description_of(entity) is None:
             raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
         snapshot = self._restore(entity, ledger)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,6 +106,11 @@ def test_another_topics_log_is_not_taken_for_a_truncated_one(namespace: Embedded
         assert services is not None
         entity = services.entity(EntityPath("letters"))
         recreate(namespace, "again.letters")
+        deadline = time.monotonic() + PATIENCE_S
+        # The broker knows of the new one a moment after it said so.
+        while (topic := services.topics.describe("again.letters")) is None or topic.topic_id == entity.topic_id:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
         with pytest.raises(MessagingEntityNotFoundError, match="another one than before"):
             services.go_on_from(entity, 0, None)
 

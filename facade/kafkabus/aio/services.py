@@ -228,6 +228,17 @@ class Services:
         if topic is not None and topic.topic_id != entity.topic_id:
             await self._go_on_with(topic, entity)
 
+    async def _check_its_topic(self, entity: Entity) -> None:
+        """Likewise, of the topic that has its topic's name now.
+
+        Raises:
+            MessagingEntityNotFoundError: It is another one, or gone.
+        """
+        topic = await self.pool.run(self.topics.describe, entity.topic)
+        if topic is None:
+            raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
+        await self._check_own(entity, topic)
+
     async def _go_on_with(self, topic: Topic, entity: Entity) -> NoReturn:
         """An entity's topic is another one: where nobody deleted the entity, it goes on with that, from its beginning.
 
@@ -270,8 +281,8 @@ class Services:
             MessagingEntityNotFoundError: The topic was deleted and created again.
             ServiceBusError: Always; who comes again is served.
         """
-        # Where the topic is another one, its log is not a shorter one of this.
-        await self._check_own(entity, await self.pool.run(self.topics.describe, entity.topic))
+        # Where the topic is gone, or another one, its log is not a shorter one of this.
+        await self._check_its_topic(entity)
         if await self._description_of(entity) is not None:
             starts = await self.pool.run(self.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end
@@ -437,10 +448,7 @@ class Services:
     async def _rebuild(self, ledger: Ledger) -> None:
         """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
         entity = self._by_ledger[ledger]
-        topic = await self.pool.run(self.topics.describe, entity.topic)
-        if topic is None:
-            raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
-        await self._check_own(entity, topic)
+        await self._check_its_topic(entity)
         if await self._description_of(entity) is None:
             raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
         snapshot = await self._restore(entity, ledger)
