@@ -31,7 +31,7 @@ def test_nothing_new_is_granted_and_what_was_is_settled(
             sender.send_messages([ServiceBusMessage(str(number)) for number in range(20)])
             first, second, third = receiver.receive_messages(3, max_wait_time=10)
             # Beside this, what else comes and goes is little.
-            server.set("ballast", b"-" * BALLAST)
+            server.setrange("ballast", BALLAST, b"-")
             server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.05))
             try:
                 with other.get_queue_receiver(queue, max_wait_time=2) as newcomer:

