@@ -51,13 +51,16 @@ class Workbench:
         return ServiceBusClient.from_connection_string(self.connection_string)
 
     @contextmanager
-    def queue(self, messages: int = 0, *, partitions: int = PARTITIONS, sessions: int = 0) -> Generator[str]:
+    def queue(
+        self, messages: int = 0, *, partitions: int = PARTITIONS, sessions: int = 0, detecting: bool = False
+    ) -> Generator[str]:
         """A new queue, deleted afterwards.
 
         Args:
             messages: How many messages of 1 KB it holds at first, spread over all partitions.
             partitions: 16, as partitioned queues have, or 1.
             sessions: Over how many sessions they are spread, one after the other in turn; 0: the queue has none.
+            detecting: Whether it detects duplicates.
 
         Yields:
             Its name.
@@ -69,6 +72,7 @@ class Workbench:
                 enable_partitioning=partitions > 1,
                 lock_duration=timedelta(minutes=5),
                 requires_session=sessions > 0,
+                requires_duplicate_detection=detecting,
             )
             try:
                 self.fill(name, messages, sessions=sessions)

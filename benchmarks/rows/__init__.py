@@ -8,6 +8,7 @@ from benchmarks.results import Result
 from benchmarks.rounds import Scale
 from benchmarks.rows.bytes_read import bytes_read
 from benchmarks.rows.complete_one_by_one import complete_one_by_one
+from benchmarks.rows.duplicates import duplicates
 from benchmarks.rows.latency import latency
 from benchmarks.rows.rabbitmq import rabbitmq
 from benchmarks.rows.receive_and_complete import receive_and_complete
@@ -25,6 +26,7 @@ WORKS: Mapping[str, Work] = {
     # Before the others, whose memory this process keeps.
     "soak": soak,
     "send": send,
+    "duplicates": duplicates,
     "receive": receive_and_complete,
     "rabbitmq": rabbitmq,
     "delete": receive_and_delete,

@@ -68,7 +68,7 @@ def give_up(
 def move(services: Services, entity: Entity, delivery: Delivery, there: int, records: Sequence[Record]) -> None:
     """Messages go into the partition of their entity where they belong; where that fails, it is tried again likewise."""
     LOGGER.info(
-        "moved entity=%s from=%d to=%d count=%d: a plain producer stored them elsewhere than in their session's partition",
+        "moved entity=%s from=%d to=%d count=%d: a plain producer stored them elsewhere than in the partition of their key",
         entity.path,
         delivery.partition,
         there,

@@ -24,6 +24,11 @@ def has_sessions(path: EntityPath, description: QueueDescription) -> bool:
     return description.requires_session and not path.is_dead_letter
 
 
+def detects_duplicates(path: EntityPath, description: QueueDescription) -> bool:
+    """Whether an entity of a queue that is described so detects duplicates; dead-letter queues do not."""
+    return description.requires_duplicate_detection and not path.is_dead_letter
+
+
 @dataclass(frozen=True, slots=True)
 class Entity:
     """A queue or a dead-letter queue, bound to one client.
@@ -65,7 +70,14 @@ class Entity:
         generation = generation_of(path, description, topic_id)
         ledgers = tuple(
             Ledger(
-                LedgerKeys.of(namespace, path, generation, partition, sessions=has_sessions(path, description)),
+                LedgerKeys.of(
+                    namespace,
+                    path,
+                    generation,
+                    partition,
+                    sessions=has_sessions(path, description),
+                    detects=detects_duplicates(path, description),
+                ),
                 partition=partition,
                 channel=channel,
                 client_id=client_id,
@@ -93,6 +105,16 @@ class Entity:
     def has_sessions(self) -> bool:
         """Whether its messages are received in sessions."""
         return has_sessions(self.path, self.description)
+
+    @property
+    def detects_duplicates(self) -> bool:
+        """Whether of messages with one id only the first within a while counts."""
+        return detects_duplicates(self.path, self.description)
+
+    @property
+    def window_ms(self) -> int:
+        """How long that while is, in milliseconds."""
+        return self.description.duplicate_detection_history_time_window // timedelta(milliseconds=1)
 
     @property
     def generation(self) -> str:

@@ -21,7 +21,7 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunic
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.operations import Keep, Ledger, Mark
-from kafkabus.ledger.snapshot import Snapshot, StoredState
+from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
 from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
@@ -337,6 +337,22 @@ class Services:
         self.directory.put(known)
         self.courier.forget(list(entity.ledgers))
 
+    def _window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
+        """The first offset whose id may still count for what is not judged yet; None where no duplicates are detected."""
+        if snapshot.judged is None:
+            return None
+        topic, partition = entity.topic, ledger.partition
+        end = (self.pool.run(self.topics.ends, topic, [partition]))[partition]
+        if end > snapshot.judged:
+            records = self.points.read(topic, partition, snapshot.judged, min(end, snapshot.judged + 100) - 1)
+            moment = records[0].timestamp()[1] if records else 0
+        else:
+            # What is stored from now on is newer than all that is there.
+            newest = self.pool.run(self.topics.newest, topic, [partition])
+            moment = 0 if newest is None else newest
+        starts = self.pool.run(self.topics.offsets_at, topic, [partition], max(0, moment - entity.window_ms))
+        return starts[partition]
+
     def _description_of(self, entity: Entity) -> QueueDescription | None:
         """Its queue's description, unless that is, or soon will be, another generation's."""
         known = self.directory.get(entity.path.name)
@@ -475,9 +491,10 @@ class Services:
             What it was made of; None where it was there.
         """
 
-        def read() -> tuple[Snapshot, list[StoredState]]:
+        def read() -> Written:
             known = self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
-            return known, self.session_states.read(entity, ledger.partition)
+            states = self.session_states.read(entity, ledger.partition)
+            return Written(known, states, self._window_start(entity, ledger, known))
 
         return self.courier.restore(ledger, read)
 
@@ -485,4 +502,6 @@ class Services:
         snapshot = self.checkpoints.read(ledger.keys.prefix)
         start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        return Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)
+        if snapshot is not None:
+            return snapshot.within(start)
+        return Snapshot(start, 0, mortal=True, judged=start if entity.detects_duplicates else None)

@@ -87,6 +87,8 @@ def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQ
         default_message_time_to_live: timedelta | None = None,
         dead_lettering_on_message_expiration: bool | None = None,
         requires_session: bool | None = None,
+        requires_duplicate_detection: bool | None = None,
+        duplicate_detection_history_time_window: timedelta | None = None,
     ) -> str:
         name = f"q-{uuid.uuid4().hex[:12]}"
         administration.create_queue(
@@ -97,6 +99,8 @@ def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQ
             default_message_time_to_live=default_message_time_to_live,
             dead_lettering_on_message_expiration=dead_lettering_on_message_expiration,
             requires_session=requires_session,
+            requires_duplicate_detection=requires_duplicate_detection,
+            duplicate_detection_history_time_window=duplicate_detection_history_time_window,
         )
         made.append(name)
         return name

@@ -6,7 +6,8 @@ total queue: *lost* is what a send acknowledged and nobody ever received; *unexp
 is stored in a second partition where the first one did not answer in time, and the first may have it all the same.
 
 With ``--sessions 5`` all messages are in sessions, which nobody holds for long; then *disordered* must be nothing, too:
-what was delivered for the first time after a later message of the same sender and session.
+what was delivered for the first time after a later message of the same sender and session. With ``--detecting`` the queue
+detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Party:
     folder: Path
     connection_string: str
     sessions: int
+    detecting: bool
     life: int = 0
     process: subprocess.Popen[bytes] | None = None
     files: list[Path] = field(default_factory=list)
@@ -74,6 +76,7 @@ class Party:
                     QUEUE,
                     name,
                     str(self.sessions),
+                    str(int(self.detecting)),
                 ],
                 stdout=output,
                 stderr=subprocess.DEVNULL,
@@ -100,6 +103,7 @@ class Count:
         again: Messages that were delivered after their completion had returned, with their sequence numbers.
         doubled: Messages that were stored more than once, with their sequence numbers.
         disordered: Messages that were delivered after a later one of their session.
+        detecting: Whether the queue detects duplicates, so that nothing may be delivered that was stored more than once.
     """
 
     kills: dict[str, int]
@@ -111,11 +115,12 @@ class Count:
     again: list[str]
     doubled: list[list[str]]
     disordered: list[str]
+    detecting: bool
 
     @property
     def fine(self) -> bool:
         """Whether nothing is lost, made up or delivered again."""
-        return not (self.lost or self.unexpected or self.again or self.disordered)
+        return not (self.lost or self.unexpected or self.again or self.disordered or (self.detecting and self.doubled))
 
     def __str__(self) -> str:
         """The counts, with the first few of each that must be nothing."""
@@ -202,7 +207,7 @@ def go_on(parties: list[Party]) -> None:
         time.sleep(0.05)
 
 
-def run(seed: int, kills: int, sessions: int = 0) -> Count:
+def run(seed: int, kills: int, sessions: int = 0, *, detecting: bool = False) -> Count:
     """Kill parties in an order that the seed decides, and count."""
     chance, data = random.Random(seed), scratch_folder()
     logs = data / "parties"
@@ -218,9 +223,10 @@ def run(seed: int, kills: int, sessions: int = 0) -> Count:
                     lock_duration=LOCK,
                     max_delivery_count=2000,
                     requires_session=sessions > 0,
+                    requires_duplicate_detection=detecting,
                 )
             parties = [
-                Party(role, number, logs, runtime.connection_string, sessions)
+                Party(role, number, logs, runtime.connection_string, sessions, detecting)
                 for role in ("send", "receive")
                 for number in (1, 2)
             ]
@@ -243,14 +249,16 @@ def run(seed: int, kills: int, sessions: int = 0) -> Count:
             for party in parties:
                 party.kill()
             left = drain(runtime.connection_string, sessions)
-        return _count(counts, parties, left, sessions)
+        return _count(counts, parties, left, sessions, detecting)
     finally:
         for party in parties:
             party.kill()
         shutil.rmtree(data, ignore_errors=True)
 
 
-def _count(kills: Counter[str], parties: list[Party], left: list[tuple[float, list[str]]], sessions: int) -> Count:
+def _count(
+    kills: Counter[str], parties: list[Party], left: list[tuple[float, list[str]]], sessions: int, detecting: bool
+) -> Count:
     sends = [file for party in parties if party.role == "send" for file in party.files]
     receives = [file for party in parties if party.role == "receive" for file in party.files]
     tried = {body for _, bodies in events(sends, "try") for body in bodies}
@@ -275,6 +283,7 @@ def _count(kills: Counter[str], parties: list[Party], left: list[tuple[float, li
         ),
         doubled=sorted(copies for copies in stored.values() if len(copies) > 1),
         disordered=_disordered([copy for _, copies in got for copy in copies], sessions) if sessions else [],
+        detecting=detecting,
     )
 
 
@@ -300,10 +309,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--sessions", type=int, default=0)
+    parser.add_argument("--detecting", action="store_true")
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
     say(f"seed {options.seed}, {options.kills} kills")
-    count = run(options.seed, options.kills, options.sessions)
+    count = run(options.seed, options.kills, options.sessions, detecting=options.detecting)
     say(str(count))
     sys.exit(not count.fine)
 

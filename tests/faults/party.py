@@ -1,8 +1,9 @@
 """A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
 
-Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME SESSIONS``, where the last is how many sessions
-messages have, 0 where none. Each line of its standard output is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a
-list of messages, the received ones as ``body@sequence number``. A line that is not complete did not happen.
+Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME SESSIONS DETECTING``, where the last two are how
+many sessions messages have, 0 where none, and 1 where senders send messages more than once, else 0. Each line of its standard
+output is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a list of messages, the received ones as ``body@sequence
+number``. A line that is not complete did not happen.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from itertools import count
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus.exceptions import ServiceBusError
@@ -19,6 +21,8 @@ from kafkabus.exceptions import ServiceBusError
 BATCH = 20
 PACE = 0.02
 """How long, in seconds, a sender rests between two batches, so that receivers keep up."""
+RHYTHM = 0.05
+"""For how long, in seconds, senders that send messages more than once send the same ones."""
 WORK = 0.2
 """For how long, in seconds, a receiver works on its messages at the most: it is likely to be killed while it holds some."""
 
@@ -29,26 +33,34 @@ def tell(event: str, *words: str) -> None:
     sys.stdout.flush()
 
 
-def send(client: ServiceBusClient, queue: str, name: str, sessions: int) -> None:
+def send(client: ServiceBusClient, queue: str, name: str, sessions: int, detecting: bool) -> None:
     """Send numbered messages, half of them with keys, or all in sessions, for ever."""
-    sender, number = client.get_queue_sender(queue), 0
-    while True:
-        bodies = [f"{name}-{number + index}" for index in range(BATCH)]
-        number += BATCH
+    sender = client.get_queue_sender(queue)
+    for first in _again_and_again() if detecting else count(0, BATCH):
+        bodies = [f"{'any' if detecting else name}-{first + index}" for index in range(BATCH)]
         tell("try", *bodies)
         try:
-            if sessions:
-                sender.send_messages(
-                    [ServiceBusMessage(body, session_id=session_of(body, sessions)) for body in bodies]
-                )
-            else:
-                key = f"key-{number // BATCH % 7}" if number // BATCH % 2 else None
-                sender.send_messages([ServiceBusMessage(body, partition_key=key) for body in bodies])
+            sender.send_messages([_message(body, first, sessions, detecting) for body in bodies])
         except ServiceBusError as error:
             tell("failed", type(error).__name__)
         else:
             tell("sent", *bodies)
         time.sleep(PACE)
+
+
+def _message(body: str, first: int, sessions: int, detecting: bool) -> ServiceBusMessage:
+    if sessions:
+        return ServiceBusMessage(body, session_id=session_of(body, sessions))
+    key = f"key-{first // BATCH % 7}" if first // BATCH % 2 else None
+    return ServiceBusMessage(body, partition_key=key, message_id=body if detecting else None)
+
+
+def _again_and_again() -> Generator[int]:
+    """Batches that all senders send at about the same time, and now and then once more a little later."""
+    while True:
+        now = int(time.time() / RHYTHM) * BATCH
+        yield now
+        yield now - random.randrange(100) * BATCH
 
 
 @contextmanager
@@ -97,10 +109,10 @@ def take(receiver: ServiceBusReceiver) -> None:
 
 def main() -> None:
     """Be a sender or a receiver."""
-    role, connection_string, queue, name, sessions = sys.argv[1:]
+    role, connection_string, queue, name, sessions, detecting = sys.argv[1:]
     with ServiceBusClient.from_connection_string(connection_string) as client:
         if role == "send":
-            send(client, queue, name, int(sessions))
+            send(client, queue, name, int(sessions), bool(int(detecting)))
         elif int(sessions):
             receive_sessions(client, queue)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +14,8 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.services import Services
+from kafkabus_mapping.names import EntityPath
 from tests.queues import crowd
 from tests.servers import scratch_folder
 
@@ -91,6 +94,50 @@ def test_what_was_written_in_place_of_lost_records_is_received(
         with ServiceBusClient.from_connection_string(runtime.connection_string) as other:
             sender.send_messages(ServiceBusMessage("the last one"))
             assert receive_all(other.get_queue_receiver("orders"), 1) == ["the last one"]
+
+
+def test_what_was_written_in_place_of_judged_records_is_received(data: Path) -> None:
+    """Nobody had read them, and half of them were duplicates: what stands there now is none."""
+    with (
+        EmbeddedRuntime(data, namespace="cut") as runtime,
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+    ):
+        administration.create_queue("orders", requires_duplicate_detection=True)
+        exchange(runtime, "kept", 50)
+    (log,) = data.rglob("cut.orders-0")
+    shutil.copytree(log, data / "earlier")
+    with EmbeddedRuntime(data, namespace="cut") as runtime:
+        with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
+            client.get_queue_sender("orders").send_messages(
+                [ServiceBusMessage("lost", message_id=str(number // 2)) for number in range(50)]
+            )
+        wait_until_judged(runtime, 100)
+    shutil.rmtree(log)
+    shutil.copytree(data / "earlier", log)
+    with (
+        EmbeddedRuntime(data, namespace="cut") as runtime,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        bodies = [f"new {number}" for number in range(70)]
+        client.get_queue_sender("orders").send_messages([ServiceBusMessage(body) for body in bodies])
+        with pytest.raises(ServiceBusError, match="partition 0 was truncated behind our back; call again"):
+            receiver.receive_messages(100, max_wait_time=20)
+        assert receive_all(receiver, 70) == bodies
+        wait_until_judged(runtime, 120)
+
+
+def wait_until_judged(runtime: EmbeddedRuntime, offset: int) -> None:
+    """Wait until upkeep knows which records below an offset are duplicates."""
+    services = Services(parse_settings(runtime.connection_string))
+    deadline = time.monotonic() + 30
+    try:
+        ledger = services.entity(EntityPath("orders")).ledgers[0]
+        while (state := services.courier.states([ledger])[0]) is None or state.judged != offset:
+            assert time.monotonic() < deadline, state
+            time.sleep(0.05)
+    finally:
+        services.close()
 
 
 def test_a_log_without_records_is_not_taken_for_a_truncated_one(data: Path) -> None:

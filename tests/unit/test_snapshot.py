@@ -138,3 +138,15 @@ def test_a_ledger_that_knows_more_than_was_written_down_stays_as_it_is() -> None
     now = Snapshot(20, 9, waiting=[(6, 6, 2), (15, 19, 1)])
     assert now.merged(written_down) is now
     assert written_down.merged(now) == Snapshot(20, 9, waiting=[(6, 6, 1), (15, 19, 1)])
+
+
+def test_duplicates_stand_in_blocks() -> None:
+    """However many there are; where a block is missing, what is known ends before it, and is found anew."""
+    duplicates = [(one, one) for one in range(0, 3 * BLOCK, 2)]
+    snapshot = Snapshot(2 * BLOCK, 7, judged=3 * BLOCK, judged_epoch=4, duplicates=duplicates)
+    head, blocks = written(snapshot)
+    assert len(head) < 300
+    assert read_snapshot(head, blocks) == snapshot
+    again = read_snapshot(head, {0: blocks[0], 2: blocks[2]})
+    assert (again.judged, again.judged_epoch) == (BLOCK, 4)
+    assert again.duplicates == [one for one in duplicates if one[0] < BLOCK]

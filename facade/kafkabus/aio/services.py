@@ -28,7 +28,7 @@ from kafkabus.connection_string import Settings
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Keep, Ledger, Mark
-from kafkabus.ledger.snapshot import Snapshot, StoredState
+from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
@@ -336,6 +336,22 @@ class Services:
         await self.directory.put(known)
         await self.courier.forget(list(entity.ledgers))
 
+    async def _window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
+        """The first offset whose id may still count for what is not judged yet; None where no duplicates are detected."""
+        if snapshot.judged is None:
+            return None
+        topic, partition = entity.topic, ledger.partition
+        end = (await self.pool.run(self.topics.ends, topic, [partition]))[partition]
+        if end > snapshot.judged:
+            records = await self.points.read(topic, partition, snapshot.judged, min(end, snapshot.judged + 100) - 1)
+            moment = records[0].timestamp()[1] if records else 0
+        else:
+            # What is stored from now on is newer than all that is there.
+            newest = await self.pool.run(self.topics.newest, topic, [partition])
+            moment = 0 if newest is None else newest
+        starts = await self.pool.run(self.topics.offsets_at, topic, [partition], max(0, moment - entity.window_ms))
+        return starts[partition]
+
     async def _description_of(self, entity: Entity) -> QueueDescription | None:
         """Its queue's description, unless that is, or soon will be, another generation's."""
         known = await self.directory.get(entity.path.name)
@@ -474,9 +490,10 @@ class Services:
             What it was made of; None where it was there.
         """
 
-        async def read() -> tuple[Snapshot, list[StoredState]]:
+        async def read() -> Written:
             known = await self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
-            return known, await self.session_states.read(entity, ledger.partition)
+            states = await self.session_states.read(entity, ledger.partition)
+            return Written(known, states, await self._window_start(entity, ledger, known))
 
         return await self.courier.restore(ledger, read)
 
@@ -484,4 +501,6 @@ class Services:
         snapshot = await self.checkpoints.read(ledger.keys.prefix)
         start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        return Snapshot(start, 0, mortal=True) if snapshot is None else snapshot.within(start)
+        if snapshot is not None:
+            return snapshot.within(start)
+        return Snapshot(start, 0, mortal=True, judged=start if entity.detects_duplicates else None)

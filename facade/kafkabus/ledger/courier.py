@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from redis import Redis
@@ -18,7 +18,7 @@ from kafkabus._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Request
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script, restore_script
-from kafkabus.ledger.snapshot import Snapshot, StoredState
+from kafkabus.ledger.snapshot import Snapshot, Written
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -148,10 +148,11 @@ class Courier:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        return bool(self._script_call(create_script().text, [ledger.keys.meta], [cursor, int(mortal)]))
+        arguments: list[str | int] = [cursor, int(mortal), int(ledger.keys.detects)]
+        return bool(self._script_call(create_script().text, [ledger.keys.meta], arguments))
 
-    def restore(self, ledger: Ledger, read: Callable[[], tuple[Snapshot, Iterable[StoredState]]]) -> Snapshot | None:
-        """Make a ledger anew of what was written down of it, and of its sessions' states.
+    def restore(self, ledger: Ledger, read: Callable[[], Written]) -> Snapshot | None:
+        """Make a ledger anew of what was written down of it.
 
         Args:
             ledger: Which.
@@ -168,11 +169,11 @@ class Courier:
         while True:
             self._patiently(lambda: self._redis.set(anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS))
             mark = self._patiently(lambda: self._redis.get(anew)) or ""
-            snapshot, states = read()
-            keys, arguments = [*ledger.keys.shared, anew], [snapshot.to_script(states), mark]
+            written = read()
+            keys, arguments = [*ledger.keys.shared, anew], [written.to_script(), mark]
             made = self._script_call(restore_script().text, keys, arguments)
             if made != _STALE:
-                return snapshot if made else None
+                return written.snapshot if made else None
 
     def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.
@@ -210,15 +211,22 @@ class Courier:
         def read() -> list[Any]:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal", "epoch"])
+                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal", "epoch", "judged"])
             return pipeline.execute()
 
         replies = self._patiently(read)
         return [
             None
             if cursor is None
-            else LedgerState(int(cursor), int(held), int(version), mortal is not None, int(epoch) if epoch else None)
-            for cursor, held, version, mortal, epoch in replies
+            else LedgerState(
+                int(cursor),
+                int(held),
+                int(version),
+                mortal is not None,
+                int(epoch) if epoch else None,
+                int(judged) if judged else None,
+            )
+            for cursor, held, version, mortal, epoch, judged in replies
         ]
 
     def is_full(self) -> bool:

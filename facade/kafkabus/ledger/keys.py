@@ -11,6 +11,7 @@ from kafkabus_mapping.names import EntityPath, ledger_tag
 
 _LEDGER_KEYS = ("meta", "leases", "expiries", "returned", "moving", "moves", "voids", "deferred")
 _SESSION_KEYS = ("sessions", "free", "holders", "states")
+_DETECTION_KEYS = ("duplicates", "ids0", "ids1", "ids2", "ids3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +21,14 @@ class LedgerKeys:
     Attributes:
         prefix: Hash tag and the ledger's name.
         shared: The keys that all clients use, ``meta`` first, in the order of the scripts' ``KEYS``.
+        has_sessions: Whether its messages are filed under sessions.
+        detects: Whether it detects duplicates.
     """
 
     prefix: str
     shared: tuple[str, ...]
+    has_sessions: bool = False
+    detects: bool = False
 
     @classmethod
     def of(
@@ -35,15 +40,12 @@ class LedgerKeys:
         name: str = "queue",
         *,
         sessions: bool = False,
+        detects: bool = False,
     ) -> LedgerKeys:
         """The keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
         prefix = f"{ledger_tag(namespace, path, generation, partition)}:{name}"
-        return cls(prefix, tuple(f"{prefix}:{key}" for key in (*_LEDGER_KEYS, *(_SESSION_KEYS if sessions else ()))))
-
-    @property
-    def has_sessions(self) -> bool:
-        """Whether its messages are filed under sessions."""
-        return len(self.shared) > len(_LEDGER_KEYS)
+        keys = (*_LEDGER_KEYS, *(_SESSION_KEYS if sessions else ()), *(_DETECTION_KEYS if detects else ()))
+        return cls(prefix, tuple(f"{prefix}:{key}" for key in keys), sessions, detects)
 
     @property
     def meta(self) -> str:

@@ -79,6 +79,7 @@ class LedgerState:
         version: Raised by every request.
         mortal: Whether messages with times to live of their own were sent.
         epoch: Leader epoch of the record right before the cursor, where it is known.
+        judged: Up to where it is known which records are duplicates; None where none are detected.
     """
 
     cursor: int
@@ -86,6 +87,7 @@ class LedgerState:
     version: int
     mortal: bool
     epoch: int | None = None
+    judged: int | None = None
 
 
 class Operation:
@@ -1004,6 +1006,66 @@ class Peek(Operation):
         super().resolve(reply)
 
 
+class Judge(Operation):
+    """Finds which of the records that were read are duplicates; see ``lua/detect.lua``.
+
+    Args:
+        ledger: Where.
+        start: Every record from here …
+        upto: … to before here was read.
+        ids: Offset, id, time in ms since 1970, and source where it is a copy, of each that has an id, ascending.
+        epochs: Leader epochs of records before ``upto``, as far as they are known, ascending: the offset of the first
+            with each.
+        window_ms: For how long an id counts.
+        log_start: What lies before counts no more; None where that is not known, or was said before.
+
+    Attributes:
+        start: As given.
+        ahead: Whether nothing was judged, because what lies before was not; known when done.
+        judged: Up to where it is known which records are duplicates.
+        torn: The latest leader epoch of the records that were judged, where one of those seen has a later one: the log was
+            truncated. Else None.
+    """
+
+    __slots__ = ("_arguments", "ahead", "judged", "start", "torn")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        start: int,
+        upto: int,
+        ids: Sequence[Sequence[object]],
+        epochs: Sequence[tuple[int, int]],
+        window_ms: int,
+        log_start: int | None = None,
+    ) -> None:
+        super().__init__(ledger)
+        self.start = start
+        self.ahead = False
+        self.judged = 0
+        self.torn: int | None = None
+        self._arguments: dict[str, Any] = {
+            "op": "judge",
+            "from": start,
+            "upto": upto,
+            "ids": ids,
+            "epochs": epochs,
+            "window": window_ms,
+        }
+        if log_start is not None:
+            self._arguments["start"] = log_start
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return self._arguments
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.ahead, self.judged = "ahead" in reply, int(reply["judged"])
+        self.torn = int(reply["torn"]) if "torn" in reply else None
+        super().resolve(reply)
+
+
 class Purge(Operation):
     """Settles what waits below ``upto``, unseen.
 
@@ -1051,6 +1113,7 @@ class Keep(Operation):
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
+        duplicates = set(map(int, reply.get("duplicates", ())))
         self.snapshot = Snapshot(
             cursor=int(reply["cursor"]),
             version=int(reply["version"]),
@@ -1058,8 +1121,12 @@ class Keep(Operation):
             waiting=[(int(first), int(last), int(count)) for first, last, count in reply["waiting"]],
             deferred=[(int(first), int(last), int(count)) for first, last, count in reply["deferred"]],
             moving=[(int(offset), int(count), intent) for offset, count, intent in reply["moving"]],
-            voids=list(map(int, reply["voids"])),
+            # Those that were found to be duplicates are voids anyway.
+            voids=[offset for offset in map(int, reply["voids"]) if offset not in duplicates],
             epoch=int(reply["epoch"]) if "epoch" in reply else None,
+            judged=int(reply["judged"]) if "judged" in reply else None,
+            judged_epoch=int(reply["judged_epoch"]) if "judged_epoch" in reply else None,
+            duplicates=merge_offsets(duplicates),
         )
         super().resolve(reply)
 

@@ -21,6 +21,7 @@ FRAGMENTS = (
     "recall.lua",
     "session.lua",
     "state.lua",
+    "detect.lua",
     "keep.lua",
     "request.lua",
 )

@@ -51,6 +51,9 @@ class Snapshot:
         deferred: What was set aside, ascending.
         moving: Offset, delivery count and intent of transfers that have not ended, ascending.
         voids: Offsets beyond the cursor that are no messages, ascending.
+        judged: Up to where it is known which records are duplicates; None where none are detected.
+        judged_epoch: Leader epoch of the last of those, where it is known.
+        duplicates: Offsets of those that are, ascending, as far as they are in the window.
     """
 
     cursor: int
@@ -61,6 +64,9 @@ class Snapshot:
     moving: list[tuple[int, int, str]] = field(default_factory=list)
     voids: list[int] = field(default_factory=list)
     epoch: int | None = None
+    judged: int | None = None
+    judged_epoch: int | None = None
+    duplicates: list[Range] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
@@ -93,37 +99,21 @@ class Snapshot:
                 "watermark": self.watermark,
                 "moving": self.moving,
                 "voids": self.voids,
-            },
+            }
+            | ({} if self.judged is None else {"judged": self.judged, "judged_epoch": self.judged_epoch}),
             separators=(",", ":"),
         )
 
     def blocks(self) -> dict[int, str]:
         """What each block holds that holds anything, by its number."""
-        parts: dict[int, dict[str, list[Counted]]] = defaultdict(lambda: {"waiting": [], "deferred": []})
-        for kind, ranges in (("waiting", self.waiting), ("deferred", self.deferred)):
-            for first, last, count in ranges:
+        parts: dict[int, dict[str, list[tuple[int, ...]]]] = defaultdict(lambda: {"waiting": [], "deferred": []})
+        kinds = (("waiting", self.waiting), ("deferred", self.deferred), ("duplicates", self.duplicates))
+        for kind, ranges in kinds:
+            for first, last, *count in ranges:
                 for block in range(first // BLOCK, last // BLOCK + 1):
-                    part = (max(first, block * BLOCK), min(last, block * BLOCK + BLOCK - 1), count)
-                    parts[block][kind].append(part)
+                    part = (max(first, block * BLOCK), min(last, block * BLOCK + BLOCK - 1), *count)
+                    parts[block].setdefault(kind, []).append(part)
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
-
-    def to_script(self, states: Iterable[StoredState] = ()) -> str:
-        """As ``lua/restore.lua`` reads it, with the states of its sessions."""
-        known = {} if self.epoch is None else {"epoch": str(self.epoch)}
-        return json.dumps(
-            known
-            | {
-                "cursor": str(self.cursor),
-                "version": str(self.version + VERSIONS_AHEAD),
-                "mortal": self.mortal,
-                "waiting": [list(map(str, one)) for one in self.waiting],
-                "deferred": [list(map(str, one)) for one in self.deferred],
-                "moving": [list(map(str, one)) for one in self.moving],
-                "voids": list(map(str, self.voids)),
-                "states": [(one.session, str(one.version), str(one.updated), one.value) for one in states],
-            },
-            separators=(",", ":"),
-        )
 
     def within(self, start: int, end: int = NEVER) -> Snapshot:
         """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others."""
@@ -141,6 +131,9 @@ class Snapshot:
             moving=[one for one in self.moving if start <= one[0] < end],
             voids=[offset for offset in self.voids if offset < end],
             epoch=self.epoch if cursor == self.cursor else None,
+            judged=None if self.judged is None else max(start, min(self.judged, end)),
+            judged_epoch=self.judged_epoch,
+            duplicates=common(self.duplicates, [(start, end - 1)]),
         )
 
     @property
@@ -181,6 +174,52 @@ class Snapshot:
             moving=moving,
             voids=[*self.voids, *earlier.voids],
             epoch=ahead.epoch,
+            # What was judged by one that forgot some of it may be judged wrong.
+            judged=earlier.judged,
+            judged_epoch=earlier.judged_epoch,
+            duplicates=earlier.duplicates,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a ledger is made anew of.
+
+    Attributes:
+        snapshot: What was written down of it.
+        states: Of its sessions.
+        window_start: Where it detects duplicates, the first offset of which an id may still count; None: none of those
+            that were judged.
+    """
+
+    snapshot: Snapshot
+    states: Iterable[StoredState] = ()
+    window_start: int | None = None
+
+    def to_script(self) -> str:
+        """As ``lua/restore.lua`` reads it."""
+        one = self.snapshot
+        known: dict[str, object] = {} if one.epoch is None else {"epoch": str(one.epoch)}
+        if one.judged is not None:
+            judged = one.judged if self.window_start is None else min(one.judged, self.window_start)
+            known |= {"judged": str(judged), "proven": str(one.judged)}
+            known |= {"duplicates": [list(map(str, part)) for part in one.duplicates]}
+            known |= {} if one.judged_epoch is None else {"judged_epoch": str(one.judged_epoch)}
+        return json.dumps(
+            known
+            | {
+                "cursor": str(one.cursor),
+                "version": str(one.version + VERSIONS_AHEAD),
+                "mortal": one.mortal,
+                "waiting": [list(map(str, part)) for part in one.waiting],
+                "deferred": [list(map(str, part)) for part in one.deferred],
+                "moving": [list(map(str, part)) for part in one.moving],
+                "voids": list(map(str, one.voids)),
+                "states": [
+                    (state.session, str(state.version), str(state.updated), state.value) for state in self.states
+                ],
+            },
+            separators=(",", ":"),
         )
 
 
@@ -224,16 +263,19 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
     outdated = [
         block for block, version in known.items() if block not in blocks or block_version(blocks[block]) < version
     ]
-    cursor = state["cursor"]
+    cursor, judged = state["cursor"], state.get("judged")
     if outdated:
         cursor = min(cursor, max(min(outdated) * BLOCK, state["watermark"]))
+        judged = None if judged is None else min(judged, min(outdated) * BLOCK)
     waiting: list[Counted] = []
     deferred: list[Counted] = []
+    duplicates: list[Range] = []
     for block, text in sorted(blocks.items()):
         if block in known or block_version(text) > state["version"]:
             part = json.loads(block_content(text))
             waiting += [(first, last, count) for first, last, count in part["waiting"]]
             deferred += [(first, last, count) for first, last, count in part["deferred"]]
+            duplicates += [(first, last) for first, last in part.get("duplicates", ())]
     return Snapshot(
         cursor=cursor,
         version=state["version"],
@@ -243,6 +285,9 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         moving=[(offset, count, intent) for offset, count, intent in state["moving"]],
         voids=state["voids"],
         epoch=None if outdated else state.get("epoch"),
+        judged=judged,
+        judged_epoch=state.get("judged_epoch"),
+        duplicates=common(union(duplicates), [(0, (judged or 0) - 1)]),
     )
 
 

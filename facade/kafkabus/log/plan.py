@@ -31,6 +31,7 @@ class PartitionView:
         at_end: Whether all of the log was read when it was last heard of.
         returned: Whether ranges wait there to be granted again, as far as is known.
         cursor: The ledger's, as far as is known.
+        judged: Up to where it is known which records are duplicates, where they are detected.
         tail: Where the log ends, as far as is known.
         unproved: Whether the log is to be read from the cursor before anything else: it may have been truncated.
         limited: Whether so many messages are in flight there that nothing new was granted.
@@ -47,6 +48,7 @@ class PartitionView:
         "cursor",
         "due_at",
         "home",
+        "judged",
         "leave_until",
         "limited",
         "partition",
@@ -67,6 +69,7 @@ class PartitionView:
         self.at_end = False
         self.returned = True
         self.cursor = 0
+        self.judged = 0
         self.tail = Tail(0)
         self.unproved = False
         self.limited = False
@@ -127,6 +130,14 @@ class PartitionView:
         records = self._records[:want]
         upto = self.seen_to if want >= len(self._records) else _offset(self._records[want])
         return Seen(self.seen_from, upto, runs_of(records), _epoch(records))
+
+    def before(self, upto: int) -> Sequence[Record]:
+        """What was read below an offset and not claimed."""
+        return self._records[: self._index(upto)]
+
+    def first_later(self, epoch: int) -> int:
+        """The offset of the first record that was read and not claimed whose leader epoch is a later one."""
+        return _offset(next(record for record in self._records if (record.leader_epoch() or 0) > epoch))
 
     def take(self, ranges: Sequence[Range]) -> list[Record]:
         """The buffered records of granted ranges; the buffer keeps what lies behind them.

@@ -350,7 +350,9 @@ class SessionReader(Reader):
         filings = [self._filing(view) for view in views]
         if not filings:
             return
-        self._services.courier.ask(*filings)
+        judges = self._judges(zip(views, (filing.seen for filing in filings), strict=True))
+        self._services.courier.ask(*judges, *filings)
+        self._follow_judges(judges)
         for view, filing in zip(views, filings, strict=True):
             granted = filing.granted
             if granted.ahead or granted.cursor > filing.seen.upto:

@@ -21,7 +21,10 @@ from kafkabus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
+from kafkabus.judging import JUDGE_FOR, judge_all
 from kafkabus.keywords import warn_of
+from kafkabus.ledger.operations import Peek
+from kafkabus.ledger.ranges import NEVER
 from kafkabus.management.models import (
     READ_ONLY,
     SETTINGS,
@@ -163,7 +166,8 @@ class ServiceBusAdministrationClient:
             auto_delete_on_idle: Not supported yet.
             dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
             default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
-            duplicate_detection_history_time_window: Not supported yet.
+            duplicate_detection_history_time_window: For how long a message with the id of an earlier one is a duplicate: 20 s
+                to 7 days, default 10 minutes.
             enable_batched_operations: Kept for compatibility; operations are always batched.
             enable_express: Kept for compatibility.
             enable_partitioning: 16 partitions instead of one; default False, as in the service. A Premium namespace decides for
@@ -172,7 +176,8 @@ class ServiceBusAdministrationClient:
             max_delivery_count: 1 to 2,000, default 10.
             max_size_in_megabytes: Of one partition: 1,024 (the default) to 5,120 in steps of 1,024; plain queues in Premium
                 also 10,240 to 81,920, each double the one before.
-            requires_duplicate_detection: Not supported yet.
+            requires_duplicate_detection: Whether of messages with one id only the first is delivered. Message ids are keys
+                where no other is set, and those of different keys are different. Not in the Basic tier.
             requires_session: Whether its messages are received in sessions, in their order; all of them need a session id.
             forward_to: Not supported yet.
             user_metadata: Up to 1,024 characters.
@@ -373,12 +378,22 @@ class ServiceBusAdministrationClient:
         states = services.courier.states(entity.ledgers)
         ends = services.pool.run(services.topics.ends, topic, range(entity.partitions))
         starts = services.pool.run(services.topics.starts, topic, range(entity.partitions))
+        duplicates = self._duplicates(path) if entity.detects_duplicates else [0] * entity.partitions
         return [
             ends[partition] - starts[partition]
             if state is None
-            else max(0, ends[partition] - state.cursor) + state.held
+            else max(0, ends[partition] - state.cursor - duplicates[partition]) + state.held
             for partition, state in enumerate(states)
         ]
+
+    def _duplicates(self, path: EntityPath) -> list[int]:
+        """How many records of each partition that were never granted are duplicates."""
+        services = self._connections()
+        entity = services.entity(path)
+        judge_all(services, entity, range(entity.partitions), JUDGE_FOR)
+        peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
+        services.courier.ask(*peeks)
+        return [len(peek.voids) for peek in peeks]
 
     def _availability(self, description: QueueDescription) -> EntityAvailabilityStatus:
         services = self._connections()
@@ -492,10 +507,8 @@ def _refuse_unsupported(settings: Mapping[str, object]) -> None:
 
 _UNSUPPORTED = {
     "auto_delete_on_idle",
-    "duplicate_detection_history_time_window",
     "forward_dead_lettered_messages_to",
     "forward_to",
-    "requires_duplicate_detection",
 }
 
 

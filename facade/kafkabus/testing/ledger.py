@@ -114,9 +114,10 @@ class MemoryLedger:
         leader: The latest leader epoch of which any record was that the cursor passed, empty where none is known.
         rings: Whether the last request made something available.
         has_sessions: Whether messages are filed under sessions.
+        judged: Up to where it is known which records are duplicates; None where none are detected.
     """
 
-    def __init__(self, cursor: int, *, mortal: bool = False, version: int = 1) -> None:
+    def __init__(self, cursor: int, *, mortal: bool = False, version: int = 1, judged: int | None = None) -> None:
         self.cursor = cursor
         self.version = version
         self.mortal = mortal
@@ -124,6 +125,12 @@ class MemoryLedger:
         self.leader = ""
         self.rings = False
         self.has_sessions = False
+        self.judged = judged
+        self._proven = 0
+        self._judged_epoch = -1
+        self._torn = False
+        self._duplicates: set[int] = set()
+        self._ids: dict[str, tuple[int, int, str]] = {}
         self._messages: dict[int, Message] = {}
         self._voids: set[int] = set()
         self._slots: dict[str, tuple[int, str]] = {}
@@ -136,7 +143,7 @@ class MemoryLedger:
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
-        """A ledger of what was written down of one; see ``Snapshot.to_script``."""
+        """A ledger of what was written down of one; see ``Written.to_script``."""
         state = json.loads(text)
         ledger = cls(int(state["cursor"]), mortal=bool(state["mortal"]), version=int(state["version"]))
         ledger.epoch = ledger.leader = state.get("epoch", "")
@@ -148,6 +155,11 @@ class MemoryLedger:
             ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
         ledger._voids = set(map(int, state["voids"]))
         ledger._unplaced = bool(state["waiting"])
+        if "judged" in state:
+            ledger.judged, ledger._proven = int(state["judged"]), int(state["proven"])
+            ledger._judged_epoch = int(state.get("judged_epoch", -1))
+            ledger._duplicates = set(offsets_of([(int(first), int(last)) for first, last in state["duplicates"]]))
+            ledger._voids |= ledger._duplicates
         for session, version_of_it, updated, value in state["states"]:
             ledger._states[session] = SessionState(int(version_of_it), int(updated), value, stored=True)
         return ledger
@@ -175,6 +187,7 @@ class MemoryLedger:
             return reply
         if number < last:
             return json.dumps({"status": "stale"})
+        self._torn = False
         replies = [self._do(operation, now) for operation in operations]
         self.version += 1
         reply = json.dumps({"status": "ok", "now": str(now), "replies": replies})
@@ -229,6 +242,9 @@ class MemoryLedger:
             "moving": [(offset, message.count, message.intent) for offset, message in self._in(State.MOVING)],
             "voids": self._voids_ahead(),
         }
+        if self.judged is not None:
+            reply |= {"judged": max(self.judged, self._proven), "duplicates": sorted(self._duplicates)}
+            reply |= {"judged_epoch": self._judged_epoch} if self._judged_epoch >= 0 else {}
         return reply | ({"mortal": True} if self.mortal else {}) | ({"epoch": self.epoch} if self.epoch else {})
 
     def _may_be_of(self, session: str | None, message: Message) -> bool:
@@ -256,11 +272,13 @@ class MemoryLedger:
             wanted = op["want"] - len(again)
             if self.leader and self.leader != str(op.get("epoch", "")):
                 reply["unproved"] = True
-            elif op["ahead"] > self.cursor and wanted > 0:
+            elif op["ahead"] > self.cursor and wanted > 0 and self.judged is None:
                 upto = min(op["ahead"], self.cursor + wanted)
                 op |= {"from": self.cursor, "upto": upto, "runs": [(self.cursor, upto - 1)]}
         if "from" in op and op["from"] > self.cursor:
             reply["ahead"] = True
+        elif "from" in op and self._unjudged(op["upto"]):
+            reply["unjudged"] = True
         elif "from" in op:
             unseen = [
                 offset for offset in offsets_of(op["runs"]) if offset >= self.cursor and offset not in self._voids
@@ -306,13 +324,13 @@ class MemoryLedger:
 
     def _seize(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        moves = "upto" in op and op["from"] <= self.cursor
+        moves = "upto" in op and op["from"] <= self.cursor and not self._unjudged(op["upto"])
         seized: list[tuple[int, bool]] = []
         for offset in offsets_of(op["ranges"]):
             if self._is(offset, State.RETURNED) or self._is(offset, State.FILED):
                 seized.append((offset, False))
             elif offset >= self.cursor:
-                if offset not in self._voids:
+                if offset not in self._voids and not self._unjudged(offset + 1):
                     seized.append((offset, False))
                     if not moves:
                         self._voids.add(offset)
@@ -365,6 +383,42 @@ class MemoryLedger:
             message.state = State.RETURNED
         message.deferred = message.sorted = False
         self.rings = self.rings or message.state is not State.DEFERRED
+
+    # Duplicates.
+
+    def _unjudged(self, upto: int) -> bool:
+        return self.judged is not None and (upto > self.judged or self._torn)
+
+    def _judge(self, op: Arguments, _now: int) -> Reply:
+        judged = self.judged or 0
+        if "start" in op:
+            self._duplicates = {offset for offset in self._duplicates if offset >= op["start"]}
+            self.judged = judged = max(judged, op["start"])
+        bound, latest = max(judged, self._proven), max([self._judged_epoch, *(epoch for _, epoch in op["epochs"])])
+        if self._judged_epoch >= 0:
+            self._torn = any(first < bound and epoch > self._judged_epoch for first, epoch in op["epochs"])
+        if self._torn:
+            return {"judged": judged, "torn": self._judged_epoch}
+        if op["from"] > judged:
+            return {"judged": judged, "ahead": True}
+        self._judged_epoch = latest
+        for offset, name, at, *copied in op["ids"]:
+            if judged <= offset < op["upto"]:
+                self._judge_one(offset, name, at, *copied, window=op["window"])
+        self.judged = max(judged, op["upto"])
+        return {"judged": self.judged}
+
+    def _judge_one(self, offset: int, name: str, at: int, source: str = "", *, window: int) -> None:
+        first, then, before = self._ids.get(name, (-1, -window - 1, ""))
+        copied = bool(source) and source == before
+        void = first >= 0 and not copied and abs(at - then) < window
+        if offset < self._proven or first >= offset:
+            void = offset in self._duplicates
+        if void:
+            self._duplicates.add(offset)
+            self._voids.add(offset)
+        elif first <= offset:
+            self._ids[name] = (offset, then if copied else at, source)
 
     # Sessions.
 
@@ -441,6 +495,8 @@ class MemoryLedger:
         reply: Reply = {"again": [], "fresh": [], "expiry": now + op["lock_ms"]}
         if op["from"] > self.cursor:
             reply["ahead"] = True
+        elif self._unjudged(op["upto"]):
+            reply["unjudged"] = True
         elif op["upto"] > self.cursor:
 
             def unseen(runs: Sequence[Range]) -> list[int]:

@@ -17,8 +17,8 @@ from redis.exceptions import ResponseError
 from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_script, restore_script
 from kafkabus.testing.ledger import MemoryLedger
 
-PLAIN_KEYS = 9
-"""How many keys a request to a ledger without sessions has."""
+WITH_SESSIONS = {13, 18}
+"""How many keys a request to a ledger with sessions has."""
 
 
 class Store:
@@ -65,6 +65,7 @@ class Store:
             if ledger is not None:
                 known = {"cursor": str(ledger.cursor), "held": str(ledger.held), "version": str(ledger.version)}
                 values = known | ({"mortal": "1"} if ledger.mortal else {}) | {"epoch": ledger.epoch}
+                values |= {} if ledger.judged is None else {"judged": str(ledger.judged)}
             else:
                 values = self._hashes.get(key, {})
             return [value.encode() if (value := values.get(name)) is not None else None for name in names]
@@ -127,7 +128,7 @@ class Store:
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
             return json.dumps({"status": "missing"})
-        ledger.has_sessions = len(keys) > PLAIN_KEYS
+        ledger.has_sessions = len(keys) in WITH_SESSIONS
         reply = ledger.request(keys[-1], int(number), json.loads(payload), self._now_ms())
         self._bells[channel, int(partition)] = None
         if ledger.rings:
@@ -137,8 +138,8 @@ class Store:
     def _create(self, keys: list[str], arguments: list[Any]) -> int:
         if keys[0] in self._ledgers:
             return 0
-        cursor, mortal = arguments
-        self._ledgers[keys[0]] = MemoryLedger(int(cursor), mortal=bool(int(mortal)))
+        cursor, mortal, detects = map(int, arguments)
+        self._ledgers[keys[0]] = MemoryLedger(cursor, mortal=bool(mortal), judged=cursor if detects else None)
         return 1
 
     def _restore(self, keys: list[str], arguments: list[Any]) -> int:

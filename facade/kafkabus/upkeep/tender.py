@@ -7,9 +7,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus.aio import endings
+from kafkabus.aio.judging import JUDGE_FOR, judge_on
+from kafkabus.detection import judge
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Seize, new_lease
@@ -38,6 +40,18 @@ LOCK_MS = 60_000
 """For how long, in milliseconds, what was taken is locked; then others take it."""
 
 
+class _Mark(NamedTuple):
+    """A checkpoint that was written, where all that was stored before was judged, if duplicates are detected.
+
+    Attributes:
+        watermark: All below is settled by it.
+        written_at: When it was begun, on the monotonic clock.
+    """
+
+    watermark: int
+    written_at: float
+
+
 class Tender:
     """Tends one entity.
 
@@ -56,7 +70,8 @@ class Tender:
         self._look_again_at = 0.0
         self._write_at = 0.0
         self._trim_at = 0.0
-        self._settled: dict[int, tuple[int, ...]] = {}
+        self._settled: dict[int, tuple[_Mark, ...]] = {}
+        self._judged_to_the_end: set[int] = set()
         self._versions: dict[int, int] = {}
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
@@ -80,6 +95,9 @@ class Tender:
             for partition, state in enumerate(states)
             if state is None or state.held or state.cursor < ends[partition]
         ]
+        if entity.detects_duplicates:
+            # Before anything expires, because a duplicate is none of those that do.
+            ends = await self._judge(entity, states, ends)
         if time.monotonic() >= self._write_at:
             self._write_at = time.monotonic() + CHECKPOINT_EVERY
             await self._write_down(entity, states)
@@ -118,6 +136,18 @@ class Tender:
             self._versions, self._written, self._settled = {}, {}, {}
         return entity
 
+    async def _judge(
+        self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int]
+    ) -> dict[int, int]:
+        """Find duplicates; returns up to where they are known."""
+        upto: dict[int, int] = {}
+        for partition, state in enumerate(states):
+            judged = 0 if state is None or state.judged is None else state.judged
+            judged = await judge_on(self._services, entity, partition, judged, ends[partition], JUDGE_FOR)
+            upto[partition] = min(ends[partition], judged)
+        self._judged_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
+        return upto
+
     async def _write_down(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
         """Write checkpoints of the ledgers in which anything happened."""
         keeps = [
@@ -125,6 +155,7 @@ class Tender:
             for partition, state in enumerate(states)
             if state is not None and state.version != self._versions.get(partition)
         ]
+        began = time.monotonic()
         written = await self._last_written(keeps)
         await self._services.courier.ask(*keeps)
         behind = {
@@ -148,7 +179,9 @@ class Tender:
             self._versions, self._written = {}, {}
             raise
         for partition, snapshot in self._written.items():
-            self._settled[partition] = (*self._settled.get(partition, ())[-1:], snapshot.watermark)
+            if snapshot.judged is None or partition in self._judged_to_the_end:
+                mark = _Mark(snapshot.watermark, began)
+                self._settled[partition] = (*self._settled.get(partition, ())[-1:], mark)
 
     async def _last_written(self, keeps: Sequence[Keep]) -> list[Snapshot | None]:
         """The last checkpoint of each ledger. Asked for before the ledger itself, it never knows more than that."""
@@ -160,11 +193,21 @@ class Tender:
     async def _trim(self, entity: Entity) -> None:
         """Delete records that are settled by the checkpoint before the last, and old enough."""
         services = self._services
-        safe = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1 and marks[0] > 0}
+        marks = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1}
+        safe = {partition: mark.watermark for partition, mark in marks.items() if mark.watermark > 0}
         ahead = await services.clocks.ahead_ms(entity) if safe else None
         if ahead is None:
             return
         now = round(entity.ledgers[0].clock_ms(time.monotonic())) - ahead
+        if entity.detects_duplicates:
+            # Where Redis is lost, the window is read once more that was open when it was last written down.
+            oldest = min(mark.written_at for mark in marks.values())
+            window = entity.window_ms + round((time.monotonic() - oldest) * 1000)
+            counts_from = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), now - window)
+            safe = {partition: min(offset, counts_from[partition]) for partition, offset in safe.items()}
+            await services.courier.ask(
+                *(judge(entity, partition, 0, 0, [], log_start=offset) for partition, offset in safe.items())
+            )
         moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
         old = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), moment)
         starts = await services.pool.run(services.topics.starts, entity.topic, list(safe))
@@ -205,13 +248,16 @@ class Tender:
         uniform = {partition: claim for partition, claim in claims.items() if partition not in mortal}
         if uniform and entity.life_ms is not None:
             now = min(claim.granted.now for claim in uniform.values()) - ahead
-            await self._expire_by_time(entity, uniform, now - entity.life_ms)
+            await self._expire_by_time(entity, uniform, ends, now - entity.life_ms)
 
-    async def _expire_by_time(self, entity: Entity, claims: dict[int, Claim], moment: int) -> None:
+    async def _expire_by_time(
+        self, entity: Entity, claims: dict[int, Claim], ends: dict[int, int], moment: int
+    ) -> None:
         """With one time to live for all, what was enqueued up to a moment is over, and the broker knows where that ends."""
         services = self._services
         upto = await services.pool.run(services.topics.offsets_at, entity.topic, list(claims), moment + 1)
-        for partition, end in upto.items():
+        for partition, expired in upto.items():
+            end = min(expired, ends[partition])
             ledger, granted = entity.ledgers[partition], claims[partition].granted
             peek = Peek(ledger, 0, AT_ONCE)
             await services.courier.ask(peek)

@@ -11,6 +11,9 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import parse_settings
+from kafkabus.entity import Entity
+from kafkabus.ledger.operations import Keep
+from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep import tender
@@ -74,6 +77,46 @@ def test_what_is_settled_and_old_enough_is_deleted(
     with ServiceBusClient.from_connection_string(untended) as late:
         receiver.abandon_messages(rest)
         assert len(late.get_queue_receiver("short").receive_messages(5, max_wait_time=10)) == 2
+
+
+def test_ids_in_the_window_stay_readable(
+    untended: str, client: ServiceBusClient, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger that Redis lost is made anew of them; what is older is deleted, and what was a duplicate is forgotten."""
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
+        administration.create_queue(
+            "ids",
+            settled_retention=timedelta(0),
+            requires_duplicate_detection=True,
+            duplicate_detection_history_time_window=timedelta(seconds=20),
+        )
+        try:
+            client.get_queue_sender("ids").send_messages([ServiceBusMessage("a", message_id="a") for _ in range(3)])
+            receiver = client.get_queue_receiver("ids")
+            receiver.complete_messages(receiver.receive_messages(3, max_wait_time=10))
+            tend(untended, "ids", monkeypatch)
+            assert start_of(topics, untended, "ids") == 0
+            assert snapshot(untended, "ids").duplicates == [(1, 2)]
+            # As if that window had gone by.
+            monkeypatch.setattr(Entity, "window_ms", 0)
+            tend(untended, "ids", monkeypatch)
+            assert start_of(topics, untended, "ids") == 3
+            assert snapshot(untended, "ids").duplicates == []
+        finally:
+            administration.delete_queue("ids")
+
+
+def snapshot(untended: str, queue: str) -> Snapshot:
+    """What is to be written down of a plain queue."""
+
+    async def ask() -> Snapshot:
+        services = Services(parse_settings(untended))
+        keep = Keep((await services.entity(EntityPath(queue))).ledgers[0])
+        await services.courier.ask(keep)
+        await services.close()
+        return keep.snapshot
+
+    return asyncio.run(ask())
 
 
 def test_what_is_young_stays_readable(

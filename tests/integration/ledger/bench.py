@@ -22,6 +22,7 @@ from kafkabus.ledger.operations import (
     Filing,
     GetState,
     Granted,
+    Judge,
     Keep,
     Leave,
     Ledger,
@@ -45,12 +46,13 @@ from kafkabus.ledger.operations import (
     Void,
 )
 from kafkabus.ledger.ranges import Range, merge_offsets
-from kafkabus.ledger.snapshot import Snapshot, StoredState
+from kafkabus.ledger.snapshot import Snapshot, StoredState, Written
 from kafkabus_mapping.names import EntityPath
 
 LOCK_MS = 60_000
 ORPHAN_MS = 30_000
 DEFERRED_LIMIT = 12
+WINDOW_MS = 20_000
 
 
 class Full(Exception):
@@ -82,10 +84,10 @@ class Held:
 class Bench:
     """A ledger and one client's way to it; ``another`` is a second client of the same ledger."""
 
-    def __init__(self, store: redis.Redis, topic_id: str, *, sessions: bool = False) -> None:
+    def __init__(self, store: redis.Redis, topic_id: str, *, sessions: bool = False, detects: bool = False) -> None:
         self.store = store
         self.topic_id = topic_id
-        self.keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0, sessions=sessions)
+        self.keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0, sessions=sessions, detects=detects)
         self.client_id = uuid.uuid4().hex
         self.ledger = Ledger(self.keys, partition=0, channel=f"bell:{topic_id}", client_id=self.client_id)
         self.courier = Courier(store, address="redis", rebuild=self._missing, retry_for=1)
@@ -93,7 +95,7 @@ class Bench:
 
     def another(self) -> Bench:
         """The same ledger as another client sees it."""
-        return Bench(self.store, self.topic_id, sessions=self.keys.has_sessions)
+        return Bench(self.store, self.topic_id, sessions=self.keys.has_sessions, detects=self.keys.detects)
 
     def claim(
         self,
@@ -178,6 +180,20 @@ class Bench:
         place = Place(self.ledger, held.lease, sessions, strays, LOCK_MS)
         self.courier.ask(place)
         return place
+
+    def judge(
+        self,
+        start: int,
+        upto: int,
+        ids: Sequence[Sequence[object]],
+        log_start: int | None = None,
+        window_ms: int = WINDOW_MS,
+        epochs: Sequence[tuple[int, int]] = (),
+    ) -> Judge:
+        """Have the duplicates found among records."""
+        judge = Judge(self.ledger, start, upto, ids, epochs, window_ms, log_start)
+        self.courier.ask(judge)
+        return judge
 
     def accept(self, session: str | None = None, most: int = 10) -> Accept:
         """Lock a session."""
@@ -277,9 +293,11 @@ class Bench:
         self.courier.ask(void)
         return void.void
 
-    def restore(self, snapshot: Snapshot, states: Iterable[StoredState] = ()) -> bool:
+    def restore(
+        self, snapshot: Snapshot, states: Iterable[StoredState] = (), *, window_start: int | None = None
+    ) -> bool:
         """Make the ledger anew; False where it was there."""
-        return self.courier.restore(self.ledger, lambda: (snapshot, states)) is not None
+        return self.courier.restore(self.ledger, lambda: Written(snapshot, states, window_start)) is not None
 
     @property
     def cursor(self) -> int:

@@ -23,3 +23,9 @@ def store(runtime: EmbeddedRuntime) -> Iterator[redis.Redis]:
 def bench(store: redis.Redis) -> Bench:
     """A new ledger, and what tests do with it."""
     return Bench(store, uuid.uuid4().hex[:8])
+
+
+@pytest.fixture
+def detecting(store: redis.Redis) -> Bench:
+    """A new ledger that detects duplicates."""
+    return Bench(store, uuid.uuid4().hex[:8], detects=True)

@@ -41,14 +41,14 @@ from kafkabus.ledger.scripts import (
 )
 from kafkabus.ledger.snapshot import StoredState
 from kafkabus_mapping.names import EntityPath
-from tests.integration.ledger.bench import LOCK_MS, Bench, Held
+from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench, Held
 from tests.integration.ledger.test_model import Both, BothWithSessions, run
 
 EXAMPLES = 60
 USER = "scripts"
 COMMANDS = (
     *("eval", "evalsha", "time", "publish", "del", "exists", "get", "set"),
-    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hmget", "hset", "hvals"),
+    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hmget", "hset", "hvals", "unlink"),
     *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
 )
 """All that the scripts need; none of them reaches a key or a channel that it does not name."""
@@ -260,6 +260,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     bench.lose_everything()
     assert bench.restore(snapshot)
     go_through_sessions(Bench(store, "s", sessions=True))
+    go_through_detection(Bench(store, "d", detects=True))
     assert store.refusals() == set()
     assert set(store.calls) == {script().sha for script in (create_script, restore_script, request_script)}
     assert set(store.operations) == set(re.findall(r"^operations\.(\w+) =", request_script().text, re.MULTILINE))
@@ -297,6 +298,21 @@ def go_through_sessions(bench: Bench) -> None:
     bench.lose_everything()
     assert bench.restore(snapshot, [StoredState("a", 3, 1, "eA==")])
     assert bench.next(bench.accept("a").lease, 1).unfiled
+
+
+def go_through_detection(bench: Bench) -> None:
+    """Ids that come again, a window that is over several times, a ledger made anew."""
+    for offset in range(20):
+        assert (
+            bench.judge(offset, offset + 1, [(offset, f"{offset // 2}", offset * WINDOW_MS // 3)]).judged == offset + 1
+        )
+    assert bench.judge(30, 31, []).ahead
+    assert bench.judge(20, 20, [], 2).judged == 20
+    snapshot = bench.snapshot_to_keep()
+    bench.lose_everything()
+    assert bench.restore(snapshot, window_start=15)
+    assert bench.judge(15, 20, [(15, "7", 5 * WINDOW_MS)]).judged == 20
+    assert bench.claim(20, upto=20).granted.fresh
 
 
 def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narrow) -> None:

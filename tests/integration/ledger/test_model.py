@@ -24,7 +24,7 @@ from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.scripts import Script, request_script
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.testing.store import MemoryRedis, Store
-from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench, Full, Held
+from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, WINDOW_MS, Bench, Full, Held
 
 T = TypeVar("T")
 
@@ -43,6 +43,7 @@ class Both(RuleBasedStateMachine):
     script: ClassVar[Script | None] = None
     """What Redis runs instead of the real script."""
     has_sessions: ClassVar[bool] = False
+    detects: ClassVar[bool] = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +59,7 @@ class Both(RuleBasedStateMachine):
     @classmethod
     def clients_of(cls, store: redis.Redis) -> list[Bench]:
         """Three clients of a new ledger."""
-        first = Bench(store, uuid.uuid4().hex, sessions=cls.has_sessions)
+        first = Bench(store, uuid.uuid4().hex, sessions=cls.has_sessions, detects=cls.detects)
         return [first, first.another(), first.another()]
 
     def both(self, act: Callable[[int], T]) -> tuple[T, T]:
@@ -249,15 +250,15 @@ class Both(RuleBasedStateMachine):
         """Say that messages bring times to live of their own."""
         self.both(lambda side: self.sides[side][0].courier.ask(Mark(self.sides[side][0].ledger)))
 
-    @rule(one_in_ten=st.integers(0, 9))
-    def write_down(self, one_in_ten: int) -> None:
+    @rule(one_in_ten=st.integers(0, 9), window_start=st.integers(0, LOG_END))
+    def write_down(self, one_in_ten: int, window_start: int) -> None:
         """What is written down is the same, and so is what becomes of it."""
         snapshots = self.both(lambda side: self.sides[side][0].snapshot_to_keep())
         assert _written(snapshots[0]) == _written(snapshots[1])
         if one_in_ten == 0:
             for clients, snapshot in zip(self.sides, snapshots, strict=True):
                 clients[0].lose_everything()
-                assert clients[0].restore(snapshot)
+                assert clients[0].restore(snapshot, window_start=window_start)
             self.sides[0][0].pass_time(self.now - BEGINNING)
 
     @rule(ms=st.sampled_from([1_000, ORPHAN_MS, LOCK_MS]))
@@ -272,6 +273,59 @@ class Both(RuleBasedStateMachine):
         COUNTS["steps"] = COUNTS.get("steps", 0) + 1
         real, memory = self.both(lambda side: self.sides[side][0].state)
         assert replace(real, version=0) == replace(memory, version=0)
+
+
+class BothDetecting(Both):
+    """As ``Both``, where duplicates are detected."""
+
+    detects = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log: dict[int, tuple[object, ...]] = {}
+        self.stored_at = 0
+
+    @rule(data=st.data(), who=WHO, read=st.integers(1, 8), want=st.integers(1, 9))
+    def receive(self, data: st.DataObject, who: int, read: int, want: int) -> None:
+        """Judge what was read, and claim it."""
+        self.judge(data, who, read, 0, None, None)
+        self.claim(who, want, read, 0, set(), False, None, 1000)
+
+    @rule(
+        data=st.data(),
+        who=WHO,
+        read=st.integers(0, 8),
+        behind=st.integers(-1, 3),
+        log_start=st.none() | st.integers(0, LOG_END),
+        epoch=st.none() | st.integers(0, 5),
+    )
+    def judge(
+        self, data: st.DataObject, who: int, read: int, behind: int, log_start: int | None, epoch: int | None
+    ) -> None:
+        """Find duplicates, from what is judged on, from before it, or from beyond it."""
+        judged = self.sides[0][0].state.judged
+        assert judged is not None
+        start = max(0, judged - behind)
+        upto = max(start, min(LOG_END, start + read))
+        ids = [self.log.setdefault(offset, self.stored(data, offset)) for offset in range(start, upto)]
+        if log_start is not None and log_start > judged:
+            log_start = None
+
+        epochs = [] if epoch is None else [(start, epoch)]
+
+        def act(side: int) -> tuple[bool, int, int | None]:
+            one = self.sides[side][who].judge(start, upto, [one for one in ids if one[1]], log_start, epochs=epochs)
+            return one.ahead, one.judged, one.torn
+
+        self.same(act)
+        self.same(lambda side: self.sides[side][0].snapshot_to_keep().duplicates)
+
+    def stored(self, data: st.DataObject, offset: int) -> tuple[object, ...]:
+        """A record: offset, id, when it was stored, and where it is a copy, of what."""
+        self.stored_at += data.draw(st.sampled_from([0, 1, WINDOW_MS // 4, WINDOW_MS // 3, WINDOW_MS - 1, WINDOW_MS]))
+        name = data.draw(st.sampled_from(["a", "b", "c", ""]))
+        copied = data.draw(st.sampled_from([(), (), ("s",), ("t",)]))
+        return (offset, name, self.stored_at, *copied)
 
 
 SESSION = st.sampled_from(["a", "b", "c", ""])
@@ -365,7 +419,7 @@ class BothWithSessions(Both):
     @rule(data=st.data(), who=WHO, read=st.integers(1, 5), want=st.integers(1, 9))
     def receive_after_loss(self, data: st.DataObject, who: int, read: int, want: int) -> None:
         """Be made anew of what was written down, file what was read, and ask for messages of whichever session waits."""
-        self.write_down(0)
+        self.write_down(0, 0)
         self.file(data, who, read, 0, set(), set(), None)
         self.receive(who, 9, want)
 
@@ -479,7 +533,8 @@ def _written(snapshot: Snapshot) -> Any:
         {offset: count for first, last, count in several for offset in range(first, last + 1)}
         for several in (snapshot.waiting, snapshot.deferred)
     )
-    return snapshot.cursor, snapshot.mortal, snapshot.epoch, waiting, deferred, snapshot.moving, snapshot.voids
+    rest = (snapshot.moving, snapshot.voids, snapshot.judged, snapshot.duplicates)
+    return snapshot.cursor, snapshot.mortal, snapshot.epoch, waiting, deferred, *rest
 
 
 def _offsets(ranges: Iterable[Sequence[int] | Range]) -> list[int]:
@@ -514,7 +569,7 @@ def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = 
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("machine", [Both, BothWithSessions])
+@pytest.mark.parametrize("machine", [Both, BothWithSessions, BothDetecting])
 def test_the_scripts_do_what_the_ledger_in_memory_does(
     runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both]
 ) -> None:
@@ -579,16 +634,34 @@ BROKEN_SESSIONS = {
 """Likewise, of sessions."""
 
 
+BROKEN_DETECTION = {
+    "what is not judged is granted": (
+        "return DUPLICATES and (upto > ledger.judged or",
+        "return DUPLICATES and (false or",
+    ),
+    "a log that was cut is not noticed": ("if one[1] < judged_before and", "if false and"),
+    "an id counts for ever": ("and math.abs(at - before.at) < op.window", ""),
+    "a copy is taken for a duplicate": ("before and not copied and", "before and"),
+    "a duplicate becomes a first one": ("if offset < ledger.proven or", "if"),
+    "records are passed over unjudged": ("if op.from > ledger.judged then", "if false then"),
+}
+"""Likewise, of duplicate detection."""
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("machine", "fault"),
-    [(Both, fault) for fault in BROKEN] + [(BothWithSessions, fault) for fault in BROKEN_SESSIONS],
+    [
+        *((Both, fault) for fault in BROKEN),
+        *((BothWithSessions, fault) for fault in BROKEN_SESSIONS),
+        *((BothDetecting, fault) for fault in BROKEN_DETECTION),
+    ],
 )
 def test_a_broken_script_is_noticed(
     runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
 ) -> None:
     """The comparison is worth something only if it fails where it should."""
-    right, wrong = {**BROKEN, **BROKEN_SESSIONS}[fault]
+    right, wrong = {**BROKEN, **BROKEN_SESSIONS, **BROKEN_DETECTION}[fault]
     text = _text(machine)
     assert text.count(right) == 1
     with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from redis.asyncio import Redis
@@ -17,7 +17,7 @@ from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Request
 from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script, restore_script
-from kafkabus.ledger.snapshot import Snapshot, StoredState
+from kafkabus.ledger.snapshot import Snapshot, Written
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -147,12 +147,11 @@ class Courier:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        return bool(await self._script_call(create_script().text, [ledger.keys.meta], [cursor, int(mortal)]))
+        arguments: list[str | int] = [cursor, int(mortal), int(ledger.keys.detects)]
+        return bool(await self._script_call(create_script().text, [ledger.keys.meta], arguments))
 
-    async def restore(
-        self, ledger: Ledger, read: Callable[[], Awaitable[tuple[Snapshot, Iterable[StoredState]]]]
-    ) -> Snapshot | None:
-        """Make a ledger anew of what was written down of it, and of its sessions' states.
+    async def restore(self, ledger: Ledger, read: Callable[[], Awaitable[Written]]) -> Snapshot | None:
+        """Make a ledger anew of what was written down of it.
 
         Args:
             ledger: Which.
@@ -169,11 +168,11 @@ class Courier:
         while True:
             await self._patiently(lambda: self._redis.set(anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS))
             mark = await self._patiently(lambda: self._redis.get(anew)) or ""
-            snapshot, states = await read()
-            keys, arguments = [*ledger.keys.shared, anew], [snapshot.to_script(states), mark]
+            written = await read()
+            keys, arguments = [*ledger.keys.shared, anew], [written.to_script(), mark]
             made = await self._script_call(restore_script().text, keys, arguments)
             if made != _STALE:
-                return snapshot if made else None
+                return written.snapshot if made else None
 
     async def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.
@@ -211,15 +210,22 @@ class Courier:
         async def read() -> list[Any]:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal", "epoch"])
+                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal", "epoch", "judged"])
             return await pipeline.execute()
 
         replies = await self._patiently(read)
         return [
             None
             if cursor is None
-            else LedgerState(int(cursor), int(held), int(version), mortal is not None, int(epoch) if epoch else None)
-            for cursor, held, version, mortal, epoch in replies
+            else LedgerState(
+                int(cursor),
+                int(held),
+                int(version),
+                mortal is not None,
+                int(epoch) if epoch else None,
+                int(judged) if judged else None,
+            )
+            for cursor, held, version, mortal, epoch, judged in replies
         ]
 
     async def is_full(self) -> bool:

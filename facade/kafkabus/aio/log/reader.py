@@ -8,10 +8,12 @@ alone.
 from __future__ import annotations
 
 import logging
+import math
 import re
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import methodcaller
@@ -19,19 +21,24 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from kafkabus.aio import endings
 from kafkabus.aio._acompat import Lock, acquire, sleep, uninterrupted
+from kafkabus.aio.judging import JUDGE_FOR, judge_on
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.aio.log.points import READ_TIMEOUT, SILENCE, LogTruncatedError, UnfinishedReadError
+from kafkabus.detection import home_of, judge
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import (
     IN_FLIGHT_LIMIT,
     Claim,
     Granted,
+    Judge,
     Ledger,
     LedgerState,
     Mark,
     Purge,
+    Seen,
     Settlement,
     new_lease,
 )
@@ -126,7 +133,8 @@ class Reader:
         self._unverified: dict[int, int] = {}
         self._full = False
         self._looked_at = 0.0
-        self._few_until = 0.0
+        # What may be a duplicate is read before it is claimed.
+        self._few_until = math.inf if entity.detects_duplicates else 0.0
         self._taken: list[Grant] = []
 
     async def receive(
@@ -164,6 +172,9 @@ class Reader:
                 planned = self._plan.claims(left, fresh=not self._full)
                 if planned:
                     await self._claim(planned, take, grants)
+                    if self._entity.detects_duplicates and not grants and time.monotonic() >= deadline:
+                        # However much there is that is to be looked at first, or no message.
+                        return grants
                 elif grants or await self._is_over(deadline):
                     return grants
                 else:
@@ -233,6 +244,8 @@ class Reader:
                     partition,
                     [(state.cursor, start - 1)],
                 )
+            if state.judged is not None and state.judged < start:
+                await services.courier.ask(judge(self._entity, partition, 0, 0, [], log_start=start))
         # Else only this reader lagged behind what others settled.
         self._astray = True
 
@@ -384,7 +397,7 @@ class Reader:
         self._looked_at = time.monotonic()
 
     def _claim_no_more_ahead(self) -> None:
-        self._few_until = time.monotonic() + NOT_AHEAD
+        self._few_until = max(self._few_until, time.monotonic() + NOT_AHEAD)
         self._plan.few, self._plan.ahead = True, False
 
     async def _look_at_memory(self) -> None:
@@ -413,26 +426,83 @@ class Reader:
                 seen=plan.seen,
                 ahead=plan.ahead,
                 # What is yet to be read is settled when it was.
-                take=take and plan.ahead is None and not self._entity.keeps_expired,
+                take=take and plan.ahead is None and not self._entity.keeps_expired and not self._has_strays,
                 limit=IN_FLIGHT_LIMIT,
             )
             for plan in planned
         ]
+        judges = self._judges((plan.view, plan.seen) for plan in planned)
         try:
             if take:
                 # What is settled by being granted must be seen to arrive, also by a task that is cancelled.
-                await uninterrupted(self._services.courier.ask(*claims))  # type: ignore[func-returns-value, unused-ignore]
+                await uninterrupted(
+                    self._services.courier.ask(*judges, *claims)  # type: ignore[func-returns-value, unused-ignore]
+                )
             else:
-                await self._services.courier.ask(*claims)
+                await self._services.courier.ask(*judges, *claims)
         finally:
             # Nothing is waited for until all that is here already is in the list, where no error can lose it.
             settled = [(plan, claim) for plan, claim in zip(planned, claims, strict=True) if claim.was_granted]
             for plan, claim in settled:
                 self._add_fresh(plan, claim, grants)
+        await self._follow_judges(judges)
         for plan, claim in settled:
             await self._add_unseen(claim, grants)
             await self._add_again(claim, grants)
             await self._follow(plan, claim)
+        if self._has_strays:
+            for grant in [grant for grant in grants if grant.records and grant.delivery.lease]:
+                await self._lead_strays_away(grant)
+                if not grant.records:
+                    grants.remove(grant)
+
+    @property
+    def _has_strays(self) -> bool:
+        """Whether plain producers may have stored messages in other partitions than those where their ids belong."""
+        return self._entity.detects_duplicates and self._entity.partitions > 1
+
+    async def _lead_strays_away(self, grant: Grant) -> None:
+        """Such messages go where they belong, and are judged there."""
+        here, by_home = grant.delivery.partition, defaultdict[int, list[Record]](list)
+        for record in grant.records:
+            home = home_of(self._entity, record)
+            by_home[here if home is None else home].append(record)
+        grant.records = by_home.pop(here, [])
+        for home, strays in by_home.items():
+            await endings.move(self._services, self._entity, grant.delivery, home, strays)
+
+    def _judges(self, seen: Iterable[tuple[PartitionView, Seen | None]]) -> list[Judge]:
+        """What has ledgers find the duplicates among what was read and is to be granted."""
+        if not self._entity.detects_duplicates:
+            return []
+        return [
+            judge(
+                self._entity,
+                view.partition,
+                min(max(view.judged, one.start), one.upto),
+                one.upto,
+                view.before(one.upto),
+            )
+            for view, one in seen
+            if one is not None
+        ]
+
+    async def _follow_judges(self, judges: Sequence[Judge]) -> None:
+        """Note what is judged, and look at what has to be before.
+
+        Raises:
+            ServiceBusError: A log was truncated; who comes again is served.
+        """
+        for one in judges:
+            view = self._plan.views[one.ledger.partition]
+            view.judged = one.judged
+            if one.torn is not None:
+                cut = view.first_later(one.torn)
+                await self._services.go_on_from(self._entity, view.partition, cut)
+            elif one.ahead:
+                # A ledger made anew looks at the window once more.
+                upto = min(one.start, view.seen_from)
+                view.judged = await judge_on(self._services, self._entity, view.partition, one.judged, upto, JUDGE_FOR)
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
         """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""

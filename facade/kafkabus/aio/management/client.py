@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from typing_extensions import Self
 
 from kafkabus.aio._acompat import sleep
+from kafkabus.aio.judging import JUDGE_FOR, judge_all
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
 from kafkabus.entity import Entity
@@ -22,6 +23,8 @@ from kafkabus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.keywords import warn_of
+from kafkabus.ledger.operations import Peek
+from kafkabus.ledger.ranges import NEVER
 from kafkabus.management.models import (
     READ_ONLY,
     SETTINGS,
@@ -162,7 +165,8 @@ class ServiceBusAdministrationClient:
             auto_delete_on_idle: Not supported yet.
             dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
             default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
-            duplicate_detection_history_time_window: Not supported yet.
+            duplicate_detection_history_time_window: For how long a message with the id of an earlier one is a duplicate: 20 s
+                to 7 days, default 10 minutes.
             enable_batched_operations: Kept for compatibility; operations are always batched.
             enable_express: Kept for compatibility.
             enable_partitioning: 16 partitions instead of one; default False, as in the service. A Premium namespace decides for
@@ -171,7 +175,8 @@ class ServiceBusAdministrationClient:
             max_delivery_count: 1 to 2,000, default 10.
             max_size_in_megabytes: Of one partition: 1,024 (the default) to 5,120 in steps of 1,024; plain queues in Premium
                 also 10,240 to 81,920, each double the one before.
-            requires_duplicate_detection: Not supported yet.
+            requires_duplicate_detection: Whether of messages with one id only the first is delivered. Message ids are keys
+                where no other is set, and those of different keys are different. Not in the Basic tier.
             requires_session: Whether its messages are received in sessions, in their order; all of them need a session id.
             forward_to: Not supported yet.
             user_metadata: Up to 1,024 characters.
@@ -374,12 +379,22 @@ class ServiceBusAdministrationClient:
         states = await services.courier.states(entity.ledgers)
         ends = await services.pool.run(services.topics.ends, topic, range(entity.partitions))
         starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
+        duplicates = await self._duplicates(path) if entity.detects_duplicates else [0] * entity.partitions
         return [
             ends[partition] - starts[partition]
             if state is None
-            else max(0, ends[partition] - state.cursor) + state.held
+            else max(0, ends[partition] - state.cursor - duplicates[partition]) + state.held
             for partition, state in enumerate(states)
         ]
+
+    async def _duplicates(self, path: EntityPath) -> list[int]:
+        """How many records of each partition that were never granted are duplicates."""
+        services = self._connections()
+        entity = await services.entity(path)
+        await judge_all(services, entity, range(entity.partitions), JUDGE_FOR)
+        peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
+        await services.courier.ask(*peeks)
+        return [len(peek.voids) for peek in peeks]
 
     async def _availability(self, description: QueueDescription) -> EntityAvailabilityStatus:
         services = self._connections()
@@ -493,10 +508,8 @@ def _refuse_unsupported(settings: Mapping[str, object]) -> None:
 
 _UNSUPPORTED = {
     "auto_delete_on_idle",
-    "duplicate_detection_history_time_window",
     "forward_dead_lettered_messages_to",
     "forward_to",
-    "requires_duplicate_detection",
 }
 
 

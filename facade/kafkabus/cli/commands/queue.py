@@ -32,6 +32,10 @@ def _duration_option(text: str) -> object:
     return typer.Option(parser=_duration, metavar="DURATION", help=text, show_default=False)
 
 
+DuplicateWindow = Annotated[
+    timedelta | None,
+    _duration_option("For how long an id counts where duplicates are detected: 20s to 7d, default 10m."),
+]
 LockDuration = Annotated[
     timedelta | None, _duration_option("How long a received message is locked: up to 5m, default 1m.")
 ]
@@ -74,6 +78,11 @@ def create(
     sessions: Annotated[
         bool, typer.Option("--sessions", help="Messages are received in sessions; fixed from now on.")
     ] = False,
+    detect_duplicates: Annotated[
+        bool,
+        typer.Option("--detect-duplicates", help="Of messages with one id the first is delivered; fixed from now on."),
+    ] = False,
+    duplicate_window: DuplicateWindow = None,
     lock_duration: LockDuration = None,
     max_delivery_count: MaxDeliveryCount = None,
     max_size_in_megabytes: MaxSize = None,
@@ -92,6 +101,8 @@ def create(
             name,
             enable_partitioning=None if premium and not plain else not plain,
             requires_session=sessions,
+            requires_duplicate_detection=detect_duplicates,
+            duplicate_detection_history_time_window=duplicate_window,
             lock_duration=lock_duration,
             max_delivery_count=max_delivery_count,
             max_size_in_megabytes=max_size_in_megabytes,
@@ -109,6 +120,7 @@ def update(
     context: typer.Context,
     name: NameArgument,
     *,
+    duplicate_window: DuplicateWindow = None,
     lock_duration: LockDuration = None,
     max_delivery_count: MaxDeliveryCount = None,
     max_size_in_megabytes: MaxSize = None,
@@ -123,6 +135,7 @@ def update(
 ) -> None:
     """Change settings of a queue; clients go by them within 5 seconds."""
     given: dict[str, object] = {
+        "duplicate_detection_history_time_window": duplicate_window,
         "lock_duration": lock_duration,
         "max_delivery_count": max_delivery_count,
         "max_size_in_megabytes": max_size_in_megabytes,

@@ -18,7 +18,9 @@
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
 --           "fresh": [[first, last], …]           never granted before: leased, or settled where take was asked for
---           "cursor": offset                      of the ledger, afterwards
+--           "cursor": offset                      of the ledger, afterwards: from where the log is to be read on. So
+--                                                 where duplicates are detected and not all below it is judged, it is
+--                                                 the first offset that is not
 --           "unproved": true                      where nothing was leased unseen, because another leader took over
 --                                                 since: read on from the cursor, as Kafka checks it then
 --           "ahead": true                         where from is beyond the cursor: nothing may be jumped over, read on
@@ -98,6 +100,11 @@ local function grant_fresh(op, want)
   return fresh, granted, math.max(ledger.cursor, op.upto)
 end
 
+-- Whether duplicates are detected, and those below an offset are not known, or no more.
+local function unjudged(upto)
+  return DUPLICATES and (upto > ledger.judged or ledger.torn)
+end
+
 -- How many of the messages that are wanted the limit leaves room for.
 local function within(limit, wanted)
   local left = limit - ledger.held
@@ -113,7 +120,7 @@ end
 local function see_ahead(op, wanted, reply)
   if ledger.leader ~= '' and (not op.epoch or num(op.epoch) ~= ledger.leader) then
     reply.unproved = true
-  elseif op.ahead > ledger.cursor and wanted > 0 then
+  elseif op.ahead > ledger.cursor and wanted > 0 and not DUPLICATES then
     op.from, op.upto = ledger.cursor, math.min(op.ahead, ledger.cursor + wanted)
     op.runs = { { op.from, op.upto - 1 } }
   end
@@ -163,6 +170,8 @@ operations.claim = function(op)
   if op.from then
     if op.from > ledger.cursor then
       reply.ahead = true
+    elseif unjudged(op.upto) then
+      reply.unjudged = true
     else
       local count
       local wanted = op.want - granted

@@ -3,6 +3,7 @@
 -- KEYS  1 meta (see prelude.lua)
 -- ARGV  1 cursor: the first offset to grant
 --       2 1 where the log may hold messages with times to live of their own
+--       3 1 where duplicates are detected
 -- Reply 1 where it was created, 0 where it was there
 -- Effect: one write, so there is no half-made ledger.
 
@@ -12,6 +13,9 @@ end
 local fields = { 'cursor', ARGV[1], 'version', '1', 'held', '0', 'voids', '0' }
 if ARGV[2] == '1' then
   fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'
+end
+if ARGV[3] == '1' then
+  fields[#fields + 1], fields[#fields + 2] = 'judged', ARGV[1]
 end
 redis.call('HSET', KEYS[1], unpack(fields))
 return 1

@@ -6,6 +6,8 @@
 --                                                              holds them; a delivery under way is counted
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
 --                        "voids": [offset, …]}                 all unordered; voids include what was seized
+--                  and, where duplicates are detected, "judged": offset, "duplicates": [offset, …],
+--                  "judged_epoch": number where it is known
 
 operations.snapshot = function()
   local waiting, deferred, moving = {}, {}, {}
@@ -42,5 +44,8 @@ operations.snapshot = function()
     epoch = ledger.epoch ~= '' and ledger.epoch or nil,
     waiting = waiting, deferred = deferred, moving = moving,
     voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf'),
+    judged = DUPLICATES and num(math.max(ledger.judged, ledger.proven)) or nil,
+    judged_epoch = DUPLICATES and ledger.judged_epoch >= 0 and num(ledger.judged_epoch) or nil,
+    duplicates = DUPLICATES and redis.call('ZRANGE', DUPLICATES, 0, -1) or nil,
   }
 end

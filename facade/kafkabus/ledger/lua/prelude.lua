@@ -6,7 +6,10 @@
 --                  none is known), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
 --                  their own are in the log), filer (a lease whose messages are being placed in their sessions),
 --                  unplaced (1 where nothing may be granted before all are), cleared (the highest version of a
---                  session's state that was cleared, and whose record stands); in tests also test:skew (ms added to the
+--                  session's state that was cleared, and whose record stands), judged (below it is known which
+--                  records are duplicates), proven (below it that is known from a checkpoint), judged_epoch (the
+--                  latest leader epoch of a record below both), ring and latest (of detect.lua); in tests also
+--                  test:skew (ms added to the
 --                  clock) and test:fault (which write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, s where they are being
@@ -28,6 +31,9 @@
 --       11 holders hash: lease that locks a session -> "<expiry ms>|<most deliveries>|<session>"
 --       12 states  hash: session -> "<version>|<when it was set, ms>|<1 where its record stands, else 0>|<value>", the
 --                  value in base 64, "-" where it was cleared
+--       Where it detects duplicates, the five before the last:
+--       13 duplicates zset: offset by itself: records that were found to be duplicates, as long as the log has them
+--       14 to 17 ids  hash: id -> "<offset>:<when it was stored, ms>:<source>"; see detect.lua
 --       Last slot  string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
 --       2 channel  doorbell of the entity
@@ -40,9 +46,14 @@
 
 local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOVING, MOVES, VOIDS, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[#KEYS]
-local SESSIONS, FREE, HOLDERS, STATES
-if #KEYS > 9 then
+local SESSIONS, FREE, HOLDERS, STATES, DUPLICATES
+local IDS = {}
+if #KEYS == 13 or #KEYS == 18 then
   SESSIONS, FREE, HOLDERS, STATES = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+end
+if #KEYS >= 14 then
+  DUPLICATES = KEYS[#KEYS - 5]
+  IDS = { KEYS[#KEYS - 4], KEYS[#KEYS - 3], KEYS[#KEYS - 2], KEYS[#KEYS - 1] }
 end
 
 local function num(value)
@@ -50,7 +61,7 @@ local function num(value)
 end
 
 local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal',
-  'epoch', 'leader')
+  'epoch', 'leader', 'judged', 'proven', 'judged_epoch')
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
@@ -60,6 +71,10 @@ local ledger = {
   epoch = meta[8] or '',
   epoch_at = tonumber(meta[1] or nil),
   leader = meta[9] or meta[8] or '',
+  judged = tonumber(meta[10] or 0),
+  proven = tonumber(meta[11] or 0),
+  judged_epoch = tonumber(meta[12] or -1),
+  torn = false,
   rings = false,
 }
 

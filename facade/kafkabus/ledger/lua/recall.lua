@@ -9,7 +9,7 @@
 --   seize  {lease, ranges, lock_ms, from, upto}  whatever waits in the ranges is locked: never granted, returned,
 --          filed or deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges
 --          hold all messages among them, the cursor moves on to there. Without, what lies beyond the cursor is void
---          for claims
+--          for claims. Where duplicates are detected, what is not judged is left alone
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
 --   mark   {}                        messages with times to live of their own are in the log. Reply: {}
@@ -80,7 +80,7 @@ end
 
 operations.seize = function(op)
   expire_leases()
-  local moves = op.upto and op.from <= ledger.cursor
+  local moves = op.upto and op.from <= ledger.cursor and not unjudged(op.upto)
   local segments, chunks = {}, {}
   local function add(offset, count, kind, home)
     local previous = segments[#segments]
@@ -96,7 +96,7 @@ operations.seize = function(op)
       if member then
         add(offset, count, 'n', member)
       elseif offset >= ledger.cursor then
-        if not redis.call('ZSCORE', VOIDS, num(offset)) then
+        if not (unjudged(offset + 1) or redis.call('ZSCORE', VOIDS, num(offset))) then
           add(offset, 0, 'n', 'log')
         end
       else

@@ -27,6 +27,9 @@ local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies })
 write('HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'held', num(ledger.held),
   'voids', num(ledger.voids), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',
   'leader', ledger.leader)
+if DUPLICATES then
+  write('HSET', META, 'judged', num(ledger.judged))
+end
 -- A client that was silent for so long has lost its leases anyway; its next request counts from where it was.
 write('SET', SLOT, ARGV[1] .. ' ' .. reply, 'PX', 600000)
 if ledger.rings then

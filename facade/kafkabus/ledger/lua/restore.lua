@@ -4,7 +4,9 @@
 --       queue has sessions, what waits is returned: whoever reads it next places it
 -- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
 --         operations.snapshot of keep.lua replies them, numbers as decimal strings; and "states", where the queue has
---         sessions: [[session, version, when it was set, value], …], whose records stand
+--         sessions: [[session, version, when it was set, value], …], whose records stand; where it detects
+--         duplicates "duplicates": [[first, last], …], "proven": up to where these are known, and "judged": from
+--         where the log is read once more, because what it holds from there on is in the window
 --       2 what the mark is
 -- Reply 1 where it was made, 0 where there is a ledger, 2 where the mark is another, or gone: Redis was emptied since
 --       it was set, and there may have been a ledger meanwhile that had more written down of it
@@ -56,7 +58,24 @@ local fields = {
 if state.epoch then
   fields[#fields + 1], fields[#fields + 2] = 'epoch', state.epoch
 end
-if #KEYS > 9 and #state.waiting > 0 then
+if state.judged then
+  for _, range in ipairs(state.duplicates) do
+    for offset = tonumber(range[1]), tonumber(range[2]) do
+      local text = string.format('%.0f', offset)
+      redis.call('ZADD', KEYS[#KEYS - 5], text, text)
+      if offset >= tonumber(state.cursor) then
+        redis.call('ZADD', VOIDS, text, text)
+        fields[8] = '1'
+      end
+    end
+  end
+  for _, name in ipairs({ 'judged', 'proven', 'judged_epoch' }) do
+    if state[name] then
+      fields[#fields + 1], fields[#fields + 2] = name, state[name]
+    end
+  end
+end
+if (#KEYS == 13 or #KEYS == 18) and #state.waiting > 0 then
   fields[#fields + 1], fields[#fields + 2] = 'unplaced', '1'
 end
 if state.mortal then

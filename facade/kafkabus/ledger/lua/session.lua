@@ -30,6 +30,8 @@ operations.file = function(op)
   local reply, strays = { again = {}, fresh = {} }, {}
   if op.from > ledger.cursor then
     reply.ahead = true
+  elseif unjudged(op.upto) then
+    reply.unjudged = true
   elseif op.upto > ledger.cursor then
     local filed = 0
     local function count(runs)

@@ -1,0 +1,81 @@
+"""Which records may be duplicates of each other, and what a ledger is told of them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from kafkabus.entity import Entity
+from kafkabus.ledger.operations import Judge
+from kafkabus.record import Record
+from kafkabus_mapping.headers import MESSAGE_ID, PARTITION_KEY, SESSION_ID, TRANSFER_SOURCE
+from kafkabus_mapping.keys import partition_of
+
+
+def judge(
+    entity: Entity,
+    partition: int,
+    start: int,
+    upto: int,
+    records: Sequence[Record],
+    *,
+    log_start: int | None = None,
+) -> Judge:
+    """What has a ledger find the duplicates among records.
+
+    Args:
+        entity: Theirs.
+        partition: Theirs.
+        start: All records from here …
+        upto: … to before here are among them.
+        records: They, ascending, and maybe others before them, which tell whether the log is still what it was.
+        log_start: What lies before counts no more; where that is to be made known.
+    """
+    ids: list[tuple[object, ...]] = []
+    epochs: list[tuple[int, int]] = []
+    for record in records:
+        offset, epoch = record.offset() or 0, record.leader_epoch()
+        if epoch is not None and epoch >= 0 and not (epochs and epochs[-1][1] == epoch):
+            epochs.append((offset, epoch))
+        if offset < start:
+            continue
+        named = _named(record)
+        message_id = named.get(MESSAGE_ID)
+        if message_id is None:
+            # A plain producer's, which is like no other.
+            continue
+        scope = _key(named) if entity.partitions > 1 else b""
+        one = (offset, _digest(scope, message_id), record.timestamp()[1])
+        source = named.get(TRANSFER_SOURCE)
+        ids.append(one if source is None else (*one, _digest(source)))
+    return Judge(entity.ledgers[partition], start, upto, ids, epochs, entity.window_ms, log_start)
+
+
+def home_of(entity: Entity, record: Record) -> int | None:
+    """The partition in which all records with the id of this one belong; None where it has none.
+
+    A plain producer may have stored it elsewhere, where nobody would find that it is a duplicate.
+    """
+    named = _named(record)
+    if MESSAGE_ID not in named:
+        return None
+    return partition_of(_key(named).decode(errors="replace"), entity.partitions)
+
+
+def _named(record: Record) -> dict[str, bytes]:
+    """A record's headers, of each name the last."""
+    return {name: value for name, value in record.headers() or () if value is not None}
+
+
+def _key(named: Mapping[str, bytes]) -> bytes:
+    """The key of a message that has an id, whatever the key of its record is."""
+    return next(named[name] for name in (SESSION_ID, PARTITION_KEY, MESSAGE_ID) if name in named)
+
+
+def _digest(*parts: bytes) -> str:
+    """What stands for an id in a ledger: short, however long the id is, and never the same for two of them."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(4, "big") + part)
+    return base64.b64encode(digest.digest(), b"-_").decode().rstrip("=")

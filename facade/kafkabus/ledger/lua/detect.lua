@@ -1,0 +1,128 @@
+-- Duplicate detection: of the records with one id, the first in the log is the message. Those that follow it within the
+-- window are void, whoever stored them and whenever they were read.
+--
+-- The window is four hashes that are filled in turn, each for a third of the window: then nothing in the oldest counts
+-- any more, and it is dropped at once.
+--
+-- Defines
+--   judge {from, upto, ids, epochs, window, start}  the caller has seen every record from `from` to before `upto`: ids
+--         is [[offset, id, when it was stored, ms, source], …] of those that have one, ascending; source, which may be
+--         absent, names the message of which it is a copy: copies of one message are no duplicates of each other, as
+--         whoever moves it voids all but one. epochs is [[offset, leader epoch], …] of records before `upto`,
+--         ascending, the first with each; window is in ms; start, which may be absent, says that what lies before
+--         does not count any more: it is too old, or the log does not have it
+--         Reply: {"judged": offset}  up to where it is known what is a message
+--                with "ahead": true where from is beyond that: nothing was judged, go on from there
+--                with "torn": epoch where a record that was judged has a later leader epoch than any had: the log was
+--                truncated, and holds others since; nothing was judged
+--   All operations that grant what was never granted before refuse what is not judged, and all where the log is torn.
+
+-- What is known of ids: "<offset>:<when, ms>:<source>" by id, the latest first.
+local function known_ids(ids)
+  local known = {}
+  for turn = 1, #IDS do
+    for first = 1, #ids, 500 do
+      local part = {}
+      for index = first, math.min(#ids, first + 499) do
+        part[#part + 1] = ids[index][2]
+      end
+      for index, text in ipairs(redis.call('HMGET', IDS[turn], unpack(part))) do
+        local offset, at, source = string.match(text or '', '^(%d+):(%d+):(.*)$')
+        local before = known[part[index]]
+        if offset and not (before and before.offset > tonumber(offset)) then
+          known[part[index]] = { offset = tonumber(offset), at = tonumber(at), source = source }
+        end
+      end
+    end
+  end
+  return known
+end
+
+-- The hashes of the window: which one is filled, and since when each was.
+local function read_ring()
+  local text = redis.call('HGET', META, 'ring') or '1:0:0:0:0'
+  local ring = { since = {} }
+  for number in string.gmatch(text, '%d+') do
+    if ring.filled then
+      ring.since[#ring.since + 1] = tonumber(number)
+    else
+      ring.filled = tonumber(number)
+    end
+  end
+  return ring
+end
+
+-- The hash for what was stored at a moment.
+local function hash_for(ring, at, window)
+  if ring.since[ring.filled] == 0 then
+    ring.since[ring.filled] = at
+  elseif at >= ring.since[ring.filled] + window / 3 then
+    local oldest = ring.filled % #IDS + 1
+    -- It was filled until the next one was.
+    local ended = ring.since[oldest % #IDS + 1]
+    if ring.since[oldest] == 0 or ended <= at - window then
+      write('UNLINK', IDS[oldest])
+      ring.filled, ring.since[oldest] = oldest, at
+    end
+  end
+  return IDS[ring.filled]
+end
+
+operations.judge = function(op)
+  if op.start then
+    write('ZREMRANGEBYSCORE', DUPLICATES, '-inf', '(' .. num(op.start))
+    ledger.judged = math.max(ledger.judged, op.start)
+  end
+  local judged_before, latest_epoch = math.max(ledger.judged, ledger.proven), ledger.judged_epoch
+  for _, one in ipairs(op.epochs) do
+    -- It never falls along a log, so each one that was judged has the latest one or an earlier one.
+    if one[1] < judged_before and ledger.judged_epoch >= 0 and one[2] > ledger.judged_epoch then
+      ledger.torn = true
+      return { judged = num(ledger.judged), torn = num(ledger.judged_epoch) }
+    end
+    latest_epoch = math.max(latest_epoch, one[2])
+  end
+  if op.from > ledger.judged then
+    return { judged = num(ledger.judged), ahead = true }
+  end
+  local ids = {}
+  for _, one in ipairs(op.ids) do
+    if one[1] >= ledger.judged and one[1] < op.upto then
+      ids[#ids + 1] = one
+    end
+  end
+  local known, ring, latest = known_ids(ids), read_ring(), tonumber(redis.call('HGET', META, 'latest') or 0)
+  for _, one in ipairs(ids) do
+    local offset, id, source = one[1], one[2], one[4] or ''
+    -- A broker's clock may go back where another one took over.
+    latest = math.max(latest, one[3])
+    local before, at = known[id], one[3]
+    local copied = before and source ~= '' and source == before.source
+    local void = before and not copied and math.abs(at - before.at) < op.window
+    if offset < ledger.proven or (before and before.offset >= offset) then
+      -- Judged before; by a script that died, or from a checkpoint.
+      void = redis.call('ZSCORE', DUPLICATES, num(offset))
+    end
+    if void then
+      write('ZADD', DUPLICATES, num(offset), num(offset))
+      if offset >= ledger.cursor then
+        write('ZADD', VOIDS, num(offset), num(offset))
+        ledger.voids = 1
+      end
+    elseif not (before and before.offset > offset) then
+      -- Of copies of one message any may be the one that stays; its time is the first one's.
+      at = copied and before.at or at
+      known[id] = { offset = offset, at = at, source = source }
+      write('HSET', hash_for(ring, latest, op.window), id, num(offset) .. ':' .. num(at) .. ':' .. source)
+    end
+  end
+  local text = num(ring.filled)
+  for _, at in ipairs(ring.since) do
+    text = text .. ':' .. num(at)
+  end
+  ledger.judged = math.max(ledger.judged, op.upto)
+  write('HSET', META, 'ring', text, 'latest', num(latest), 'judged', num(ledger.judged), 'voids', num(ledger.voids),
+    'judged_epoch', num(latest_epoch))
+  ledger.judged_epoch = latest_epoch
+  return { judged = num(ledger.judged) }
+end

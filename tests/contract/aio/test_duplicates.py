@@ -1,0 +1,162 @@
+"""Duplicate detection: of messages with one id, within a while, the first is delivered."""
+
+from __future__ import annotations
+
+import asyncio  # aio-only
+
+# blocking: from concurrent.futures import ThreadPoolExecutor
+import uuid
+from datetime import timedelta
+
+import pytest
+
+from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from kafkabus.aio import ServiceBusClient
+from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.exceptions import InvalidOperationError
+from tests.contract.aio.conftest import MakeQueue
+
+
+@pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
+async def detecting(make_queue: MakeQueue, request: pytest.FixtureRequest) -> str:
+    """A new queue that detects duplicates."""
+    return await make_queue(partitioned=request.param, requires_duplicate_detection=True)
+
+
+async def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> None:
+    """Send messages as one batch."""
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(list(messages))
+
+
+async def all_of(
+    client: ServiceBusClient, queue: str, mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK
+) -> list[str]:
+    """Receive and settle until nothing comes; what the messages say, in order of their letters."""
+    bodies: list[str] = []
+    async with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
+        while messages := await receiver.receive_messages(100, max_wait_time=1.0):
+            bodies += [str(message) for message in messages]
+            if mode is ServiceBusReceiveMode.PEEK_LOCK:
+                await receiver.complete_messages(messages)
+    return sorted(bodies)
+
+
+@pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
+async def test_the_first_of_an_id_is_delivered(
+    client: ServiceBusClient, detecting: str, mode: ServiceBusReceiveMode
+) -> None:
+    """Be they sent in one batch or one after the other, before the first is received or after it."""
+    await send(client, detecting, ServiceBusMessage("a1", message_id="a"), ServiceBusMessage("b1", message_id="b"))
+    await send(client, detecting, ServiceBusMessage("a2", message_id="a"))
+    await send(client, detecting, *(ServiceBusMessage(f"c{number}", message_id="c") for number in range(1, 4)))
+    assert await all_of(client, detecting, mode) == ["a1", "b1", "c1"]
+    await send(client, detecting, ServiceBusMessage("b2", message_id="b"), ServiceBusMessage("d1", message_id="d"))
+    assert await all_of(client, detecting, mode) == ["d1"]
+
+
+async def test_an_id_may_be_a_uuid_and_is_made_up_where_none_is_given(client: ServiceBusClient, detecting: str) -> None:
+    """Messages without an id are all different."""
+    one = uuid.uuid4()
+    await send(client, detecting, *(ServiceBusMessage("same", message_id=one) for _ in range(2)))
+    await send(client, detecting, *(ServiceBusMessage("other") for _ in range(3)))
+    assert await all_of(client, detecting) == ["other", "other", "other", "same"]
+
+
+async def test_many_senders_at_once(client: ServiceBusClient, other_client: ServiceBusClient, detecting: str) -> None:
+    """Each id is delivered once, whoever was faster."""
+
+    async def send_all(one: ServiceBusClient, name: str) -> None:
+        for first in range(0, 100, 20):
+            await send(
+                one,
+                detecting,
+                *(ServiceBusMessage(f"{number}", message_id=f"{number}") for number in range(first, first + 20)),
+                ServiceBusMessage(f"{name}{first}"),
+            )
+
+    senders = [(client, "a"), (other_client, "b"), (client, "c")]
+    await asyncio.gather(*(send_all(*one) for one in senders))  # aio-only
+    # blocking: with ThreadPoolExecutor(3) as pool:
+    # blocking:     for sent in [pool.submit(send_all, *one) for one in senders]:
+    # blocking:         sent.result()
+    bodies = await all_of(other_client, detecting)
+    assert bodies == sorted([str(n) for n in range(100)] + [f"{name}{n}" for name in "abc" for n in range(0, 100, 20)])
+
+
+async def test_ids_of_different_keys_are_different_on_a_partitioned_queue(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """As Service Bus has it: there it is partition key and message id together. On a plain queue it is the id alone."""
+    for partitioned, expected in ((True, ["x1", "y1"]), (False, ["x1"])):
+        queue = await make_queue(partitioned=partitioned, requires_duplicate_detection=True)
+        for key, number in (("x", 1), ("y", 1), ("x", 2), ("y", 2)):
+            await send(client, queue, ServiceBusMessage(f"{key}{number}", message_id="id", partition_key=key))
+        assert await all_of(client, queue) == expected
+
+
+async def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """Within a session, in order."""
+    queue = await make_queue(requires_session=True, requires_duplicate_detection=True)
+    for number in (1, 2):
+        for name in "abc":
+            await send(client, queue, ServiceBusMessage(f"{name}{number}", message_id=name, session_id="s"))
+    async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10) as receiver:
+        messages: list[ServiceBusReceivedMessage] = []
+        while len(messages) < 3:
+            messages += await receiver.receive_messages(10, max_wait_time=10)
+        await receiver.complete_messages(messages)
+        assert [str(message) for message in messages] == ["a1", "b1", "c1"]
+        assert await receiver.receive_messages(10, max_wait_time=0.5) == []
+
+
+async def test_a_duplicate_is_not_peeked(client: ServiceBusClient, detecting: str) -> None:
+    """It is no message."""
+    await send(client, detecting, ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="a"))
+    async with client.get_queue_receiver(detecting) as receiver:
+        assert [str(message) for message in await receiver.peek_messages(10)] == ["1"]
+
+
+async def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: ServiceBusClient, detecting: str) -> None:
+    """Neither when it is abandoned, nor when it is deferred."""
+    await send(client, detecting, ServiceBusMessage("1", message_id="a"))
+    async with client.get_queue_receiver(detecting) as receiver:
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        await receiver.abandon_message(message)
+        (message,) = await receiver.receive_messages(max_wait_time=10)
+        assert message.delivery_count == 1
+        number = message.sequence_number
+        assert number is not None
+        await receiver.defer_message(message)
+        (message,) = await receiver.receive_deferred_messages(number)
+        await receiver.complete_message(message)
+    assert await all_of(client, detecting) == []
+
+
+async def test_the_window_is_kept_within_its_limits(
+    administration: ServiceBusAdministrationClient, make_queue: MakeQueue
+) -> None:
+    """20 seconds to 7 days, 10 minutes where nothing is said; whether duplicates are detected cannot be changed."""
+    queue = await make_queue(requires_duplicate_detection=True)
+    described = await administration.get_queue(queue)
+    assert described.requires_duplicate_detection is True
+    assert described.duplicate_detection_history_time_window == timedelta(minutes=10)
+    described.duplicate_detection_history_time_window = timedelta(minutes=20)
+    await administration.update_queue(described)
+    changed = await administration.get_queue(queue)
+    assert changed.duplicate_detection_history_time_window == timedelta(minutes=20)
+    for window in (timedelta(seconds=19), timedelta(days=7, seconds=1)):
+        with pytest.raises(Exception, match="duplicate_detection_history_time_window"):
+            await make_queue(requires_duplicate_detection=True, duplicate_detection_history_time_window=window)
+    changed.requires_duplicate_detection = False
+    with pytest.raises(InvalidOperationError, match="requires_duplicate_detection"):
+        await administration.update_queue(changed)
+
+
+async def test_counts_leave_duplicates_out(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, detecting: str
+) -> None:
+    """They are none of the messages that wait."""
+    await send(client, detecting, *(ServiceBusMessage("1", message_id=name) for name in "aabbc"))
+    counts = await administration.get_queue_runtime_properties(detecting)
+    assert counts.active_message_count == counts.total_message_count == 3

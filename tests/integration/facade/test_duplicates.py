@@ -1,0 +1,125 @@
+"""Duplicates on real logs: a Redis that lost everything, plain producers, and an upkeep service that looks before others do."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Producer
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.services import Services
+from kafkabus_mapping.keys import partition_of
+from kafkabus_mapping.names import EntityPath
+from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
+from tests.queues import new_queue
+from tests.servers import scratch_folder
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def own_runtime() -> Iterator[EmbeddedRuntime]:
+    """A namespace whose Redis may be emptied."""
+    data = scratch_folder()
+    try:
+        with EmbeddedRuntime(data, namespace="duplicates") as running:
+            yield running
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
+    """A client's connections, to look behind what users see."""
+    opened = Services(parse_settings(own_runtime.connection_string))
+    yield opened
+    opened.close()
+
+
+def send(client: ServiceBusClient, queue: str, names: str, suffix: str) -> None:
+    """Send a message for each letter, whose id it is."""
+    client.get_queue_sender(queue).send_messages([ServiceBusMessage(f"{one}{suffix}", message_id=one) for one in names])
+
+
+def receive_all(client: ServiceBusClient, queue: str) -> list[ServiceBusReceivedMessage]:
+    """Everything, completed."""
+    found: list[ServiceBusReceivedMessage] = []
+    with client.get_queue_receiver(queue) as receiver:
+        while messages := receiver.receive_messages(100, max_wait_time=2):
+            receiver.complete_messages(messages)
+            found += messages
+    return found
+
+
+@pytest.mark.parametrize("checkpoint", [True, False], ids=["written down", "not written down"])
+def test_ids_are_known_when_redis_lost_everything(
+    own_runtime: EmbeddedRuntime, services: Services, checkpoint: bool
+) -> None:
+    """Those of messages that were settled too; nothing comes again but for what was not written down."""
+    queue = new_queue(own_runtime.connection_string, requires_duplicate_detection=True)
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        send(client, queue, "abca", "1")
+        first = {str(message) for message in receive_all(client, queue)}
+        assert first == {"a1", "b1", "c1"}
+        if checkpoint:
+            wait_for_checkpoint(services, queue, 0, lambda one: one.cursor == 4 and one.duplicates == [(3, 3)])
+        empty(own_runtime)
+        send(client, queue, "bd", "2")
+        second = [str(message) for message in receive_all(client, queue)]
+        assert sorted(second) == ["d2"] if checkpoint else set(second) - first == {"d2"}
+        assert len(second) == len(set(second))
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_copies_by_a_plain_producer(runtime: EmbeddedRuntime, partitioned: bool) -> None:
+    """Wherever it stores them."""
+    queue = new_queue(runtime.connection_string, requires_duplicate_detection=True, enable_partitioning=partitioned)
+    partitions = 16 if partitioned else 1
+    right = partition_of("a", partitions)
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
+        send(client, queue, "a", "1")
+        for partition, headers, key in (
+            (right, {"sb-message-id": b"a"}, "a"),
+            ((right + 1) % partitions, {"sb-message-id": b"a"}, "a"),
+            ((right + 2) % partitions, {"sb-message-id": b"b"}, "b"),
+            ((right + 3) % partitions, {"sb-message-id": b"b"}, "b"),
+            (right, {}, "a"),
+            (right, {}, "a"),
+        ):
+            body = headers["sb-message-id"].decode() if headers else "plain"
+            producer.produce(f"tests.{queue}", body, key=key, partition=partition, headers=dict(headers))
+        assert producer.flush(30) == 0
+        bodies = sorted(str(message) for message in receive_all(client, queue))
+        assert bodies == ["a1", "b", "plain", "plain"]
+
+
+def test_upkeep_finds_duplicates_that_nobody_reads(own_runtime: EmbeddedRuntime, services: Services) -> None:
+    """So that what expires is dead-lettered once."""
+    queue = new_queue(
+        own_runtime.connection_string,
+        requires_duplicate_detection=True,
+        default_message_time_to_live=timedelta(seconds=2),
+        dead_lettering_on_message_expiration=True,
+    )
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        send(client, queue, "aab", "1")
+        ledger = services.entity(EntityPath(queue)).ledgers[0]
+        deadline = time.monotonic() + PATIENCE
+        while (state := services.courier.states([ledger])[0]) is None or state.judged != 3:
+            assert time.monotonic() < deadline, state
+            time.sleep(0.05)
+        with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:
+            dead: list[str] = []
+            while len(dead) < 2:
+                messages = receiver.receive_messages(10, max_wait_time=PATIENCE)
+                assert messages
+                dead += map(str, messages)
+            assert sorted(dead) == ["a1", "b1"]
+            assert receiver.receive_messages(10, max_wait_time=1) == []
