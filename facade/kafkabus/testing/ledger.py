@@ -410,8 +410,9 @@ class MemoryLedger:
 
     def _judge_one(self, offset: int, name: str, at: int, source: str = "", *, window: int) -> None:
         first, then, before = self._ids.get(name, (-1, -window - 1, ""))
-        copied = bool(source) and source == before
-        void = first >= 0 and not copied and abs(at - then) < window
+        recent = first >= 0 and abs(at - then) < window
+        copied = recent and bool(source) and source == before
+        void = recent and not copied
         if offset < self._proven or first >= offset:
             void = offset in self._duplicates
         if void:

@@ -640,8 +640,8 @@ BROKEN_DETECTION = {
         "return DUPLICATES and (false or",
     ),
     "a log that was cut is not noticed": ("if one[1] < judged_before and", "if false and"),
-    "an id counts for ever": ("and math.abs(at - before.at) < op.window", ""),
-    "a copy is taken for a duplicate": ("before and not copied and", "before and"),
+    "an id counts for ever": ("before and math.abs(at - before.at) < op.window", "before"),
+    "a copy is taken for a duplicate": ("local void = recent and not copied", "local void = recent"),
     "a duplicate becomes a first one": ("if offset < ledger.proven or", "if"),
     "records are passed over unjudged": ("if op.from > ledger.judged then", "if false then"),
 }

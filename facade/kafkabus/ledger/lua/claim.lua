@@ -18,13 +18,12 @@
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
 --           "fresh": [[first, last], …]           never granted before: leased, or settled where take was asked for
---           "cursor": offset                      of the ledger, afterwards: from where the log is to be read on. So
---                                                 where duplicates are detected and not all below it is judged, it is
---                                                 the first offset that is not
+--           "cursor": offset                      of the ledger, afterwards
 --           "unproved": true                      where nothing was leased unseen, because another leader took over
 --                                                 since: read on from the cursor, as Kafka checks it then
 --           "ahead": true                         where from is beyond the cursor: nothing may be jumped over, read on
 --                                                 from the cursor
+--           "unjudged": true                      where duplicates are detected, and are not known up to upto
 --           "limited": true                       where the limit kept anything from being granted
 --           "expiry": ms                          of the lease
 --           "returned": count                     of ranges that still wait to be granted again

@@ -97,8 +97,9 @@ operations.judge = function(op)
     -- A broker's clock may go back where another one took over.
     latest = math.max(latest, one[3])
     local before, at = known[id], one[3]
-    local copied = before and source ~= '' and source == before.source
-    local void = before and not copied and math.abs(at - before.at) < op.window
+    local recent = before and math.abs(at - before.at) < op.window
+    local copied = recent and source ~= '' and source == before.source
+    local void = recent and not copied
     if offset < ledger.proven or (before and before.offset >= offset) then
       -- Judged before; by a script that died, or from a checkpoint.
       void = redis.call('ZSCORE', DUPLICATES, num(offset))
