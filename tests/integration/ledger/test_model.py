@@ -307,11 +307,35 @@ class BothDetecting(Both):
         assert judged is not None
         start = max(0, judged - behind)
         upto = max(start, min(LOG_END, start + read))
-        ids = [self.log.setdefault(offset, self.stored(data, offset)) for offset in range(start, upto)]
+        for offset in range(start, upto):
+            self.log.setdefault(offset, self.stored(data, offset))
         if log_start is not None and log_start > judged:
             log_start = None
+        self.judge_logged(who, start, upto, log_start, [] if epoch is None else [(start, epoch)])
 
-        epochs = [] if epoch is None else [(start, epoch)]
+    @rule(data=st.data(), who=WHO, more=st.integers(1, 3))
+    def make_anew(self, data: st.DataObject, who: int, more: int) -> None:
+        """A ledger is lost, made anew from a duplicate on, and sees more of that id."""
+        judged, known = self.sides[0][0].state.judged or 0, self.sides[0][0].snapshot_to_keep().duplicates
+        known = [(first, last) for first, last in known if first in self.log]
+        if not known or any(offset not in self.log for offset in range(known[0][0], judged)):
+            return
+        start = known[0][0]
+        for clients in self.sides:
+            snapshot = clients[0].snapshot_to_keep()
+            clients[0].lose_everything()
+            assert clients[0].restore(snapshot, window_start=start)
+        self.sides[0][0].pass_time(self.now - BEGINNING)
+        upto = min(LOG_END, judged + more)
+        for offset in range(judged, upto):
+            self.log.setdefault(offset, self.stored(data, offset, str(self.log[start][1])))
+        self.judge_logged(who, start, upto, None, [])
+
+    def judge_logged(
+        self, who: int, start: int, upto: int, log_start: int | None, epochs: list[tuple[int, int]]
+    ) -> None:
+        """Find duplicates among what the log holds."""
+        ids = [self.log[offset] for offset in range(start, upto)]
 
         def act(side: int) -> tuple[bool, int, int | None]:
             one = self.sides[side][who].judge(start, upto, [one for one in ids if one[1]], log_start, epochs=epochs)
@@ -320,10 +344,10 @@ class BothDetecting(Both):
         self.same(act)
         self.same(lambda side: self.sides[side][0].snapshot_to_keep().duplicates)
 
-    def stored(self, data: st.DataObject, offset: int) -> tuple[object, ...]:
+    def stored(self, data: st.DataObject, offset: int, name: str = "") -> tuple[object, ...]:
         """A record: offset, id, when it was stored, and where it is a copy, of what."""
         self.stored_at += data.draw(st.sampled_from([0, 1, WINDOW_MS // 4, WINDOW_MS // 3, WINDOW_MS - 1, WINDOW_MS]))
-        name = data.draw(st.sampled_from(["a", "b", "c", ""]))
+        name = name or data.draw(st.sampled_from(["a", "b", "c", ""]))
         copied = data.draw(st.sampled_from([(), (), ("s",), ("t",)]))
         return (offset, name, self.stored_at, *copied)
 
