@@ -51,7 +51,8 @@ def receive_all(client: ServiceBusClient, queue: str) -> list[ServiceBusReceived
     """Everything, completed."""
     found: list[ServiceBusReceivedMessage] = []
     with client.get_queue_receiver(queue) as receiver:
-        while messages := receiver.receive_messages(100, max_wait_time=2):
+        # A ledger that Redis lost is made anew first.
+        while messages := receiver.receive_messages(100, max_wait_time=2 if found else PATIENCE):
             receiver.complete_messages(messages)
             found += messages
     return found
