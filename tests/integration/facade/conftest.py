@@ -3,18 +3,40 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kafkabus.aio.log import reader as aio_reader
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.log import reader
+from kafkabus.services import Services
 from tests.queues import crowd, new_queue
+from tests.servers import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from kafkabus.embedded import EmbeddedRuntime
+
+@pytest.fixture(scope="module")
+def own_runtime(request: pytest.FixtureRequest) -> Iterator[EmbeddedRuntime]:
+    """A namespace of the module's own, ``NAMESPACE``, whose Redis may be emptied."""
+    data = scratch_folder()
+    try:
+        with EmbeddedRuntime(data, namespace=request.module.NAMESPACE) as running:
+            yield running
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
+    """A client's connections to it, to look behind what users see."""
+    opened = Services(parse_settings(own_runtime.connection_string))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.services import Services
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
 from tests.queues import new_queue
-from tests.servers import scratch_folder
 
 PATIENCE = 20.0
-
-
-@pytest.fixture(scope="module")
-def own_runtime() -> Iterator[EmbeddedRuntime]:
-    """A namespace whose Redis may be emptied."""
-    data = scratch_folder()
-    try:
-        with EmbeddedRuntime(data, namespace="duplicates") as running:
-            yield running
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
-
-
-@pytest.fixture
-def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
-    """A client's connections, to look behind what users see."""
-    opened = Services(parse_settings(own_runtime.connection_string))
-    yield opened
-    opened.close()
+NAMESPACE = "duplicates"
+"""Whose Redis may be emptied; see ``own_runtime``."""
 
 
 def send(client: ServiceBusClient, queue: str, names: str, suffix: str) -> None:

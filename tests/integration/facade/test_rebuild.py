@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
 from kafkabus.checkpoints import Checkpoints
-from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.ledger.ranges import Counted
 from kafkabus.ledger.snapshot import Snapshot
@@ -19,28 +16,10 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus.transfer import Intent, Place
 from kafkabus_mapping.names import EntityPath
-from tests.servers import scratch_folder
 
 PATIENCE = 60.0
-
-
-@pytest.fixture(scope="module")
-def own_runtime() -> Iterator[EmbeddedRuntime]:
-    """A namespace whose Redis may be emptied."""
-    data = scratch_folder()
-    try:
-        with EmbeddedRuntime(data, namespace="rebuilt") as running:
-            yield running
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
-
-
-@pytest.fixture
-def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
-    """A client's connections, to look behind what users see."""
-    opened = Services(parse_settings(own_runtime.connection_string))
-    yield opened
-    opened.close()
+NAMESPACE = "rebuilt"
+"""Whose Redis may be emptied; see ``own_runtime``."""
 
 
 def empty(runtime: EmbeddedRuntime) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, SessionLockLostError
 from kafkabus.ledger.operations import State, StatesUpdated
@@ -26,28 +23,10 @@ from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.integration.facade.test_rebuild import empty, holds, wait_for_checkpoint
 from tests.queues import new_queue
-from tests.servers import scratch_folder
 
 PATIENCE = 20.0
-
-
-@pytest.fixture(scope="module")
-def own_runtime() -> Iterator[EmbeddedRuntime]:
-    """A namespace whose Redis may be emptied."""
-    data = scratch_folder()
-    try:
-        with EmbeddedRuntime(data, namespace="sessions") as running:
-            yield running
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
-
-
-@pytest.fixture
-def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
-    """A client's connections, to look behind what users see."""
-    opened = Services(parse_settings(own_runtime.connection_string))
-    yield opened
-    opened.close()
+NAMESPACE = "sessions"
+"""Whose Redis may be emptied; see ``own_runtime``."""
 
 
 def send(client: ServiceBusClient, queue: str, sessions: list[str], count: int) -> None:
