@@ -9,7 +9,13 @@ from collections.abc import Mapping, Sequence
 from kafkabus.entity import Entity
 from kafkabus.ledger.operations import Judge
 from kafkabus.record import Record
-from kafkabus_mapping.headers import MESSAGE_ID, PARTITION_KEY, SESSION_ID, TRANSFER_SOURCE
+from kafkabus_mapping.headers import (
+    MESSAGE_ID,
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    SESSION_ID,
+    TRANSFER_SOURCE,
+)
 from kafkabus_mapping.keys import partition_of
 
 
@@ -32,6 +38,7 @@ def judge(
         records: They, ascending, and maybe others before them, which tell whether the log is still what it was.
         log_start: What lies before counts no more; where that is to be made known.
     """
+    here = _of_log(entity.ledgers[partition].keys.prefix.encode())
     ids: list[tuple[object, ...]] = []
     epochs: list[tuple[int, int]] = []
     for record in records:
@@ -45,9 +52,12 @@ def judge(
         if message_id is None:
             # A plain producer's, which is like no other.
             continue
+        source = named.get(TRANSFER_SOURCE)
+        if source is not None and SCHEDULED_ENQUEUE_TIME in named and _of_log(source) == here:
+            # What was scheduled here was judged when it was stored.
+            continue
         scope = _key(named) if entity.partitions > 1 else b""
         one = (offset, _digest(scope, message_id), record.timestamp()[1])
-        source = named.get(TRANSFER_SOURCE)
         ids.append(one if source is None else (*one, _digest(source)))
     return Judge(entity.ledgers[partition], start, upto, ids, epochs, entity.window_ms, log_start)
 
@@ -71,6 +81,12 @@ def _named(record: Record) -> dict[str, bytes]:
 def _key(named: Mapping[str, bytes]) -> bytes:
     """The key of a message that has an id, whatever the key of its record is."""
     return next(named[name] for name in (SESSION_ID, PARTITION_KEY, MESSAGE_ID) if name in named)
+
+
+def _of_log(source: bytes) -> tuple[bytes, bytes]:
+    """Entity and partition of a ledger's name, which a copy's source begins with; whichever generation it was."""
+    entity, _, partition = source[: source.rfind(b"}")].rpartition(b"/")
+    return entity.rpartition(b"/")[0], partition
 
 
 def _digest(*parts: bytes) -> str:

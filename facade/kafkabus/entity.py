@@ -95,11 +95,19 @@ class Entity:
         return replace(self, description=description)
 
     def delivery(
-        self, partition: int, lease: str, expiry: int, count: int, *, deferred: bool = False, session: bool = False
+        self,
+        partition: int,
+        lease: str,
+        expiry: int,
+        count: int,
+        *,
+        deferred: bool = False,
+        session: bool = False,
+        scheduled: bool = False,
     ) -> Delivery:
         """A delivery of its messages; see ``Delivery``."""
         lives = self.description.default_message_time_to_live
-        return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session)
+        return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled)
 
     @property
     def has_sessions(self) -> bool:

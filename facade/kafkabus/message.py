@@ -521,6 +521,8 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     @property
     def state(self) -> ServiceBusMessageState:
         """Where the message stood when it was received or peeked."""
+        if self._delivery.scheduled:
+            return ServiceBusMessageState.SCHEDULED
         return ServiceBusMessageState.DEFERRED if self._delivery.deferred else ServiceBusMessageState.ACTIVE
 
     @property

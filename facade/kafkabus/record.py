@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from kafkabus_mapping.headers import SESSION_ID, TIME_TO_LIVE
+from kafkabus_mapping.headers import SCHEDULED_ENQUEUE_TIME, SESSION_ID, TIME_TO_LIVE, TRANSFER_SOURCE
 
 
 class Record(Protocol):
@@ -123,6 +124,25 @@ def own_time_to_live(record: Record) -> int | None:
     return None
 
 
+def scheduled_for(record: Record) -> int | None:
+    """When a record's message may be granted, ms since 1970, where that is never the record itself: a copy is, then.
+
+    None where it is one that may be granted at once, a copy of a scheduled one too.
+    """
+    due = None
+    for name, value in record.headers() or ():
+        if name == TRANSFER_SOURCE:
+            return None
+        if name == SCHEDULED_ENQUEUE_TIME and value is not None and value.isdigit():
+            due = int(value)
+    return due
+
+
+def schedule_of(records: Iterable[Record]) -> list[tuple[int, int]]:
+    """Offset and time of those records that are scheduled."""
+    return [(record.offset() or 0, due) for record in records if (due := scheduled_for(record)) is not None]
+
+
 def session_of(record: Record) -> str | None:
     """The session that a record belongs to; None where it names none that can be read."""
     for name, value in reversed(record.headers() or ()):
@@ -166,6 +186,7 @@ class Delivery:
         time_to_live: The entity's default.
         deferred: Whether the messages were set aside, and go back there.
         session: Whether the lease is that of a locked session.
+        scheduled: Whether the messages wait for their time.
     """
 
     entity: str
@@ -176,3 +197,4 @@ class Delivery:
     time_to_live: timedelta
     deferred: bool = False
     session: bool = False
+    scheduled: bool = False

@@ -195,6 +195,14 @@ class Services:
             self.courier.ask(*(Mark(entity.ledgers[partition]) for _, partition in places))
             self._mortal |= places
 
+    def mark_schedules(self, entity: Entity) -> None:
+        """Scheduled messages are about to be stored, so that whoever is granted one knows it.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        self.courier.ask(*(Mark(ledger, schedules=True) for ledger in entity.ledgers))
+
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
         known = self._entities.get(path.key)

@@ -54,7 +54,9 @@ def read(
     ``reply_to``,
     ``reply_to_session_id``
     ``time_to_live``                  interval day to second   The message's own
-    ``scheduled_enqueue_time_utc``    timestamp                As sent
+    ``scheduled_enqueue_time_utc``    timestamp                As sent; a scheduled message is stored twice, before its
+                                                               time and at it, then with ``sb-transfer-source`` in
+                                                               ``headers``
     ``sequence_number``               bigint                   ``partition << 48 | (offset + 1)``
     ``partition_id``, ``offset``      int, bigint              Where Kafka holds it
     ``enqueued_time_utc``             timestamp                The broker's clock, exact to the millisecond

@@ -313,6 +313,21 @@ def test_down_ends_an_up_in_the_foreground(namespace: Namespace, tmp_path: Path)
     assert up.returncode == 0
 
 
+def test_messages_are_scheduled_and_cancelled(namespace: Namespace) -> None:
+    """By time or by how long it is until then."""
+    namespace.run("queue", "create", "later", "--plain")
+    numbers = namespace.json("schedule", "later", "a", "b", "--in", "1h", "--session-id", "s")
+    (number,) = namespace.run("schedule", "later", "c", "--at", "2020-01-31T12:00:00").stdout.split()
+    assert namespace.run("receive", "later", "--wait", "20", "--max", "1", "--complete").stdout == "c\n"
+    counts = namespace.json("stats", "later")
+    assert (counts["active"], counts["scheduled"]) == (0, 2)
+    assert "cancelled 2 messages" in namespace.run("cancel", "later", *map(str, numbers)).stdout
+    assert f"[{number}]" in namespace.run("cancel", "later", number, code=1).stderr
+    for wrong in ([], ["--in", "5"], ["--in", "1h", "--at", "2030-01-01"], ["--at", "tomorrow"]):
+        assert namespace.run("schedule", "later", "x", *wrong, code=2).stderr
+    assert namespace.run("stats", "later").stdout.splitlines()[-1].split() == ["all", "0", "0", "0"]
+
+
 def test_sessions_are_listed_and_received(namespace: Namespace) -> None:
     """One by name, the next one available, and none."""
     assert "with sessions" in namespace.run("queue", "create", "ordered", "--sessions").stdout

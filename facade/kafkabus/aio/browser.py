@@ -11,7 +11,7 @@ from kafkabus.entity import Entity
 from kafkabus.ledger.operations import Found, Peek
 from kafkabus.log.plan import sweeps
 from kafkabus.message import ServiceBusReceivedMessage
-from kafkabus.record import Record, as_bytes, session_of
+from kafkabus.record import Record, as_bytes, scheduled_for, session_of
 from kafkabus_mapping.codec import record_size
 from kafkabus_mapping.keys import partition_of
 
@@ -120,25 +120,27 @@ class Browser:
     ) -> list[ServiceBusReceivedMessage]:
         """Messages of one partition: what is not settled below the cursor, then what lies beyond it."""
         messages: list[ServiceBusReceivedMessage] = []
-        for sweep in sweeps(_slices(peek.found), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
+        below = [one for one in peek.found if one.first < peek.cursor]
+        for sweep in sweeps(_slices(below), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
             for record in await self._read(entity, partition, sweep[0].first, sweep[-1].last):
                 offset = record.offset() or 0
                 one = next((one for one in sweep if one.first <= offset <= one.last), None)
-                if one is not None and not self._add(
-                    entity, partition, record, one.count, one.deferred, room, messages
-                ):
+                if one is not None and not self._add(entity, partition, record, one, room, messages):
                     return messages
-        if room.messages > 0 and sum(one.last - one.first + 1 for one in peek.found) >= peek.limit:
+        if room.messages > 0 and sum(one.last - one.first + 1 for one in below) >= peek.limit:
             # Of other sessions, it turned out.
-            more = Peek(peek.ledger, peek.found[-1].last + 1, peek.limit, self._session)
+            more = Peek(peek.ledger, below[-1].last + 1, peek.limit, self._session)
             await self._services.courier.ask(more)
             return messages + await self._look_at(entity, partition, more, end, room)
+        waiting = {one.first: one for one in peek.found if one.scheduled}
         at = max(peek.start, peek.cursor)
         while at < end and room.messages > 0:
             upto = min(end, at + min(room.messages, READ_AT_ONCE))
             for record in await self._read(entity, partition, at, upto - 1):
-                if record.offset() not in peek.voids and not self._add(
-                    entity, partition, record, 0, False, room, messages
+                offset = record.offset() or 0
+                found = waiting.get(offset)
+                if (found or offset not in peek.voids) and not self._add(
+                    entity, partition, record, found, room, messages
                 ):
                     return messages
             at = upto
@@ -155,15 +157,18 @@ class Browser:
         entity: Entity,
         partition: int,
         record: Record,
-        count: int,
-        deferred: bool,
+        found: Found | None,
         room: _Room,
         messages: list[ServiceBusReceivedMessage],
     ) -> bool:
-        """Add a record as a message; False where no more fit."""
+        """Add a record as a message, whose ledger knows so much of it; False where no more fit."""
         if not room.takes(record):
             return False
-        messages.append(ServiceBusReceivedMessage(record, entity.delivery(partition, "", 0, count, deferred=deferred)))
+        if found is None:
+            # Its sender, or upkeep, is about to say that it waits for its time.
+            found = Found(0, 0, False, 0, scheduled_for(record) is not None)
+        delivery = entity.delivery(partition, "", 0, found.count, deferred=found.deferred, scheduled=found.scheduled)
+        messages.append(ServiceBusReceivedMessage(record, delivery))
         self._places[partition] = (record.offset() or 0) + 1
         return True
 

@@ -64,6 +64,16 @@ async def give_up(
         LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
 
 
+async def activate(services: Services, entity: Entity, partition: int) -> None:
+    """Scheduled messages whose time has come are enqueued; where that fails, it is tried again by whoever comes next."""
+    try:
+        end = (await services.pool.run(services.topics.ends, entity.topic, [partition]))[partition]
+        while await services.transfers.activate(entity, partition, end):
+            pass
+    except ServiceBusError as error:
+        LOGGER.warning("activate_failed entity=%s partition=%d error=%s", entity.path, partition, error)
+
+
 async def move(services: Services, entity: Entity, delivery: Delivery, there: int, records: Sequence[Record]) -> None:
     """Messages go into the partition of their entity where they belong; where that fails, it is tried again likewise."""
     LOGGER.info(

@@ -7,7 +7,10 @@ import random
 import time
 import uuid
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any
 
@@ -20,22 +23,27 @@ from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     InvalidOperationError,
+    MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     OperationTimeoutError,
     ServiceBusCommunicationError,
+    ServiceBusError,
 )
 from kafkabus.keywords import warn_of
-from kafkabus.log.parcel import Failure, Parcel
+from kafkabus.ledger.operations import Cancel, Schedule
+from kafkabus.log.parcel import UNKNOWN_OFFSET, Failure, Parcel
 from kafkabus.message import (
     Outgoing,
     ServiceBusMessage,
     ServiceBusMessageBatch,
     as_message,
 )
+from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, effective_key, partition_of
 from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.numbers import sequence_number, split_sequence_number
 
 LOGGER = logging.getLogger("kafkabus.sender")
 
@@ -123,10 +131,93 @@ class ServiceBusSender:
         """
         self._check_open()
         warn_of(unsupported)
-        seconds = _check_timeout(timeout)
-        outgoing = _outgoing(message)
-        if not outgoing:
+        await self._send(_outgoing(message), _check_timeout(timeout))
+
+    async def schedule_messages(
+        self,
+        messages: MessageLike | Iterable[MessageLike],
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+        **unsupported: object,
+    ) -> list[int]:
+        """Send messages that become receivable at a time; when this returns they are durable.
+
+        Until then they can be peeked, with state ``SCHEDULED``, and cancelled. At their time, or up to a second later, they
+        go to the end of the queue, with new sequence numbers.
+
+        Args:
+            messages: One or several, as in ``send_messages``; an empty list is no error. What they say of their times does
+                not count.
+            schedule_time_utc: When. Naive times are UTC; one that has passed means at once.
+            timeout: In seconds, default 60.
+            **unsupported: Named in a warning.
+
+        Returns:
+            Their sequence numbers in the order of the messages, by which they can be cancelled.
+
+        Raises:
+            TypeError: Something is no message, or the time no datetime.
+            ServiceBusError: As in ``send_messages``; or they were stored, and the broker did not say where.
+        """
+        self._check_open()
+        warn_of(unsupported)
+        if isinstance(messages, ServiceBusMessageBatch):
+            raise TypeError("messages is a ServiceBusMessageBatch: give the messages themselves")
+        outgoing = _outgoing(messages, schedule_time_utc)
+        places = await self._send(outgoing, _check_timeout(timeout))
+        found = [places.of(one) for one in outgoing]
+        numbers = [sequence_number(*place) for place in found if place is not None]
+        if len(numbers) < len(outgoing):
+            raise ServiceBusError(
+                f"{len(outgoing) - len(numbers)} of {len(outgoing)} messages to {self.entity_name} were stored, and the "
+                "broker did not say where: they come at their time, and peek_messages tells their sequence numbers"
+            )
+        return numbers
+
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **unsupported: object
+    ) -> None:
+        """Take scheduled messages back before their time.
+
+        Args:
+            sequence_numbers: As ``schedule_messages`` returned them, one or several; an empty list is no error.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            MessageNotFoundError: Some are not scheduled, or not any more; the others were cancelled.
+            ServiceBusCommunicationError: Redis cannot be reached; which were cancelled is unknown.
+        """
+        self._check_open()
+        warn_of(unsupported)
+        _check_timeout(timeout)
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        if not numbers:
             return
+        entity = await self._services.entity(self._path)
+        offsets: dict[int, list[int]] = defaultdict(list)
+        unknown: list[int] = []
+        for number in numbers:
+            partition, offset = _split(number)
+            if partition < entity.partitions:
+                offsets[partition].append(offset)
+            else:
+                unknown.append(number)
+        cancels = [Cancel(entity.ledgers[partition], several) for partition, several in offsets.items()]
+        await self._services.courier.ask(*cancels)
+        for one in cancels:
+            unknown += [sequence_number(one.ledger.partition, offset) for offset in one.missing]
+        if unknown:
+            raise MessageNotFoundError(
+                f"{entity.path}: no scheduled messages with sequence numbers {sorted(unknown)[:10]}: they were never "
+                "scheduled, are cancelled, or were enqueued at their time"
+            )
+
+    async def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
+        """See ``send_messages``; returns where they were stored, where that is kept."""
+        if not outgoing:
+            return _Places(wanted=False)
         entity = await self._services.entity(self._path)
         _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
@@ -137,15 +228,38 @@ class ServiceBusSender:
         if mortal:
             # Before they are stored, so that whoever is granted one looks for its time to live.
             await self._services.mark_mortal(entity, {record.partition for record in (*keyed, *keyless)})
+        scheduled = any(one.envelope.scheduled_enqueue_time_utc is not None for one in outgoing)
+        if scheduled:
+            await self._services.mark_schedules(entity)
         unsent = _Unsent(entity, len(outgoing), seconds, self._services.settings.bootstrap_servers)
+        places = _Places(wanted=scheduled)
         if keyed:
-            await self._send_keyed(entity, keyed, deadline, unsent)
+            await self._send_keyed(entity, keyed, deadline, unsent, places)
         if keyless:
-            await self._send_keyless(entity, keyless, deadline, unsent, mortal=mortal)
+            await self._send_keyless(entity, keyless, deadline, unsent, places, mortal=mortal)
         unsent.check()
+        if scheduled:
+            await self._put_off(entity, outgoing, places)
+        return places
+
+    async def _put_off(self, entity: Entity, outgoing: Sequence[Outgoing], places: _Places) -> None:
+        """Say which of the records that were stored are scheduled, so that they count as such at once."""
+        items: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        for one in outgoing:
+            due, place = one.envelope.scheduled_enqueue_time_utc, places.of(one)
+            if due is not None and place is not None:
+                items[place[0]].append((place[1], to_milliseconds(due)))
+        await self._services.courier.ask(
+            *(Schedule(entity.ledgers[partition], sorted(several)) for partition, several in items.items())
+        )
 
     async def _send_keyed(
-        self, entity: Entity, records: Sequence[OutgoingRecord], deadline: float, unsent: _Unsent
+        self,
+        entity: Entity,
+        records: Sequence[OutgoingRecord],
+        deadline: float,
+        unsent: _Unsent,
+        places: _Places,
     ) -> None:
         """Send records to the partitions that their keys belong to, and to no other.
 
@@ -159,9 +273,13 @@ class ServiceBusSender:
                 f"{_unavailable(entity, unavailable, records)}; that did not end within {unsent.timeout:g} s; nothing was sent"
             )
         left = deadline - time.monotonic()
-        parcel = await services.outbox.send(entity.topic, records, timeout=left - min(left / 4, LOOK_TIME))
+        parcel = await services.outbox.send(
+            entity.topic, records, timeout=left - min(left / 4, LOOK_TIME), keep_offsets=places.wanted
+        )
         if parcel.failures or not parcel.done:
             unsent.add(records, parcel, await services.outages.look(entity))
+        else:
+            places.add(records, parcel)
 
     async def _send_keyless(
         self,
@@ -169,16 +287,17 @@ class ServiceBusSender:
         records: Sequence[OutgoingRecord],
         deadline: float,
         unsent: _Unsent,
+        places: _Places,
         *,
         mortal: bool,
     ) -> None:
         """Send records to their partition, and what that does not take to the next one, until time runs out."""
         services = self._services
         while True:
-            parcel = await services.keyless_outbox.send(
-                entity.topic, records, timeout=max(0.0, deadline - time.monotonic())
-            )
+            left = max(0.0, deadline - time.monotonic())
+            parcel = await services.keyless_outbox.send(entity.topic, records, timeout=left, keep_offsets=places.wanted)
             if parcel.done and not parcel.failures:
+                places.add(records, parcel)
                 return
             unavailable = await services.outages.look(entity)
             if (
@@ -261,8 +380,8 @@ class ServiceBusSender:
             )
 
 
-def _outgoing(message: object) -> Sequence[Outgoing]:
-    """What is to be sent, checked and encoded.
+def _outgoing(message: object, due: datetime | None = None) -> Sequence[Outgoing]:
+    """What is to be sent, checked and encoded; with a time, scheduled for then.
 
     Raises:
         TypeError: Something is no message.
@@ -270,13 +389,38 @@ def _outgoing(message: object) -> Sequence[Outgoing]:
     if isinstance(message, ServiceBusMessageBatch):
         return message._messages
     if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)):
-        outgoing = [as_message(message)._outgoing()]
+        outgoing = [_encoded(message, due)]
     elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
-        outgoing = [as_message(one)._outgoing() for one in message]
+        outgoing = [_encoded(one, due) for one in message]
     else:
         as_message(message)
         raise AssertionError("as_message takes only messages")
     return outgoing
+
+
+def _encoded(message: MessageLike, due: datetime | None) -> Outgoing:
+    one = as_message(message)
+    if due is None:
+        return one._outgoing()
+    before = one.scheduled_enqueue_time_utc
+    one.scheduled_enqueue_time_utc = due
+    try:
+        outgoing = one._outgoing()
+        return outgoing._replace(envelope=replace(outgoing.envelope))
+    finally:
+        one.scheduled_enqueue_time_utc = before
+
+
+def _split(number: int) -> tuple[int, int]:
+    """Partition and offset of a sequence number.
+
+    Raises:
+        MessageNotFoundError: It is none.
+    """
+    try:
+        return split_sequence_number(number)
+    except ValueError as error:
+        raise MessageNotFoundError(str(error), error=error) from error
 
 
 def _check_size(outgoing: Sequence[Outgoing], limit: int) -> None:
@@ -319,6 +463,34 @@ def _check_timeout(timeout: float | None) -> float:
     if timeout <= 0:
         raise ValueError(f"timeout {timeout}: give seconds, more than 0, or None for {DEFAULT_TIMEOUT:g}")
     return timeout
+
+
+class _Places:
+    """Where the messages of one send were stored.
+
+    Args:
+        wanted: Whether anybody wants to know.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self.wanted = wanted
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def add(self, records: Sequence[OutgoingRecord], parcel: Parcel) -> None:
+        """Records that were all stored: those of a partition in their order."""
+        offsets: dict[int, list[int]] = defaultdict(list)
+        for partition, offset in parcel.stored:
+            offsets[partition].append(offset)
+        orders = {partition: iter(sorted(several)) for partition, several in offsets.items()}
+        for record in records if self.wanted else ():
+            offset = next(orders[record.partition])
+            if offset != UNKNOWN_OFFSET:
+                # A message's headers are its own.
+                self._places[id(record.headers)] = (record.partition, offset)
+
+    def of(self, message: Outgoing) -> tuple[int, int] | None:
+        """Partition and offset of a message; None where that is not known."""
+        return self._places.get(id(message.headers))
 
 
 class _Unsent:

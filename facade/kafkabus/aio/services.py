@@ -194,6 +194,14 @@ class Services:
             await self.courier.ask(*(Mark(entity.ledgers[partition]) for _, partition in places))
             self._mortal |= places
 
+    async def mark_schedules(self, entity: Entity) -> None:
+        """Scheduled messages are about to be stored, so that whoever is granted one knows it.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        await self.courier.ask(*(Mark(ledger, schedules=True) for ledger in entity.ledgers))
+
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
         known = self._entities.get(path.key)

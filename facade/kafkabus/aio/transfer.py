@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from kafkabus.aio.log.outbox import OutgoingRecord
 from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusError
-from kafkabus.ledger.operations import Adopt, Begin, Ledger, Moved, Orphan, Void
+from kafkabus.ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Void
 from kafkabus.ledger.ranges import Range, merge_offsets
+from kafkabus.log.plan import sweeps
 from kafkabus.record import Record, as_bytes
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Headers, decode_headers
@@ -39,6 +40,8 @@ SEARCHED_AT_ONCE = 5_000
 """How many records of a destination are read in one go when it is searched for a copy."""
 ADOPTED_AT_ONCE = 64
 """How many unfinished transfers one client takes over at a time."""
+ACTIVATED_AT_ONCE = 1_000
+"""How many scheduled messages are moved in one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,45 @@ class Transfers:
         # Not what is known of it: others store there all the time, and all that they did would have to be searched.
         intent = Intent(await self._ask_end(destination), queue=entity.path.name, partition=there)
         return await self._move(source, destination, records, intent)
+
+    async def activate(self, entity: Entity, partition: int, end: int) -> int:
+        """Move scheduled messages whose time has come behind the end of their log, where they are like any other.
+
+        Args:
+            entity: Where they are.
+            partition: Their partition.
+            end: Where the log ended when that was asked last.
+
+        Returns:
+            How many were moved; 0 where no more are due.
+
+        Raises:
+            OperationTimeoutError: See ``dead_letter``.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        place, began = Place(entity, partition), time.monotonic()
+        intent = Intent(end, queue=entity.path.name, partition=partition)
+        activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE))
+        await self._services.courier.ask(activate)
+        if not activate.begun:
+            return 0
+        found: dict[int, Record] = {}
+        ranges = merge_offsets(activate.begun)
+        for sweep in sweeps(ranges, lambda one: one, at_once=SEARCHED_AT_ONCE):
+            first, last = sweep[0][0], sweep[-1][1]
+            for record in await self._services.points.read(entity.topic, partition, first, last):
+                found[record.offset() or 0] = record
+        lost = [offset for offset in activate.begun if offset not in found]
+        if lost:
+            LOGGER.error(
+                "lost_by_the_log entity=%s partition=%d offsets=%s", entity.path, partition, merge_offsets(lost)
+            )
+        records = [found[offset] for offset in activate.begun if offset in found]
+        if records:
+            ends = await self.produce(place, place, records, intent, began)
+            await self.end(place, place, ends)
+        LOGGER.debug("activated entity=%s partition=%d count=%d", entity.path, partition, len(records))
+        return len(activate.begun)
 
     async def _move(
         self, source: Place, destination: Place, records: Mapping[str, Sequence[Record]], intent: Intent

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 
 import typer
+
+from kafkabus.cli.durations import parse_duration
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
 
@@ -13,3 +16,20 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")]
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in a terminal.")]
+
+
+def duration_option(text: str, *names: str) -> object:
+    """An option that takes a duration.
+
+    Args:
+        text: What is said of it.
+        *names: Where they are others than the parameter's.
+    """
+    return typer.Option(*names, parser=_duration, metavar="DURATION", help=text, show_default=False)
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

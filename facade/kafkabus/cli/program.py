@@ -17,6 +17,7 @@ from kafkabus.cli.commands import (
     queue,
     receive,
     runtime,
+    schedule,
     send,
     serve,
     session,
@@ -61,6 +62,7 @@ app = typer.Typer(
 app.add_typer(runtime.app)
 app.add_typer(queue.app, name="queue")
 app.add_typer(send.app)
+app.add_typer(schedule.app)
 app.add_typer(receive.app)
 app.add_typer(peek.app)
 app.add_typer(dead_letter.app, name="dead-letter")

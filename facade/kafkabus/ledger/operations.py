@@ -80,6 +80,8 @@ class LedgerState:
         mortal: Whether messages with times to live of their own were sent.
         epoch: Leader epoch of the record right before the cursor, where it is known.
         judged: Up to where it is known which records are duplicates; None where none are detected.
+        scheduled: How many of the messages held wait for their time.
+        schedules: Whether the log holds records of such.
     """
 
     cursor: int
@@ -88,6 +90,8 @@ class LedgerState:
     mortal: bool
     epoch: int | None = None
     judged: int | None = None
+    scheduled: int = 0
+    schedules: bool = False
 
 
 class Operation:
@@ -359,6 +363,8 @@ class Granted:
         limited: Whether more would have been granted, had there not been so many in flight.
         unproved: Whether nothing was granted ahead, because another leader took over: the log is to be read from the cursor.
         free: Whether sessions wait that nobody holds.
+        schedules: Whether the log holds records of scheduled messages.
+        overdue: Whether some of them were not activated in time.
     """
 
     again: list[tuple[int, int, int]]
@@ -374,6 +380,8 @@ class Granted:
     limited: bool = False
     unproved: bool = False
     free: bool = False
+    schedules: bool = False
+    overdue: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +402,7 @@ class Claim(Operation):
 
     Attributes:
         granted: What was granted, known when done.
+        take: Whether what was never granted before was settled by it; where scheduled messages may be among it, it was not.
     """
 
     __slots__ = ("_granted", "ahead", "lease", "limit", "lock_ms", "seen", "take", "want")
@@ -473,6 +482,7 @@ class Claim(Operation):
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self._granted = read_granted(reply)
+        self.take = self.take and "leased" not in reply
         super().resolve(reply)
 
 
@@ -483,7 +493,7 @@ class Filing(Operation):
         granted: Where the ledger stands then, and the strays that were leased; known when done.
     """
 
-    __slots__ = ("_granted", "lease", "lock_ms", "seen", "sessions", "strays")
+    __slots__ = ("_granted", "lease", "lock_ms", "schedules", "seen", "sessions", "strays")
 
     def __init__(
         self,
@@ -493,6 +503,8 @@ class Filing(Operation):
         sessions: Mapping[str, Sequence[Range]],
         strays: Sequence[Range],
         lock_ms: int,
+        *,
+        schedules: bool = False,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
@@ -500,6 +512,7 @@ class Filing(Operation):
         self.sessions = sessions
         self.strays = strays
         self.lock_ms = lock_ms
+        self.schedules = schedules
         self._granted: Granted | None = None
 
     @property
@@ -525,6 +538,7 @@ class Filing(Operation):
             "strays": self.strays,
             "lease": self.lease,
             "lock_ms": self.lock_ms,
+            "schedules": self.schedules,
         }
         return arguments if self.seen.epoch is None else arguments | {"epoch": self.seen.epoch}
 
@@ -945,13 +959,110 @@ class Seize(Operation):
 
 
 class Mark(Operation):
-    """Says that messages with times to live of their own are in the log."""
+    """Says that messages with times to live of their own are in the log, or records of scheduled ones."""
 
-    __slots__ = ()
+    __slots__ = ("schedules",)
+
+    def __init__(self, ledger: Ledger, *, schedules: bool = False) -> None:
+        super().__init__(ledger)
+        self.schedules = schedules
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "mark"}
+        return {"op": "mark", "schedules": True} if self.schedules else {"op": "mark"}
+
+
+class Schedule(Operation):
+    """Says which records were stored whose time has not come; see ``lua/schedule.lua``.
+
+    Args:
+        ledger: Where.
+        items: Offset, and when it is due, ms since 1970 on Redis's clock, of each, ascending.
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, ledger: Ledger, items: Sequence[tuple[int, int]]) -> None:
+        super().__init__(ledger)
+        self.items = items
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "schedule", "items": self.items}
+
+
+class Postpone(Schedule):
+    """Says likewise of messages of a lease, which leave it.
+
+    Attributes:
+        lost: Ranges that the lease did not hold any more, known when done.
+    """
+
+    __slots__ = ("lease", "lost")
+
+    def __init__(self, ledger: Ledger, lease: str, items: Sequence[tuple[int, int]]) -> None:
+        super().__init__(ledger, items)
+        self.lease = lease
+        self.lost: list[Range] = []
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "postpone", "lease": self.lease, "items": self.items}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.lost = read_ranges(reply["lost"])
+        super().resolve(reply)
+
+
+class Cancel(Operation):
+    """Settles messages that wait for their time.
+
+    Attributes:
+        missing: Those of ``offsets`` that did not, known when done.
+    """
+
+    __slots__ = ("missing", "offsets")
+
+    def __init__(self, ledger: Ledger, offsets: Sequence[int]) -> None:
+        super().__init__(ledger)
+        self.offsets = offsets
+        self.missing: list[int] = []
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "cancel", "offsets": self.offsets}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.missing = list(map(int, reply["missing"]))
+        super().resolve(reply)
+
+
+class Activate(Operation):
+    """Begins transfers of messages whose time has come.
+
+    Attributes:
+        begun: Their offsets, those that were due first first; known when done.
+    """
+
+    __slots__ = ("begun", "intent", "limit", "orphan_ms")
+
+    def __init__(self, ledger: Ledger, limit: int, intent: str, orphan_ms: int) -> None:
+        super().__init__(ledger)
+        self.limit = limit
+        self.intent = intent
+        self.orphan_ms = orphan_ms
+        self.begun: list[int] = []
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "activate", "limit": self.limit, "intent": self.intent, "orphan_ms": self.orphan_ms}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.begun = list(map(int, reply["begun"]))
+        super().resolve(reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -963,12 +1074,14 @@ class Found:
         last: Its last one.
         deferred: Whether they are set aside.
         count: Their deliveries so far.
+        scheduled: Whether they wait for their time.
     """
 
     first: int
     last: int
     deferred: bool
     count: int
+    scheduled: bool = False
 
 
 class Peek(Operation):
@@ -976,7 +1089,7 @@ class Peek(Operation):
 
     Attributes:
         cursor: The ledger's; from there on all messages but ``voids`` wait. Known when done.
-        found: What is not settled below it, ascending.
+        found: What is not settled below it, and scheduled beyond it, ascending.
         voids: Offsets of records beyond it that are no messages.
     """
 
@@ -1000,7 +1113,8 @@ class Peek(Operation):
     def resolve(self, reply: dict[str, Any]) -> None:
         self.cursor = int(reply["cursor"])
         self.found = [
-            Found(int(first), int(last), kind == "d", int(count)) for first, last, kind, count in reply["found"]
+            Found(int(first), int(last), kind == "d", int(count), kind == "t")
+            for first, last, kind, count in reply["found"]
         ]
         self.voids = set(map(int, reply["voids"]))
         super().resolve(reply)
@@ -1124,6 +1238,8 @@ class Keep(Operation):
             # Those that were found to be duplicates are voids anyway.
             voids=[offset for offset in map(int, reply["voids"]) if offset not in duplicates],
             epoch=int(reply["epoch"]) if "epoch" in reply else None,
+            schedules="schedules" in reply,
+            scheduled=[(int(offset), int(when)) for offset, when in reply["scheduled"]],
             judged=int(reply["judged"]) if "judged" in reply else None,
             judged_epoch=int(reply["judged_epoch"]) if "judged_epoch" in reply else None,
             duplicates=merge_offsets(duplicates),
@@ -1198,6 +1314,8 @@ def read_granted(reply: dict[str, Any]) -> Granted:
         limited="limited" in reply,
         unproved="unproved" in reply,
         free="free" in reply,
+        schedules="schedules" in reply,
+        overdue="overdue" in reply,
     )
 
 

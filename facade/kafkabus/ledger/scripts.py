@@ -17,6 +17,7 @@ FRAGMENTS = (
     "lease.lua",
     "settle.lua",
     "move.lua",
+    "schedule.lua",
     "claim.lua",
     "recall.lua",
     "session.lua",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, union
+from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, offsets_of, union
 
 VERSIONS_AHEAD = 1_000_000
 """By how much the version of a ledger that is made anew is higher: no request since the snapshot had such a one."""
@@ -54,6 +54,8 @@ class Snapshot:
         judged: Up to where it is known which records are duplicates; None where none are detected.
         judged_epoch: Leader epoch of the last of those, where it is known.
         duplicates: Offsets of those that are, ascending, as far as they are in the window.
+        schedules: Whether the log holds records of scheduled messages.
+        scheduled: Offset and time, ms since 1970, of what waits for it, ascending.
     """
 
     cursor: int
@@ -67,20 +69,24 @@ class Snapshot:
     judged: int | None = None
     judged_epoch: int | None = None
     duplicates: list[Range] = field(default_factory=list)
+    schedules: bool = False
+    scheduled: list[tuple[int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
         held = {offset for first, last, _ in self.waiting for offset in range(max(first, self.cursor), last + 1)}
         held |= {offset for first, last, _ in self.deferred for offset in range(max(first, self.cursor), last + 1)}
+        held |= {offset for offset, _ in self.scheduled}
         self.voids = sorted(offset for offset in set(self.voids) - held if offset >= self.cursor)
         self.waiting = _below(self.waiting, self.cursor)
         self.deferred = _below(self.deferred, self.cursor)
         self.moving = sorted(self.moving)
+        self.scheduled = sorted(self.scheduled)
 
     @property
     def watermark(self) -> int:
         """All below this offset is settled."""
-        firsts = [one[0] for several in (self.waiting, self.deferred, self.moving) for one in several]
+        firsts = [one[0] for several in (self.waiting, self.deferred, self.moving, self.scheduled) for one in several]
         return min([self.cursor, *firsts])
 
     def head(self, versions: Mapping[int, int]) -> str:
@@ -100,6 +106,7 @@ class Snapshot:
                 "moving": self.moving,
                 "voids": self.voids,
             }
+            | ({"schedules": True} if self.schedules else {})
             | ({} if self.judged is None else {"judged": self.judged, "judged_epoch": self.judged_epoch}),
             separators=(",", ":"),
         )
@@ -113,6 +120,8 @@ class Snapshot:
                 for block in range(first // BLOCK, last // BLOCK + 1):
                     part = (max(first, block * BLOCK), min(last, block * BLOCK + BLOCK - 1), *count)
                     parts[block].setdefault(kind, []).append(part)
+        for offset, when in self.scheduled:
+            parts[offset // BLOCK].setdefault("scheduled", []).append((offset, when))
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
 
     def within(self, start: int, end: int = NEVER) -> Snapshot:
@@ -134,13 +143,15 @@ class Snapshot:
             judged=None if self.judged is None else max(start, min(self.judged, end)),
             judged_epoch=self.judged_epoch,
             duplicates=common(self.duplicates, [(start, end - 1)]),
+            schedules=self.schedules,
+            scheduled=[one for one in self.scheduled if start <= one[0] < end],
         )
 
     @property
     def unsettled(self) -> list[Range]:
         """What is not settled, ascending; the last range has no end."""
         waiting = [(first, last) for several in (self.waiting, self.deferred) for first, last, _ in several]
-        moving = [(offset, offset) for offset, _, _ in self.moving]
+        moving = [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
         beyond = minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.voids])
         return union([*waiting, *moving, *beyond])
 
@@ -156,7 +167,11 @@ class Snapshot:
         ahead = self if self.cursor >= earlier.cursor else earlier
         moves = {move[0]: move for move in (*self.moving, *earlier.moving)}
         moving = [moves[offset] for offset, _ in common([(one, one) for one in moves], open_ones)]
-        rest = minus(common(open_ones, [(0, ahead.cursor - 1)]), [(move[0], move[0]) for move in moving])
+        times = dict([*earlier.scheduled, *self.scheduled])
+        still = minus([(one, one) for one in sorted(times)], [(move[0], move[0]) for move in moving])
+        scheduled = [(offset, times[offset]) for offset in offsets_of(common(still, open_ones))]
+        apart = union((one[0], one[0]) for several in (moving, scheduled) for one in several)
+        rest = minus(common(open_ones, [(0, ahead.cursor - 1)]), apart)
         homes: list[list[Counted]] = []
         for several in ((earlier.deferred, self.deferred), (self.waiting, earlier.waiting)):
             home: list[Counted] = []
@@ -178,6 +193,8 @@ class Snapshot:
             judged=earlier.judged,
             judged_epoch=earlier.judged_epoch,
             duplicates=earlier.duplicates,
+            schedules=self.schedules or earlier.schedules,
+            scheduled=scheduled,
         )
 
 
@@ -215,6 +232,8 @@ class Written:
                 "deferred": [list(map(str, part)) for part in one.deferred],
                 "moving": [list(map(str, part)) for part in one.moving],
                 "voids": list(map(str, one.voids)),
+                "schedules": one.schedules,
+                "scheduled": [(str(offset), str(when)) for offset, when in one.scheduled],
                 "states": [
                     (state.session, str(state.version), str(state.updated), state.value) for state in self.states
                 ],
@@ -270,11 +289,13 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
     waiting: list[Counted] = []
     deferred: list[Counted] = []
     duplicates: list[Range] = []
+    scheduled: list[tuple[int, int]] = []
     for block, text in sorted(blocks.items()):
         if block in known or block_version(text) > state["version"]:
             part = json.loads(block_content(text))
             waiting += [(first, last, count) for first, last, count in part["waiting"]]
             deferred += [(first, last, count) for first, last, count in part["deferred"]]
+            scheduled += [(offset, when) for offset, when in part.get("scheduled", ())]
             duplicates += [(first, last) for first, last in part.get("duplicates", ())]
     return Snapshot(
         cursor=cursor,
@@ -285,6 +306,8 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         moving=[(offset, count, intent) for offset, count, intent in state["moving"]],
         voids=state["voids"],
         epoch=None if outdated else state.get("epoch"),
+        schedules="schedules" in state,
+        scheduled=scheduled,
         judged=judged,
         judged_epoch=state.get("judged_epoch"),
         duplicates=common(union(duplicates), [(0, (judged or 0) - 1)]),

@@ -339,26 +339,30 @@ class ServiceBusAdministrationClient:
 
     def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)
-        active = self._counts(path, description, description.topic, description.topic_id)
+        active, scheduled = self._counts(path, description, description.topic, description.topic_id)
         services = self._connections()
         topic = topic_name(self._settings.namespace, path.dead_letter)
         described = services.pool.run(services.topics.describe, topic)
         dead = [0] * description.partitions
         if described is not None:
-            dead = self._counts(path.dead_letter, description, topic, described.topic_id)
+            dead, _ = self._counts(path.dead_letter, description, topic, described.topic_id)
         return QueueRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
             accessed_at_utc=self._accessed_at(path, description),
-            total_message_count=sum(active) + sum(dead),
+            total_message_count=sum(active) + sum(scheduled) + sum(dead),
+            scheduled_message_count=sum(scheduled),
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
             partitions=tuple(
                 PartitionRuntimeProperties(
-                    partition=partition, active_message_count=waiting, dead_letter_message_count=dead[partition]
+                    partition=partition,
+                    active_message_count=active[partition],
+                    scheduled_message_count=scheduled[partition],
+                    dead_letter_message_count=dead[partition],
                 )
-                for partition, waiting in enumerate(active)
+                for partition in range(description.partitions)
             ),
         )
 
@@ -370,26 +374,30 @@ class ServiceBusAdministrationClient:
         times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
         return max([description.created_at, *times])
 
-    def _counts(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> list[int]:
-        """Messages of each partition: those never granted, and those granted and not settled."""
+    def _counts(
+        self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str
+    ) -> tuple[list[int], list[int]]:
+        """Messages of each partition: never granted, or granted and not settled; and those that wait for their time."""
         services = self._connections()
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         states = services.courier.states(entity.ledgers)
         ends = services.pool.run(services.topics.ends, topic, range(entity.partitions))
         starts = services.pool.run(services.topics.starts, topic, range(entity.partitions))
-        duplicates = self._duplicates(path) if entity.detects_duplicates else [0] * entity.partitions
+        scheduled = [0 if state is None else state.scheduled for state in states]
+        voids = [0] * entity.partitions
+        if entity.detects_duplicates or any(scheduled):
+            voids = self._voids(services.entity(path))
         return [
             ends[partition] - starts[partition]
             if state is None
-            else max(0, ends[partition] - state.cursor - duplicates[partition]) + state.held
+            else max(0, ends[partition] - state.cursor - voids[partition]) + state.held - state.scheduled
             for partition, state in enumerate(states)
-        ]
+        ], scheduled
 
-    def _duplicates(self, path: EntityPath) -> list[int]:
-        """How many records of each partition that were never granted are duplicates."""
+    def _voids(self, entity: Entity) -> list[int]:
+        """How many records of each partition that were never granted are duplicates, or wait for their time."""
         services = self._connections()
-        entity = services.entity(path)
         judge_all(services, entity, range(entity.partitions), JUDGE_FOR)
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
         services.courier.ask(*peeks)

@@ -243,11 +243,13 @@ class PartitionRuntimeProperties:
         partition: Its number.
         active_message_count: Messages that wait or are locked.
         dead_letter_message_count: Messages of its dead-letter queue.
+        scheduled_message_count: Messages whose time has not come.
     """
 
     partition: int
     active_message_count: int
     dead_letter_message_count: int
+    scheduled_message_count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

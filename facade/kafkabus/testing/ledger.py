@@ -20,6 +20,10 @@ Arguments = dict[str, Any]
 Reply = dict[str, Any]
 
 
+OVERDUE_MS = 2000
+"""For how long whoever activates scheduled messages is waited for, as in ``lua/claim.lua``."""
+
+
 class State(Enum):
     """Where a message is that was granted before, or seized."""
 
@@ -31,6 +35,8 @@ class State(Enum):
     """Somebody's, until a moment."""
     DEFERRED = "deferred"
     """To be had by offset only."""
+    SCHEDULED = "scheduled"
+    """Not to be granted before its time."""
     MOVING = "moving"
     """On its way into another log."""
     MOVED = "moved"
@@ -47,7 +53,7 @@ class Message:
         lease: Lease that has it.
         expiry: When its lock expires, ms.
         deferred: Whether it was deferred when it was leased, and goes back there.
-        due: When its transfer wants attention, ms.
+        due: When its transfer wants attention, or its time comes, ms.
         intent: Of its transfer.
         at: Offset of its copy.
         session: The one that it is filed under.
@@ -115,6 +121,7 @@ class MemoryLedger:
         rings: Whether the last request made something available.
         has_sessions: Whether messages are filed under sessions.
         judged: Up to where it is known which records are duplicates; None where none are detected.
+        schedules: Whether records of scheduled messages are in the log.
     """
 
     def __init__(self, cursor: int, *, mortal: bool = False, version: int = 1, judged: int | None = None) -> None:
@@ -126,6 +133,7 @@ class MemoryLedger:
         self.rings = False
         self.has_sessions = False
         self.judged = judged
+        self.schedules = False
         self._proven = 0
         self._judged_epoch = -1
         self._torn = False
@@ -154,6 +162,10 @@ class MemoryLedger:
         for offset, count, intent in state["moving"]:
             ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
         ledger._voids = set(map(int, state["voids"]))
+        ledger.schedules = bool(state["schedules"])
+        for offset, when in state["scheduled"]:
+            ledger._messages[int(offset)] = Message(State.SCHEDULED, 0, due=int(when))
+            ledger._voids.add(int(offset))
         ledger._unplaced = bool(state["waiting"])
         if "judged" in state:
             ledger.judged, ledger._proven = int(state["judged"]), int(state["proven"])
@@ -168,6 +180,11 @@ class MemoryLedger:
     def held(self) -> int:
         """How many messages were granted and are not settled."""
         return sum(message.state is not State.MOVED for message in self._messages.values())
+
+    @property
+    def scheduled(self) -> int:
+        """How many of those wait for their time."""
+        return len(self._in(State.SCHEDULED))
 
     def request(self, slot: str, number: int, operations: Sequence[Arguments], now: int) -> str:
         """Do what a client asks, once for each of its numbers.
@@ -222,8 +239,8 @@ class MemoryLedger:
 
     def _peek(self, op: Arguments, _now: int) -> Reply:
         found = [
-            (offset, offset, "d" if message.deferred or message.state is State.DEFERRED else "n", message.count)
-            for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED)
+            (offset, offset, _kind(message), message.count)
+            for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED, State.SCHEDULED)
             if offset >= op["from"] and self._may_be_of(op.get("session"), message)
         ]
         return {"cursor": self.cursor, "found": found[: op["limit"]], "voids": self._voids_ahead()}
@@ -241,7 +258,9 @@ class MemoryLedger:
             "deferred": deferred,
             "moving": [(offset, message.count, message.intent) for offset, message in self._in(State.MOVING)],
             "voids": self._voids_ahead(),
+            "scheduled": [(offset, message.due) for offset, message in self._in(State.SCHEDULED)],
         }
+        reply |= {"schedules": True} if self.schedules else {}
         if self.judged is not None:
             reply |= {"judged": max(self.judged, self._proven), "duplicates": sorted(self._duplicates)}
             reply |= {"judged_epoch": self._judged_epoch} if self._judged_epoch >= 0 else {}
@@ -268,6 +287,9 @@ class MemoryLedger:
             self._filer = op["lease"]
         fresh: list[int] = []
         reply: Reply = {"again": granted}
+        if op["take"] and self.schedules:
+            op |= {"take": False}
+            reply["leased"] = True
         if "ahead" in op:
             wanted = op["want"] - len(again)
             if self.leader and self.leader != str(op.get("epoch", "")):
@@ -275,15 +297,13 @@ class MemoryLedger:
             elif op["ahead"] > self.cursor and wanted > 0 and self.judged is None:
                 upto = min(op["ahead"], self.cursor + wanted)
                 op |= {"from": self.cursor, "upto": upto, "runs": [(self.cursor, upto - 1)]}
-        if "from" in op and op["from"] > self.cursor:
-            reply["ahead"] = True
-        elif "from" in op and self._unjudged(op["upto"]):
-            reply["unjudged"] = True
+        if "from" in op and (refused := self._refuses(op)):
+            reply[refused] = True
         elif "from" in op:
             unseen = [
                 offset for offset in offsets_of(op["runs"]) if offset >= self.cursor and offset not in self._voids
             ]
-            in_flight = self.held - len(self._in(State.DEFERRED))
+            in_flight = self.held - len(self._in(State.DEFERRED, State.SCHEDULED))
             want = op["want"] - len(again)
             most = want if op["take"] else max(0, min(want, op["limit"] - in_flight))
             fresh, rest = unseen[:most], unseen[most:]
@@ -294,6 +314,12 @@ class MemoryLedger:
                 self._lease(op, fresh, now)
         return self._with_state(reply | {"fresh": merge_offsets(fresh), "expiry": now + op["lock_ms"]}, now)
 
+    def _refuses(self, op: Arguments) -> str:
+        """Why what was read is not granted, where that is so."""
+        if op["from"] > self.cursor:
+            return "ahead"
+        return "unjudged" if self._unjudged(op["upto"]) else ""
+
     def _with_state(self, reply: Reply, now: int) -> Reply:
         expiries = [message.expiry for _, message in self._in(State.LEASED)]
         expiries += [lock.expiry for lock in self._locks.values()]
@@ -303,6 +329,10 @@ class MemoryLedger:
             reply["mortal"] = True
         if self._free:
             reply["free"] = True
+        if self.schedules:
+            reply["schedules"] = True
+        if any(message.due <= now - OVERDUE_MS for _, message in self._in(State.SCHEDULED)):
+            reply["overdue"] = True
         return reply | {
             "cursor": self.cursor,
             "returned": 0 if self._placing else len(self._in(State.RETURNED)),
@@ -366,7 +396,8 @@ class MemoryLedger:
     # Going back.
 
     def _expire(self, now: int) -> None:
-        for lease in [lease for lease, lock in self._locks.items() if lock.expiry <= now]:
+        expired = [(lock.expiry, lease) for lease, lock in self._locks.items() if lock.expiry <= now]
+        for _, lease in sorted(expired):
             self._dissolve(lease, 1)
         for _, message in self._in(State.LEASED):
             if message.expiry <= now and message.lease not in self._locks:
@@ -418,6 +449,8 @@ class MemoryLedger:
         if void:
             self._duplicates.add(offset)
             self._voids.add(offset)
+            if self._is(offset, State.SCHEDULED):
+                del self._messages[offset]
         elif first <= offset:
             self._ids[name] = (offset, then if copied else at, source)
 
@@ -494,10 +527,9 @@ class MemoryLedger:
     def _file(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         reply: Reply = {"again": [], "fresh": [], "expiry": now + op["lock_ms"]}
-        if op["from"] > self.cursor:
-            reply["ahead"] = True
-        elif self._unjudged(op["upto"]):
-            reply["unjudged"] = True
+        refused = self._refuses(op) or (self.schedules and not op["schedules"] and "unlooked")
+        if refused:
+            reply[refused] = True
         elif op["upto"] > self.cursor:
 
             def unseen(runs: Sequence[Range]) -> list[int]:
@@ -669,9 +701,43 @@ class MemoryLedger:
 
     # The rest.
 
-    def _mark(self, _op: Arguments, _now: int) -> Reply:
-        self.mortal = True
+    def _mark(self, op: Arguments, _now: int) -> Reply:
+        if "schedules" in op:
+            self.schedules = True
+        else:
+            self.mortal = True
         return {}
+
+    # Scheduled messages.
+
+    def _schedule(self, op: Arguments, _now: int) -> Reply:
+        for offset, when in op["items"]:
+            if offset >= self.cursor and offset not in self._voids:
+                self._messages[offset] = Message(State.SCHEDULED, 0, due=when)
+                self._voids.add(offset)
+                self.schedules = True
+        return {}
+
+    def _postpone(self, op: Arguments, now: int) -> Reply:
+        times = dict(op["items"])
+        taken, lost = self._held_by(op["lease"], [(offset, offset) for offset in times], now)
+        for offset in taken:
+            self._messages[offset] = Message(State.SCHEDULED, 0, due=times[offset])
+            self.schedules = True
+        return {"lost": merge_offsets(lost)}
+
+    def _cancel(self, op: Arguments, _now: int) -> Reply:
+        missing = [offset for offset in op["offsets"] if not self._is(offset, State.SCHEDULED)]
+        for offset in set(op["offsets"]) - set(missing):
+            del self._messages[offset]
+        return {"missing": missing}
+
+    def _activate(self, op: Arguments, now: int) -> Reply:
+        due = [one for one in self._in(State.SCHEDULED) if one[1].due <= now]
+        begun = sorted(due, key=lambda one: one[1].due)[: op["limit"]]
+        for _, message in begun:
+            message.state, message.intent, message.due = State.MOVING, op["intent"], now + op["orphan_ms"]
+        return {"begun": [offset for offset, _ in begun]}
 
     def _purge(self, op: Arguments, _now: int) -> Reply:
         waiting = [offset for offset, _ in self._in(State.FILED, State.RETURNED) if offset < op["upto"]]
@@ -681,3 +747,9 @@ class MemoryLedger:
         purged = len(waiting) + max(0, op["upto"] - self.cursor)
         self.cursor = max(self.cursor, op["upto"])
         return {"purged": purged, "more": False}
+
+
+def _kind(message: Message) -> str:
+    if message.state is State.SCHEDULED:
+        return "t"
+    return "d" if message.deferred or message.state is State.DEFERRED else "n"

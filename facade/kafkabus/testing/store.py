@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_script, restore_script
 from kafkabus.testing.ledger import MemoryLedger
 
-WITH_SESSIONS = {13, 18}
+WITH_SESSIONS = {15, 20}
 """How many keys a request to a ledger with sessions has."""
 
 
@@ -66,6 +66,7 @@ class Store:
                 known = {"cursor": str(ledger.cursor), "held": str(ledger.held), "version": str(ledger.version)}
                 values = known | ({"mortal": "1"} if ledger.mortal else {}) | {"epoch": ledger.epoch}
                 values |= {} if ledger.judged is None else {"judged": str(ledger.judged)}
+                values |= {"scheduled": str(ledger.scheduled), "schedules": "1"} if ledger.schedules else {}
             else:
                 values = self._hashes.get(key, {})
             return [value.encode() if (value := values.get(name)) is not None else None for name in names]

@@ -14,11 +14,11 @@ from kafkabus.aio.judging import JUDGE_FOR, judge_on
 from kafkabus.detection import judge
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Seize, new_lease
+from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Schedule, Seize, new_lease
 from kafkabus.ledger.ranges import Range
-from kafkabus.ledger.snapshot import Snapshot
+from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
-from kafkabus.record import Record, is_over
+from kafkabus.record import Record, is_over, schedule_of
 from kafkabus.upkeep.expiries import Expiries
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
@@ -36,6 +36,8 @@ CHECKPOINT_EVERY = 5.0
 """How often, in seconds, it is written down where a ledger stands."""
 TRIM_EVERY = 30.0
 """How often, in seconds, records are deleted that nobody needs any more."""
+LOOKED_AT_ONCE = 2_000
+"""How many records are looked at in one go for scheduled ones."""
 LOCK_MS = 60_000
 """For how long, in milliseconds, what was taken is locked; then others take it."""
 
@@ -75,6 +77,7 @@ class Tender:
         self._versions: dict[int, int] = {}
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
+        self._looked_at: dict[int, tuple[int, int]] = {}
 
     async def tend(self) -> None:
         """Do what is to be done now.
@@ -98,12 +101,10 @@ class Tender:
         if entity.detects_duplicates:
             # Before anything expires, because a duplicate is none of those that do.
             ends = await self._judge(entity, states, ends)
-        if time.monotonic() >= self._write_at:
-            self._write_at = time.monotonic() + CHECKPOINT_EVERY
-            await self._write_down(entity, states)
-        if time.monotonic() >= self._trim_at:
-            self._trim_at = time.monotonic() + TRIM_EVERY
-            await self._trim(entity)
+        for partition, state in enumerate(states):
+            if state is not None and state.schedules:
+                await self._enqueue_scheduled(entity, state, partition, ends[partition])
+        await self._keep(entity, states)
         if not busy:
             return
         # What has expired goes back, and the answer says what else is to be done.
@@ -133,8 +134,33 @@ class Tender:
         await self._services.check_topic(entity)
         if entity.generation != self._generation:
             self._generation, self._expiries = entity.generation, {}
-            self._versions, self._written, self._settled = {}, {}, {}
+            self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
         return entity
+
+    async def _keep(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
+        """Now and then, write down where the ledgers stand, and delete what nobody needs any more."""
+        if time.monotonic() >= self._write_at:
+            self._write_at = time.monotonic() + CHECKPOINT_EVERY
+            await self._write_down(entity, states)
+        if time.monotonic() >= self._trim_at:
+            self._trim_at = time.monotonic() + TRIM_EVERY
+            await self._trim(entity)
+
+    async def _enqueue_scheduled(self, entity: Entity, state: LedgerState, partition: int, end: int) -> None:
+        """Scheduled messages whose time has come; before that, those are found whose senders did not get to tell of them."""
+        looked_at, version = self._looked_at.get(partition, (0, 0))
+        # A ledger that was made anew may know of fewer.
+        at = state.cursor if state.version - version >= VERSIONS_AHEAD else max(state.cursor, looked_at)
+        until = time.monotonic() + JUDGE_FOR
+        while at < end and time.monotonic() < until:
+            upto = min(end, at + LOOKED_AT_ONCE)
+            items = schedule_of(await self._read(entity, partition, at, upto - 1))
+            if items:
+                await self._services.courier.ask(Schedule(entity.ledgers[partition], items))
+            at = upto
+        self._looked_at[partition] = (at, state.version)
+        if state.scheduled:
+            await endings.activate(self._services, entity, partition)
 
     async def _judge(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int]

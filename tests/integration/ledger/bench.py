@@ -14,8 +14,10 @@ from kafkabus.ledger.keys import LedgerKeys
 from kafkabus.ledger.operations import (
     IN_FLIGHT_LIMIT,
     Accept,
+    Activate,
     Adopt,
     Begin,
+    Cancel,
     Claim,
     Deferral,
     Extend,
@@ -32,9 +34,11 @@ from kafkabus.ledger.operations import (
     Operation,
     Peek,
     Place,
+    Postpone,
     Purge,
     Recall,
     Renewal,
+    Schedule,
     Seen,
     Seize,
     Sessions,
@@ -194,6 +198,28 @@ class Bench:
         judge = Judge(self.ledger, start, upto, ids, epochs, window_ms, log_start)
         self.courier.ask(judge)
         return judge
+
+    def schedule(self, items: Sequence[tuple[int, int]]) -> None:
+        """Say which records wait for their time."""
+        self.courier.ask(Schedule(self.ledger, items))
+
+    def postpone(self, held: Held, items: Sequence[tuple[int, int]]) -> list[Range]:
+        """Say so of what was granted; returns what was not held."""
+        postpone = Postpone(self.ledger, held.lease, items)
+        self.courier.ask(postpone)
+        return postpone.lost
+
+    def cancel(self, *offsets: int) -> list[int]:
+        """Settle what is scheduled; returns what was not."""
+        cancel = Cancel(self.ledger, offsets)
+        self.courier.ask(cancel)
+        return cancel.missing
+
+    def activate(self, limit: int = 100) -> list[int]:
+        """Begin transfers of what is due."""
+        activate = Activate(self.ledger, limit, "intent", ORPHAN_MS)
+        self.courier.ask(activate)
+        return activate.begun
 
     def accept(self, session: str | None = None, most: int = 10) -> Accept:
         """Lock a session."""

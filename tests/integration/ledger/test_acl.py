@@ -261,6 +261,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert bench.restore(snapshot)
     go_through_sessions(Bench(store, "s", sessions=True))
     go_through_detection(Bench(store, "d", detects=True))
+    go_through_scheduling(Bench(store, "w"))
     assert store.refusals() == set()
     assert set(store.calls) == {script().sha for script in (create_script, restore_script, request_script)}
     assert set(store.operations) == set(re.findall(r"^operations\.(\w+) =", request_script().text, re.MULTILINE))
@@ -313,6 +314,20 @@ def go_through_detection(bench: Bench) -> None:
     assert bench.restore(snapshot, window_start=15)
     assert bench.judge(15, 20, [(15, "7", 5 * WINDOW_MS)]).judged == 20
     assert bench.claim(20, upto=20).granted.fresh
+
+
+def go_through_scheduling(bench: Bench) -> None:
+    """Messages that wait, are cancelled, and are due, told of by their senders or found by whoever was granted them."""
+    bench.schedule([(0, 1), (1, 1), (2, 1 << 45)])
+    held = bench.claim(2, upto=5)
+    assert bench.postpone(held, [(3, 1), (4, 1 << 45)]) == []
+    assert bench.cancel(0, 4, 9) == [9]
+    assert bench.peek(0, 100).found
+    snapshot = bench.snapshot_to_keep()
+    bench.lose_everything()
+    assert bench.restore(snapshot)
+    assert bench.activate() == [1, 3]
+    assert bench.state.scheduled == 1
 
 
 def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narrow) -> None:

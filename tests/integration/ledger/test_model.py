@@ -7,6 +7,7 @@ keeps a state for each message.
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -33,6 +34,9 @@ BEGINNING = 1_000_000
 OFFSET = st.integers(0, LOG_END - 1)
 LIMIT = st.sampled_from([1000, 1000, 4, 9])
 WHO = st.integers(0, 2)
+TICK_MS = 5
+WAIT = st.sampled_from([-3_600_000, -60_000, 14_500, 14_500, 3_600_000])
+"""How long it is until a message is due, in ms: not so that it matters how long a test takes."""
 COUNTS: dict[str, int] = {}
 
 
@@ -48,6 +52,7 @@ class Both(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = BEGINNING
+        self.began = round(time.time() * 1000)
         memory = cast("redis.Redis", MemoryRedis(Store(lambda: self.now)))
         self.sides = [self.clients_of(self.store), self.clients_of(memory)]
         if self.script is not None:
@@ -63,7 +68,8 @@ class Both(RuleBasedStateMachine):
         return [first, first.another(), first.another()]
 
     def both(self, act: Callable[[int], T]) -> tuple[T, T]:
-        """Do something on either side."""
+        """Do something on either side, a while after what was done before: nothing expires at the same moment."""
+        self.pass_time(TICK_MS)
         return act(0), act(1)
 
     def same(self, act: Callable[[int], Any]) -> Any:
@@ -121,7 +127,7 @@ class Both(RuleBasedStateMachine):
 
     def keep_claimed(self, real: Held, memory: Held) -> None:
         """Either side answered a claim: alike."""
-        for field in ("cursor", "ahead", "moves", "mortal", "limited", "unproved", "free"):
+        for field in ("cursor", "ahead", "moves", "mortal", "limited", "unproved", "free", "schedules", "overdue"):
             assert getattr(real.granted, field) == getattr(memory.granted, field)
         assert (real.granted.returned > 0) == (memory.granted.returned > 0)
         assert (real.granted.due_in is None) == (memory.granted.due_in is None)
@@ -196,7 +202,11 @@ class Both(RuleBasedStateMachine):
 
         def act(side: int) -> Any:
             peek = self.sides[side][0].peek(start, limit)
-            found = {(at, one.deferred, one.count) for one in peek.found for at in range(one.first, one.last + 1)}
+            found = {
+                (at, one.deferred, one.scheduled, one.count)
+                for one in peek.found
+                for at in range(one.first, one.last + 1)
+            }
             return peek.cursor, found, peek.voids
 
         self.same(act)
@@ -245,10 +255,47 @@ class Both(RuleBasedStateMachine):
         """Void a record."""
         self.same(lambda side: self.sides[side][who].void(offset))
 
-    @rule()
-    def mark(self) -> None:
-        """Say that messages bring times to live of their own."""
-        self.both(lambda side: self.sides[side][0].courier.ask(Mark(self.sides[side][0].ledger)))
+    @rule(schedules=st.booleans())
+    def mark(self, schedules: bool) -> None:
+        """Say that messages bring times to live of their own, or may be scheduled ones."""
+        self.both(lambda side: self.sides[side][0].courier.ask(Mark(self.sides[side][0].ledger, schedules=schedules)))
+
+    @rule(who=WHO, first=st.integers(-1, 3), waits=st.lists(WAIT, min_size=1, max_size=5))
+    def schedule(self, who: int, first: int, waits: list[int]) -> None:
+        """Say which records were stored whose time has not come, at the cursor or before or behind it."""
+        start = max(0, self.sides[0][0].cursor + first)
+        self.both(
+            lambda side: self.sides[side][who].schedule(self.items(side, range(start, start + len(waits)), waits))
+        )
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), who=WHO, first=OFFSET, waits=st.lists(WAIT, min_size=1, max_size=5))
+    def postpone(self, data: st.DataObject, who: int, first: int, waits: list[int]) -> None:
+        """What was granted turns out to be such."""
+        pair, first = self.drawn(data, first)
+
+        def act(side: int) -> list[int]:
+            items = self.items(side, range(first, first + len(waits)), waits)
+            return _offsets(self.sides[side][who].postpone(pair[side], items))
+
+        self.same(act)
+
+    def items(self, side: int, offsets: Iterable[int], waits: Sequence[int]) -> list[tuple[int, int]]:
+        """Offsets and times, on the clock of one side."""
+        now = self.now if side else self.began + self.now - BEGINNING
+        return [(offset, now + wait) for offset, wait in zip(offsets, waits, strict=True)]
+
+    @rule(who=WHO, offsets=st.lists(OFFSET, min_size=1, max_size=4, unique=True), likely=st.booleans())
+    def cancel(self, who: int, offsets: list[int], likely: bool) -> None:
+        """Settle what is scheduled, or is not."""
+        found = [one.first for one in self.sides[0][0].peek(0, LOG_END).found if one.scheduled]
+        chosen = found[:2] if likely and found else offsets
+        self.same(lambda side: self.sides[side][who].cancel(*chosen))
+
+    @rule(who=WHO, limit=st.integers(1, 4))
+    def activate(self, who: int, limit: int) -> None:
+        """Begin transfers of those whose time has come, in its order."""
+        self.same(lambda side: self.sides[side][who].activate(limit))
 
     @rule(one_in_ten=st.integers(0, 9), window_start=st.integers(0, LOG_END))
     def write_down(self, one_in_ten: int, window_start: int) -> None:
@@ -557,7 +604,14 @@ def _written(snapshot: Snapshot) -> Any:
         {offset: count for first, last, count in several for offset in range(first, last + 1)}
         for several in (snapshot.waiting, snapshot.deferred)
     )
-    rest = (snapshot.moving, snapshot.voids, snapshot.judged, snapshot.duplicates)
+    rest: tuple[object, ...] = (
+        snapshot.moving,
+        snapshot.voids,
+        snapshot.judged,
+        snapshot.duplicates,
+        snapshot.schedules,
+    )
+    rest = (*rest, [offset for offset, _ in snapshot.scheduled])
     return snapshot.cursor, snapshot.mortal, snapshot.epoch, waiting, deferred, *rest
 
 
@@ -658,6 +712,20 @@ BROKEN_SESSIONS = {
 """Likewise, of sessions."""
 
 
+BROKEN_SCHEDULING = {
+    "what waits for its time is granted": (
+        "write('ZADD', VOIDS, num(offset), num(offset))\n      ledger.voids, ledger.held = 1",
+        "ledger.voids, ledger.held = 1",
+    ),
+    "what is cancelled is due all the same": ("write('ZREM', DUE, padded(offset))", ""),
+    "what is not due is activated": (
+        "'ZRANGEBYSCORE', DUE, '-inf', num(now), 'LIMIT', 0, op.limit",
+        "'ZRANGE', DUE, 0, op.limit - 1",
+    ),
+    "what may be scheduled is settled unseen": ("if op.take and ledger.schedules then", "if false then"),
+}
+"""Likewise, of scheduled messages."""
+
 BROKEN_DETECTION = {
     "what is not judged is granted": (
         "return DUPLICATES and (upto > ledger.judged or",
@@ -679,13 +747,14 @@ BROKEN_DETECTION = {
         *((Both, fault) for fault in BROKEN),
         *((BothWithSessions, fault) for fault in BROKEN_SESSIONS),
         *((BothDetecting, fault) for fault in BROKEN_DETECTION),
+        *((Both, fault) for fault in BROKEN_SCHEDULING),
     ],
 )
 def test_a_broken_script_is_noticed(
     runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
 ) -> None:
     """The comparison is worth something only if it fails where it should."""
-    right, wrong = {**BROKEN, **BROKEN_SESSIONS, **BROKEN_DETECTION}[fault]
+    right, wrong = {**BROKEN, **BROKEN_SESSIONS, **BROKEN_DETECTION, **BROKEN_SCHEDULING}[fault]
     text = _text(machine)
     assert text.count(right) == 1
     with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:

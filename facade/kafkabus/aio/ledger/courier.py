@@ -27,6 +27,9 @@ FULL = 0.9
 ANEW_SECONDS = 600
 """How long what was written down of a ledger may be read before it has to be read once more."""
 
+_STATE = ("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules")
+"""Fields of a ledger's head that say where it stands."""
+
 _STALE = 2
 """``restore.lua``'s reply where Redis was emptied since the mark was set."""
 
@@ -210,7 +213,7 @@ class Courier:
         async def read() -> list[Any]:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, ["cursor", "held", "version", "mortal", "epoch", "judged"])
+                pipeline.hmget(ledger.keys.meta, _STATE)
             return await pipeline.execute()
 
         replies = await self._patiently(read)
@@ -224,8 +227,10 @@ class Courier:
                 mortal is not None,
                 int(epoch) if epoch else None,
                 int(judged) if judged else None,
+                int(scheduled) if scheduled else 0,
+                schedules is not None,
             )
-            for cursor, held, version, mortal, epoch, judged in replies
+            for cursor, held, version, mortal, epoch, judged, scheduled, schedules in replies
         ]
 
     async def is_full(self) -> bool:

@@ -37,6 +37,7 @@ from kafkabus.ledger.operations import (
     Ledger,
     LedgerState,
     Mark,
+    Postpone,
     Purge,
     Seen,
     Settlement,
@@ -47,7 +48,7 @@ from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import PASSING, consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, runs_of, sweeps
-from kafkabus.record import Delivery, Record, own_time_to_live
+from kafkabus.record import Delivery, Record, own_time_to_live, schedule_of
 
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
@@ -409,14 +410,17 @@ class Reader:
 
     async def _note(self, view: PartitionView, granted: Granted) -> None:
         view.cursor = granted.cursor
+        view.schedules = granted.schedules
         view.returned = granted.returned > 0
         view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
         if granted.moves:
             await self._services.transfers.finish(self._entity, view.partition)
+        if granted.overdue:
+            await endings.activate(self._services, self._entity, view.partition)
 
     async def _claim(self, planned: Sequence[PlannedClaim], take: bool, grants: list[Grant]) -> None:
         """One round trip of claims; what was granted, with its records, is added to ``grants``."""
-        lock_ms = self._entity.lock_ms
+        lock_ms, known = self._entity.lock_ms, len(grants)
         claims = [
             Claim(
                 self._entity.ledgers[plan.view.partition],
@@ -450,11 +454,21 @@ class Reader:
             await self._add_unseen(claim, grants)
             await self._add_again(claim, grants)
             await self._follow(plan, claim)
-        if self._has_strays:
-            for grant in [grant for grant in grants if grant.records and grant.delivery.lease]:
+        for grant in [grant for grant in grants[known:] if grant.records and grant.delivery.lease]:
+            grant.records = await self._postpone(grant.delivery, grant.records)
+            if self._has_strays:
                 await self._lead_strays_away(grant)
-                if not grant.records:
-                    grants.remove(grant)
+            if not grant.records:
+                grants.remove(grant)
+
+    async def _postpone(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
+        """What is scheduled waits for its time from now on: its sender did not get to say so. Returns the others."""
+        items = schedule_of(records) if self._plan.views[delivery.partition].schedules else []
+        if not items:
+            return list(records)
+        waiting = dict(items)
+        await self._services.courier.ask(Postpone(self._entity.ledgers[delivery.partition], delivery.lease, items))
+        return [record for record in records if record.offset() not in waiting]
 
     @property
     def _has_strays(self) -> bool:

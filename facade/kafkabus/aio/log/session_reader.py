@@ -38,7 +38,7 @@ from kafkabus.ledger.operations import (
 )
 from kafkabus.ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
 from kafkabus.log.plan import PartitionView, runs_of, sweeps
-from kafkabus.record import Delivery, Record, own_time_to_live, session_of
+from kafkabus.record import Delivery, Record, own_time_to_live, scheduled_for, session_of
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 
@@ -374,13 +374,15 @@ class SessionReader(Reader):
         ledger = self._entity.ledgers[view.partition]
         if records and own_time_to_live(records[0]) is not None:
             self._services.courier.later(Mark(ledger))
-        return Filing(ledger, new_lease(), view.seen(len(records)), runs, strays, self._entity.lock_ms)
+        seen = view.seen(len(records))
+        return Filing(ledger, new_lease(), seen, runs, strays, self._entity.lock_ms, schedules=view.schedules)
 
     def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[Range]], list[Range]]:
         """The runs of each session among records, and of those that belong to none here."""
         offsets: dict[str | None, list[int]] = defaultdict(list)
+        schedules = self._plan.views[partition].schedules
         for record in records:
-            session = session_of(record)
+            session = None if schedules and scheduled_for(record) is not None else session_of(record)
             if (
                 session is not None
                 and session not in offsets
@@ -407,7 +409,7 @@ class SessionReader(Reader):
         Where that fails, it is tried again once their locks have expired.
         """
         by_partition: dict[int | None, list[Record]] = defaultdict(list)
-        for record in strays:
+        for record in await self._postpone(delivery, strays):
             session = session_of(record)
             by_partition[None if session is None else partition_of(session, self._entity.partitions)].append(record)
         for there, records in by_partition.items():

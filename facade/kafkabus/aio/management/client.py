@@ -340,26 +340,30 @@ class ServiceBusAdministrationClient:
 
     async def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)
-        active = await self._counts(path, description, description.topic, description.topic_id)
+        active, scheduled = await self._counts(path, description, description.topic, description.topic_id)
         services = self._connections()
         topic = topic_name(self._settings.namespace, path.dead_letter)
         described = await services.pool.run(services.topics.describe, topic)
         dead = [0] * description.partitions
         if described is not None:
-            dead = await self._counts(path.dead_letter, description, topic, described.topic_id)
+            dead, _ = await self._counts(path.dead_letter, description, topic, described.topic_id)
         return QueueRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
             accessed_at_utc=await self._accessed_at(path, description),
-            total_message_count=sum(active) + sum(dead),
+            total_message_count=sum(active) + sum(scheduled) + sum(dead),
+            scheduled_message_count=sum(scheduled),
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
             partitions=tuple(
                 PartitionRuntimeProperties(
-                    partition=partition, active_message_count=waiting, dead_letter_message_count=dead[partition]
+                    partition=partition,
+                    active_message_count=active[partition],
+                    scheduled_message_count=scheduled[partition],
+                    dead_letter_message_count=dead[partition],
                 )
-                for partition, waiting in enumerate(active)
+                for partition in range(description.partitions)
             ),
         )
 
@@ -371,26 +375,30 @@ class ServiceBusAdministrationClient:
         times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
         return max([description.created_at, *times])
 
-    async def _counts(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> list[int]:
-        """Messages of each partition: those never granted, and those granted and not settled."""
+    async def _counts(
+        self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str
+    ) -> tuple[list[int], list[int]]:
+        """Messages of each partition: never granted, or granted and not settled; and those that wait for their time."""
         services = self._connections()
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         states = await services.courier.states(entity.ledgers)
         ends = await services.pool.run(services.topics.ends, topic, range(entity.partitions))
         starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
-        duplicates = await self._duplicates(path) if entity.detects_duplicates else [0] * entity.partitions
+        scheduled = [0 if state is None else state.scheduled for state in states]
+        voids = [0] * entity.partitions
+        if entity.detects_duplicates or any(scheduled):
+            voids = await self._voids(await services.entity(path))
         return [
             ends[partition] - starts[partition]
             if state is None
-            else max(0, ends[partition] - state.cursor - duplicates[partition]) + state.held
+            else max(0, ends[partition] - state.cursor - voids[partition]) + state.held - state.scheduled
             for partition, state in enumerate(states)
-        ]
+        ], scheduled
 
-    async def _duplicates(self, path: EntityPath) -> list[int]:
-        """How many records of each partition that were never granted are duplicates."""
+    async def _voids(self, entity: Entity) -> list[int]:
+        """How many records of each partition that were never granted are duplicates, or wait for their time."""
         services = self._connections()
-        entity = await services.entity(path)
         await judge_all(services, entity, range(entity.partitions), JUDGE_FOR)
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
         await services.courier.ask(*peeks)

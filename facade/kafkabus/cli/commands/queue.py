@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafkabus.cli.connection import existing_queue, open_administration
-from kafkabus.cli.durations import format_duration, iso_duration, parse_duration
-from kafkabus.cli.options import JsonOption, YesOption
+from kafkabus.cli.durations import format_duration, iso_duration
+from kafkabus.cli.options import JsonOption, YesOption, duration_option
 from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
 
 if TYPE_CHECKING:
@@ -21,23 +21,12 @@ app = typer.Typer(no_args_is_help=True, help="Create, list, show, change and del
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)]
 
 
-def _duration(text: str) -> timedelta:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _duration_option(text: str) -> object:
-    return typer.Option(parser=_duration, metavar="DURATION", help=text, show_default=False)
-
-
 DuplicateWindow = Annotated[
     timedelta | None,
-    _duration_option("For how long an id counts where duplicates are detected: 20s to 7d, default 10m."),
+    duration_option("For how long an id counts where duplicates are detected: 20s to 7d, default 10m."),
 ]
 LockDuration = Annotated[
-    timedelta | None, _duration_option("How long a received message is locked: up to 5m, default 1m.")
+    timedelta | None, duration_option("How long a received message is locked: up to 5m, default 1m.")
 ]
 MaxDeliveryCount = Annotated[
     int | None,
@@ -51,7 +40,7 @@ MaxSize = Annotated[
 ]
 TimeToLive = Annotated[
     timedelta | None,
-    _duration_option("How long messages may be received that say nothing else; default for ever."),
+    duration_option("How long messages may be received that say nothing else; default for ever."),
 ]
 DeadLetterExpired = Annotated[
     bool | None,
@@ -62,7 +51,7 @@ DeadLetterExpired = Annotated[
     ),
 ]
 SettledRetention = Annotated[
-    timedelta | None, _duration_option("How long settled messages stay readable in Kafka, default 1d.")
+    timedelta | None, duration_option("How long settled messages stay readable in Kafka, default 1d.")
 ]
 UserMetadata = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)

@@ -27,6 +27,21 @@ BATCH = 500
 _CHUNK = 1 << 18
 
 
+PartitionKeyOption = Annotated[
+    str | None,
+    typer.Option("--partition-key", "-k", metavar="KEY", help="Equal keys share a partition and keep order."),
+]
+SessionIdOption = Annotated[
+    str | None, typer.Option("--session-id", metavar="ID", help="The session; it is the partition key too.")
+]
+MessageIdOption = Annotated[str | None, typer.Option("--message-id", metavar="ID", help="Made up by default.")]
+SubjectOption = Annotated[str | None, typer.Option("--subject", metavar="TEXT", help="What the message is about.")]
+PropertiesOption = Annotated[
+    list[str] | None,
+    typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property; may be repeated."),
+]
+
+
 @app.command()
 def send(
     context: typer.Context,
@@ -44,19 +59,11 @@ def send(
         str | None,
         typer.Option("--file", "-f", metavar="PATH", help="Send each line of a file; '-': of the standard input."),
     ] = None,
-    partition_key: Annotated[
-        str | None,
-        typer.Option("--partition-key", "-k", metavar="KEY", help="Equal keys share a partition and keep order."),
-    ] = None,
-    session_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="The session; it is the partition key too.")
-    ] = None,
-    message_id: Annotated[str | None, typer.Option(metavar="ID", help="Made up by default.")] = None,
-    subject: Annotated[str | None, typer.Option(metavar="TEXT", help="What the message is about.")] = None,
-    properties: Annotated[
-        list[str] | None,
-        typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property; may be repeated."),
-    ] = None,
+    partition_key: PartitionKeyOption = None,
+    session_id: SessionIdOption = None,
+    message_id: MessageIdOption = None,
+    subject: SubjectOption = None,
+    properties: PropertiesOption = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="Send each BODY so many times.")] = 1,
 ) -> None:
     """Send messages to a queue: the arguments, or one for each line of a file or of the standard input.
@@ -64,20 +71,13 @@ def send(
     What was sent is stored when the command returns.
     """
     chunks, total = _what_to_send(bodies or [], file, count)
-    given = _properties(properties or [])
-
-    from kafkabus.message import ServiceBusMessage
-
-    def message(body: bytes) -> ServiceBusMessage:
-        return ServiceBusMessage(
-            body,
-            application_properties=given or None,
-            session_id=session_id,
-            message_id=message_id,
-            subject=subject,
-            partition_key=partition_key,
-        )
-
+    message = message_maker(
+        partition_key=partition_key,
+        session_id=session_id,
+        message_id=message_id,
+        subject=subject,
+        properties=properties,
+    )
     # An argument that no message can carry is told before anything is sent.
     message(b"")
     with (
@@ -94,6 +94,36 @@ def send(
                 # More may be long in coming, as behind 'tail -f'.
                 shipment.send()
     write(f"sent {shipment.sent} {'message' if shipment.sent == 1 else 'messages'} to {queue}")
+
+
+def message_maker(
+    *,
+    partition_key: str | None,
+    session_id: str | None,
+    message_id: str | None,
+    subject: str | None,
+    properties: list[str] | None,
+) -> Callable[[bytes], ServiceBusMessage]:
+    """What makes messages of bodies, all with what the options say.
+
+    Raises:
+        typer.BadParameter: A property is none.
+    """
+    from kafkabus.message import ServiceBusMessage
+
+    given = _properties(properties or [])
+
+    def message(body: bytes) -> ServiceBusMessage:
+        return ServiceBusMessage(
+            body,
+            application_properties=given or None,
+            session_id=session_id,
+            message_id=message_id,
+            subject=subject,
+            partition_key=partition_key,
+        )
+
+    return message
 
 
 class _Shipment:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from kafkabus.cli.connection import existing_queue, open_administration
 from kafkabus.cli.options import JsonOption, QueueArgument
 from kafkabus.cli.terminal import write_json, write_table
+
+if TYPE_CHECKING:
+    from kafkabus.management import PartitionRuntimeProperties, QueueRuntimeProperties
 
 app = typer.Typer()
 
@@ -19,7 +24,7 @@ def stats(
 ) -> None:
     """Count a queue's messages, per partition and in all.
 
-    Active messages wait or are locked by a receiver.
+    Active messages wait or are locked by a receiver; scheduled ones wait for their time.
     """
     with existing_queue(context, queue), open_administration(context) as administration:
         counts = administration.get_queue_runtime_properties(queue)
@@ -28,6 +33,7 @@ def stats(
             {
                 "partition": one.partition,
                 "active": one.active_message_count,
+                "scheduled": one.scheduled_message_count,
                 "dead_letter": one.dead_letter_message_count,
             }
             for one in counts.partitions
@@ -36,16 +42,19 @@ def stats(
             {
                 "queue": counts.name,
                 "active": counts.active_message_count,
+                "scheduled": counts.scheduled_message_count,
                 "dead_letter": counts.dead_letter_message_count,
                 "partitions": partitions,
             }
         )
         return
     write_table(
-        {"PARTITION": True, "ACTIVE": True, "DEAD-LETTER": True},
-        [
-            [str(one.partition), f"{one.active_message_count:,}", f"{one.dead_letter_message_count:,}"]
-            for one in counts.partitions
-        ],
-        total=["all", f"{counts.active_message_count:,}", f"{counts.dead_letter_message_count:,}"],
+        {"PARTITION": True, "ACTIVE": True, "SCHEDULED": True, "DEAD-LETTER": True},
+        [[str(one.partition), *_counts(one)] for one in counts.partitions],
+        total=["all", *_counts(counts)],
     )
+
+
+def _counts(one: QueueRuntimeProperties | PartitionRuntimeProperties) -> list[str]:
+    counts = one.active_message_count, one.scheduled_message_count, one.dead_letter_message_count
+    return [f"{count:,}" for count in counts]

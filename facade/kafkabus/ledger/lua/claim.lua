@@ -18,6 +18,8 @@
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
 --           "fresh": [[first, last], …]           never granted before: leased, or settled where take was asked for
+--           "leased": true                        where they were although take was asked for, because scheduled ones
+--                                                 may be among them
 --           "cursor": offset                      of the ledger, afterwards
 --           "unproved": true                      where nothing was leased unseen, because another leader took over
 --                                                 since: read on from the cursor, as Kafka checks it then
@@ -29,6 +31,8 @@
 --           "returned": count                     of ranges that still wait to be granted again
 --           "due": ms                             when the next lease expires, where one is held
 --           "mortal": true                        where messages bring times to live of their own
+--           "schedules": true                     where records of scheduled messages are in the log
+--           "overdue": true                       where nobody activated some of them in time
 --           "free": true                          where sessions wait that nobody holds
 --           "moves": 1                            where a transfer wants attention (adopt)}
 
@@ -108,8 +112,8 @@ end
 local function within(limit, wanted)
   local left = limit - ledger.held
   if left < wanted then
-    -- Deferred messages have a quota of their own.
-    left = math.max(0, left + redis.call('ZCARD', DEFERRED))
+    -- Deferred messages have a quota of their own, and scheduled ones are not in flight.
+    left = math.max(0, left + redis.call('ZCARD', DEFERRED) + redis.call('ZCARD', SCHEDULED))
   end
   return math.min(wanted, left)
 end
@@ -146,6 +150,9 @@ local function pass(op, cursor)
   ledger.cursor = cursor
 end
 
+-- For how long, in ms, whoever activates scheduled messages is waited for.
+local OVERDUE = 2000
+
 -- Where the ledger stands now, added to a reply.
 local function with_state(reply)
   reply.cursor = num(ledger.cursor)
@@ -154,6 +161,10 @@ local function with_state(reply)
   local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
   reply.due = due and num(tonumber(due))
   reply.mortal = ledger.mortal or nil
+  if ledger.schedules then
+    reply.schedules = true
+    reply.overdue = redis.call('ZRANGEBYSCORE', DUE, '-inf', num(now - OVERDUE), 'LIMIT', 0, 1)[1] and true or nil
+  end
   reply.free = SESSIONS and redis.call('ZCARD', FREE) > 0 or nil
   reply.moves = #redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, 1)
   return reply
@@ -163,6 +174,9 @@ operations.claim = function(op)
   expire_leases()
   local segments, leaving, granted = grant_returned(filer() and 0 or op.want)
   local again, fresh, cursor, reply = #segments, {}, ledger.cursor, {}
+  if op.take and ledger.schedules then
+    op.take, reply.leased = false, true
+  end
   if op.ahead then
     see_ahead(op, op.want - granted, reply)
   end

@@ -106,6 +106,9 @@ operations.judge = function(op)
     end
     if void then
       write('ZADD', DUPLICATES, num(offset), num(offset))
+      if call_off(offset) then
+        ledger.held = ledger.held - 1
+      end
       if offset >= ledger.cursor then
         write('ZADD', VOIDS, num(offset), num(offset))
         ledger.voids = 1

@@ -5,12 +5,13 @@
 --                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, nobody
 --                                                              holds them; a delivery under way is counted
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
+--                        "schedules": true where any were, "scheduled": [[offset, when], …],
 --                        "voids": [offset, …]}                 all unordered; voids include what was seized
 --                  and, where duplicates are detected, "judged": offset, "duplicates": [offset, …],
 --                  "judged_epoch": number where it is known
 
 operations.snapshot = function()
-  local waiting, deferred, moving = {}, {}, {}
+  local waiting, deferred, moving, scheduled = {}, {}, {}, {}
   for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, -1)) do
     local first, last, count = split_returned(member)
     waiting[#waiting + 1] = { num(first), num(last), num(count) }
@@ -32,6 +33,10 @@ operations.snapshot = function()
       each_open(segment, function(first, last) home[#home + 1] = { num(first), num(last), num(delivered(segment)) } end)
     end
   end
+  for _, member in ipairs(redis.call('ZRANGE', SCHEDULED, 0, -1)) do
+    local offset, at = split_deferred(member)
+    scheduled[#scheduled + 1] = { num(offset), num(at) }
+  end
   local states = redis.call('HGETALL', MOVING)
   for index = 1, #states, 2 do
     local count, intent = string.match(states[index + 1], '^B|(%d+)|(.*)$')
@@ -45,6 +50,7 @@ operations.snapshot = function()
     waiting = waiting, deferred = deferred, moving = moving,
     voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf'),
     judged = DUPLICATES and num(math.max(ledger.judged, ledger.proven)) or nil,
+    schedules = ledger.schedules or nil, scheduled = scheduled,
     judged_epoch = DUPLICATES and ledger.judged_epoch >= 0 and num(ledger.judged_epoch) or nil,
     duplicates = DUPLICATES and redis.call('ZRANGE', DUPLICATES, 0, -1) or nil,
   }

@@ -12,11 +12,13 @@
 --          for claims. Where duplicates are detected, what is not judged is left alone
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
---   mark   {}                        messages with times to live of their own are in the log. Reply: {}
---   peek   {from, limit, session}    up to limit messages below the cursor that are not settled, oldest first; with
---          session (a name), none that is known to be of another one
+--   mark   {schedules}               messages with times to live of their own are in the log, or, with schedules
+--          (true), records of scheduled ones. Reply: {}
+--   peek   {from, limit, session}    up to limit messages that are not settled, oldest first; beyond the cursor the
+--          scheduled ones alone; with session (a name), none that is known to be of another one
 --          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "voids": [offset, …]}  kind is "d" where
---                 they are deferred, else "n"; voids are records beyond the cursor that are no messages
+--                 they are deferred, "t" where they are scheduled, else "n"; voids are records beyond the cursor that
+--                 are no messages, or none yet
 --   purge  {upto, limit}             what waits below upto is done with, except where it is leased or deferred
 --          Reply: {"purged": count, "more": true where more than limit returned ranges were there}
 
@@ -154,8 +156,12 @@ operations.hopeless = function(op)
   return lock_segments(op, segments, function(segment) write('ZREM', RETURNED, segment.home) end)
 end
 
-operations.mark = function()
-  write('HSET', META, 'mortal', '1')
+operations.mark = function(op)
+  if op.schedules then
+    ledger.schedules = true
+  else
+    write('HSET', META, 'mortal', '1')
+  end
   return {}
 end
 
@@ -177,6 +183,10 @@ operations.peek = function(op)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', DEFERRED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
     local offset, count = split_deferred(member)
     add(offset, offset, 'd', count)
+  end
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
+    local offset = split_deferred(member)
+    add(offset, offset, 't', 0)
   end
   for _, id in ipairs(redis.call('HKEYS', LEASES)) do
     local segments, held = leased(id)

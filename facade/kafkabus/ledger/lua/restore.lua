@@ -4,7 +4,8 @@
 --       queue has sessions, what waits is returned: whoever reads it next places it
 -- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
 --         operations.snapshot of keep.lua replies them, numbers as decimal strings; and "states", where the queue has
---         sessions: [[session, version, when it was set, value], …], whose records stand; where it detects
+--         sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
+--         "scheduled": [[offset, when], …]; where it detects
 --         duplicates "duplicates": [[first, last], …], "proven": up to where these are known, and "judged": from
 --         where the log is read once more, because what it holds from there on is in the window
 --       2 what the mark is
@@ -27,6 +28,7 @@ local time = redis.call('TIME')
 local now = time[1] .. string.format('%03d', math.floor(tonumber(time[2]) / 1000))
 local state = cjson.decode(ARGV[1])
 local held = 0
+local scheduled = 0
 
 for _, range in ipairs(state.waiting) do
   redis.call('ZADD', RETURNED, range[1], table.concat(range, ':'))
@@ -39,6 +41,15 @@ for _, range in ipairs(state.deferred) do
     held = held + 1
   end
 end
+for _, one in ipairs(state.scheduled) do
+  redis.call('ZADD', KEYS[9], one[1], one[1] .. ':' .. one[2])
+  redis.call('ZADD', KEYS[10], one[2], string.format('%015.0f', tonumber(one[1])))
+  if tonumber(one[1]) >= tonumber(state.cursor) then
+    redis.call('ZADD', VOIDS, one[1], one[1])
+    state.voids[#state.voids + 1] = one[1]
+  end
+  held, scheduled = held + 1, scheduled + 1
+end
 -- Their owners are gone with what they knew: whoever comes next finishes them.
 for _, move in ipairs(state.moving) do
   redis.call('HSET', MOVING, move[1], 'B|' .. move[2] .. '|' .. move[3])
@@ -49,7 +60,7 @@ for _, offset in ipairs(state.voids) do
   redis.call('ZADD', VOIDS, offset, offset)
 end
 for _, one in ipairs(state.states) do
-  redis.call('HSET', KEYS[12], one[1], one[2] .. '|' .. one[3] .. '|1|' .. one[4])
+  redis.call('HSET', KEYS[14], one[1], one[2] .. '|' .. one[3] .. '|1|' .. one[4])
 end
 local fields = {
   'cursor', state.cursor, 'version', state.version, 'held', string.format('%.0f', held),
@@ -75,8 +86,12 @@ if state.judged then
     end
   end
 end
-if (#KEYS == 13 or #KEYS == 18) and #state.waiting > 0 then
+if (#KEYS == 15 or #KEYS == 20) and #state.waiting > 0 then
   fields[#fields + 1], fields[#fields + 2] = 'unplaced', '1'
+end
+if state.schedules then
+  fields[#fields + 1], fields[#fields + 2] = 'schedules', '1'
+  fields[#fields + 1], fields[#fields + 2] = 'scheduled', string.format('%.0f', scheduled)
 end
 if state.mortal then
   fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'

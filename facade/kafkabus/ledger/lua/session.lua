@@ -6,10 +6,11 @@
 -- gave up waits there too, for whoever dead-letters it.
 --
 -- Defines
---   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms}  the caller has seen every record from `from`
---          to before `upto`: sessions is [[name, [[first, last], …]], …], strays are runs of messages that belong
---          elsewhere and are leased. runs is [[upto - 1, upto - 1]] where the last record is a message, else []; epoch
---          as of claim
+--   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms, schedules}  the caller has seen every record
+--          from `from` to before `upto`: sessions is [[name, [[first, last], …]], …], strays are runs of messages that
+--          belong elsewhere, or are scheduled, and are leased. runs is [[upto - 1, upto - 1]] where the last record is
+--          a message, else []; epoch as of claim; schedules says whether scheduled ones were looked for: refused where
+--          that was needed and not done
 --          Reply: as of claim; "again" holds the strays
 --   place  {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on, no
 --          delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are
@@ -32,6 +33,8 @@ operations.file = function(op)
     reply.ahead = true
   elseif unjudged(op.upto) then
     reply.unjudged = true
+  elseif ledger.schedules and not op.schedules then
+    reply.unlooked = true
   elseif op.upto > ledger.cursor then
     local filed = 0
     local function count(runs)

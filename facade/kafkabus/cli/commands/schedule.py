@@ -1,0 +1,90 @@
+"""``kafkabus schedule`` and ``kafkabus cancel``."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Annotated
+
+import typer
+
+from kafkabus.cli.commands.send import (
+    MessageIdOption,
+    PartitionKeyOption,
+    PropertiesOption,
+    SessionIdOption,
+    SubjectOption,
+    message_maker,
+)
+from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.options import JsonOption, QueueArgument, duration_option
+from kafkabus.cli.terminal import write, write_json
+
+app = typer.Typer()
+
+LONGEST = timedelta(days=365_000)
+"""More has no date."""
+
+
+@app.command()
+def schedule(
+    context: typer.Context,
+    queue: QueueArgument,
+    bodies: Annotated[list[str], typer.Argument(metavar="BODY", help="One message each.", show_default=False)],
+    *,
+    at: Annotated[
+        datetime | None, typer.Option("--at", metavar="TIME", help="When they can be received, in UTC.")
+    ] = None,
+    after: Annotated[timedelta | None, duration_option("How long it is until then: 30s, 1h30m.", "--in")] = None,
+    partition_key: PartitionKeyOption = None,
+    session_id: SessionIdOption = None,
+    message_id: MessageIdOption = None,
+    subject: SubjectOption = None,
+    properties: PropertiesOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Send messages that can be received from a time on. Prints their sequence numbers, by which they can be cancelled."""
+    due = _moment(at, after)
+    message = message_maker(
+        partition_key=partition_key,
+        session_id=session_id,
+        message_id=message_id,
+        subject=subject,
+        properties=properties,
+    )
+    messages = [message(body.encode(errors="surrogateescape")) for body in bodies]
+    with (
+        existing_queue(context, queue),
+        open_client(context) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        numbers = sender.schedule_messages(messages, due)
+    if json:
+        write_json(numbers)
+    for number in () if json else numbers:
+        write(str(number))
+
+
+@app.command()
+def cancel(
+    context: typer.Context,
+    queue: QueueArgument,
+    numbers: Annotated[
+        list[int], typer.Argument(metavar="NUMBER", help="As 'schedule' printed them.", show_default=False)
+    ],
+) -> None:
+    """Take scheduled messages back. Where some are not scheduled any more, the others are cancelled all the same."""
+    with (
+        existing_queue(context, queue),
+        open_client(context) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        sender.cancel_scheduled_messages(numbers)
+    write(f"cancelled {len(numbers)} {'message' if len(numbers) == 1 else 'messages'} of {queue}")
+
+
+def _moment(at: datetime | None, after: timedelta | None) -> datetime:
+    if at is not None and after is None:
+        return at.replace(tzinfo=timezone.utc)
+    if after is not None and at is None:
+        return datetime.now(timezone.utc) + min(after, LONGEST)
+    raise typer.BadParameter("say when, once: --at 2030-01-31T12:00:00 or --in 1h30m")

@@ -1,0 +1,81 @@
+-- Messages whose time has not come. Their records stand in the log as all others do, and are never granted: once it has
+-- come, each is moved behind the log's end, where its copy is a message like any other.
+--
+-- Defines
+--   schedule {items}         records were stored that are to be granted later: items is [[offset, when, ms], …],
+--                            ascending. What the cursor passed already, its claimer postpones. Reply: {}
+--   postpone {lease, items}  messages of the lease turned out to be such. Reply: {"lost": [[first, last], …]}
+--   cancel   {offsets}       they are done with, unseen. Reply: {"missing": [offset, …]}  not scheduled, or no more
+--   activate {limit, intent, orphan_ms}  transfers of those whose time has come begin, as of operations.begin
+--                            Reply: {"begun": [offset, …]}
+
+-- As the due ones have it: those of one time are in the log's order.
+local function padded(offset)
+  return string.format('%015.0f', offset)
+end
+
+-- A message waits for its time.
+local function put_off(offset, at)
+  write('ZADD', DUE, num(at), padded(offset))
+  write('ZADD', SCHEDULED, num(offset), num(offset) .. ':' .. num(at))
+  ledger.schedules = true
+end
+
+-- It does not any more. Returns whether it did.
+local function call_off(offset)
+  local member = redis.call('ZRANGEBYSCORE', SCHEDULED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
+  if member then
+    write('ZREM', DUE, padded(offset))
+    write('ZREM', SCHEDULED, member)
+  end
+  return member
+end
+
+operations.schedule = function(op)
+  for _, item in ipairs(op.items) do
+    local offset = item[1]
+    if offset >= ledger.cursor and not redis.call('ZSCORE', VOIDS, num(offset)) then
+      put_off(offset, item[2])
+      write('ZADD', VOIDS, num(offset), num(offset))
+      ledger.voids, ledger.held = 1, ledger.held + 1
+    end
+  end
+  return {}
+end
+
+operations.postpone = function(op)
+  local ranges, at = {}, {}
+  for index, item in ipairs(op.items) do
+    ranges[index], at[item[1]] = { item[1], item[1] }, item[2]
+  end
+  local _, lost = take(op.lease, ranges, function(first, last)
+    for offset = first, last do
+      put_off(offset, at[offset])
+    end
+  end)
+  return { lost = lost }
+end
+
+operations.cancel = function(op)
+  local missing = {}
+  for _, offset in ipairs(op.offsets) do
+    if call_off(offset) then
+      ledger.held = ledger.held - 1
+    else
+      missing[#missing + 1] = num(offset)
+    end
+  end
+  return { missing = missing }
+end
+
+operations.activate = function(op)
+  local begun = {}
+  for index, member in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', num(now), 'LIMIT', 0, op.limit)) do
+    local offset = tonumber(member)
+    begun[index] = num(offset)
+    write('HSET', MOVING, num(offset), 'B|0|' .. op.intent)
+    write('ZADD', MOVES, num(now + op.orphan_ms), num(offset))
+    call_off(offset)
+  end
+  return { begun = begun }
+end

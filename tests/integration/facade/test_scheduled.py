@@ -1,0 +1,168 @@
+"""Scheduled messages on real logs: senders and movers that die, a Redis that lost everything."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.ledger.operations import LedgerState
+from kafkabus.services import Services
+from kafkabus.transfer import ORPHAN_AGE, Transfers
+from kafkabus_mapping.names import EntityPath
+from tests.clock import advance
+from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
+from tests.queues import new_queue
+from tests.servers import scratch_folder
+
+PATIENCE = 20.0
+
+
+@pytest.fixture(scope="module")
+def own_runtime() -> Iterator[EmbeddedRuntime]:
+    """A namespace whose Redis may be emptied."""
+    data = scratch_folder()
+    try:
+        with EmbeddedRuntime(data, namespace="scheduled") as running:
+            yield running
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
+    """A client's connections, to look behind what users see."""
+    opened = Services(parse_settings(own_runtime.connection_string))
+    yield opened
+    opened.close()
+
+
+def schedule(client: ServiceBusClient, queue: str, count: int) -> list[int]:
+    """Schedule numbered messages for an hour from now."""
+    due = datetime.now(timezone.utc) + timedelta(hours=1)
+    with client.get_queue_sender(queue) as sender:
+        return sender.schedule_messages([ServiceBusMessage(str(number)) for number in range(count)], due)
+
+
+def receive_all(client: ServiceBusClient, queue: str, wait: float = 2.0) -> list[str]:
+    """Everything, completed."""
+    found: list[str] = []
+    with client.get_queue_receiver(queue) as receiver:
+        while messages := receiver.receive_messages(100, max_wait_time=wait):
+            receiver.complete_messages(messages)
+            found += map(str, messages)
+    return found
+
+
+def state_of(services: Services, queue: str) -> LedgerState | None:
+    """Where the ledger of a plain queue stands."""
+    return services.courier.states(services.entity(EntityPath(queue)).ledgers)[0]
+
+
+@pytest.mark.parametrize("checkpoint", [True, False], ids=["written down", "not written down"])
+@pytest.mark.parametrize("sessions", [True, False], ids=["sessions", "plain"])
+def test_what_is_scheduled_outlives_redis(
+    own_runtime: EmbeddedRuntime, services: Services, checkpoint: bool, sessions: bool
+) -> None:
+    """Be it that a receiver passed it before or not: it comes at its time, once, and not before."""
+    queue = new_queue(own_runtime.connection_string, requires_session=sessions)
+    session = "s" if sessions else None
+    due = datetime.now(timezone.utc) + timedelta(hours=1)
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        sender = client.get_queue_sender(queue)
+
+        def receive(wait: float) -> list[str]:
+            if not sessions:
+                return receive_all(client, queue, wait)
+            with client.get_queue_receiver(queue, session_id="s", max_wait_time=wait) as receiver:
+                found = []
+                for message in receiver:
+                    receiver.complete_message(message)
+                    found.append(str(message))
+                return found
+
+        sender.schedule_messages(ServiceBusMessage("0", session_id=session), due)
+        sender.send_messages(ServiceBusMessage("at once", session_id=session))
+        assert receive(2.0) == ["at once"]
+        numbers = sender.schedule_messages(
+            [ServiceBusMessage(str(number), session_id=session) for number in range(1, 4)], due
+        )
+        if checkpoint:
+            wait_for_checkpoint(services, queue, 0, lambda one: len(one.scheduled) == 4)
+        empty(own_runtime)
+        # What was settled and not written down may come again.
+        assert receive(2.0) in ([], ["at once"])
+        sender.cancel_scheduled_messages(numbers[1])
+        advance(own_runtime.redis_url, "scheduled", queue, 3601)
+        assert receive(5.0) == ["0", "1", "3"]
+        assert receive(1.0) == []
+
+
+def test_a_sender_that_dies_before_it_could_tell(
+    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it stored is found: it counts as scheduled, and comes at its time."""
+    queue = new_queue(own_runtime.connection_string)
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(ServiceBusSender, "_put_off", _fail)
+            with pytest.raises(ServiceBusCommunicationError):
+                schedule(client, queue, 3)
+        deadline = time.monotonic() + PATIENCE
+        while (state := state_of(services, queue)) is None or state.scheduled < 3:
+            assert time.monotonic() < deadline, state
+            time.sleep(0.05)
+        assert receive_all(client, queue) == []
+        advance(own_runtime.redis_url, "scheduled", queue, 3601)
+        assert receive_all(client, queue, 5.0) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("step", ["produce", "end"])
+def test_whoever_enqueues_may_die(
+    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Before the copies are stored, or before the ledger knows: others finish it, and each message comes once."""
+    queue, namespace = new_queue(untended), parse_settings(untended).namespace
+    services = Services(parse_settings(untended))
+    try:
+        with ServiceBusClient.from_connection_string(untended) as client:
+            numbers = schedule(client, queue, 5)
+            advance(runtime.redis_url, namespace, queue, 3601)
+            entity = services.entity(EntityPath(queue))
+            end = services.topics.ends(entity.topic, [0])[0]
+            with monkeypatch.context() as patch:
+                patch.setattr(Transfers, step, _fail)
+                with pytest.raises(ServiceBusCommunicationError):
+                    services.transfers.activate(entity, 0, end)
+            bodies = [str(number) for number in range(5)]
+            # Stored copies are messages like any other, whatever the ledger knows of where they come from.
+            assert receive_all(client, queue) == (bodies if step == "end" else [])
+            advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
+            assert receive_all(client, queue, 5.0) == ([] if step == "end" else bodies)
+            state = state_of(services, queue)
+            assert state is not None
+            assert (state.held, state.scheduled, len(numbers)) == (0, 0, 5)
+    finally:
+        services.close()
+
+
+def test_receivers_enqueue_where_nobody_else_does(untended: str, runtime: EmbeddedRuntime) -> None:
+    """A while later than upkeep would."""
+    queue, namespace = new_queue(untended), parse_settings(untended).namespace
+    with ServiceBusClient.from_connection_string(untended) as client:
+        schedule(client, queue, 3)
+        assert receive_all(client, queue) == []
+        advance(runtime.redis_url, namespace, queue, 3601 + 2)
+        assert receive_all(client, queue, 10.0) == ["0", "1", "2"]
+
+
+def _fail(*_arguments: Any, **_named: Any) -> None:
+    raise ServiceBusCommunicationError("killed")
