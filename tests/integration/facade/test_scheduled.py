@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -21,28 +20,10 @@ from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
 from tests.queues import new_queue
-from tests.servers import scratch_folder
 
 PATIENCE = 20.0
-
-
-@pytest.fixture(scope="module")
-def own_runtime() -> Iterator[EmbeddedRuntime]:
-    """A namespace whose Redis may be emptied."""
-    data = scratch_folder()
-    try:
-        with EmbeddedRuntime(data, namespace="scheduled") as running:
-            yield running
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
-
-
-@pytest.fixture
-def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
-    """A client's connections, to look behind what users see."""
-    opened = Services(parse_settings(own_runtime.connection_string))
-    yield opened
-    opened.close()
+NAMESPACE = "scheduled"
+"""Whose Redis may be emptied; see ``own_runtime``."""
 
 
 def schedule(client: ServiceBusClient, queue: str, count: int) -> list[int]:
@@ -65,6 +46,14 @@ def receive_all(client: ServiceBusClient, queue: str, wait: float = 2.0) -> list
 def state_of(services: Services, queue: str) -> LedgerState | None:
     """Where the ledger of a plain queue stands."""
     return services.courier.states(services.entity(EntityPath(queue)).ledgers)[0]
+
+
+def wait_for_ledger(services: Services, queue: str, ready: Callable[[LedgerState], bool]) -> None:
+    """Until a plain queue has a ledger again, and it stands so."""
+    deadline = time.monotonic() + PATIENCE
+    while (state := state_of(services, queue)) is None or not ready(state):
+        assert time.monotonic() < deadline, state
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("checkpoint", [True, False], ids=["written down", "not written down"])
@@ -98,6 +87,7 @@ def test_what_is_scheduled_outlives_redis(
         if checkpoint:
             wait_for_checkpoint(services, queue, 0, lambda one: len(one.scheduled) == 4)
         empty(own_runtime)
+        wait_for_ledger(services, queue, lambda _: True)
         # What was settled and not written down may come again.
         assert receive(2.0) in ([], ["at once"])
         sender.cancel_scheduled_messages(numbers[1])
@@ -116,10 +106,7 @@ def test_a_sender_that_dies_before_it_could_tell(
             patch.setattr(ServiceBusSender, "_put_off", _fail)
             with pytest.raises(ServiceBusCommunicationError):
                 schedule(client, queue, 3)
-        deadline = time.monotonic() + PATIENCE
-        while (state := state_of(services, queue)) is None or state.scheduled < 3:
-            assert time.monotonic() < deadline, state
-            time.sleep(0.05)
+        wait_for_ledger(services, queue, lambda state: state.scheduled == 3)
         assert receive_all(client, queue) == []
         advance(own_runtime.redis_url, "scheduled", queue, 3601)
         assert receive_all(client, queue, 5.0) == ["0", "1", "2"]
