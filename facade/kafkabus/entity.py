@@ -9,13 +9,22 @@ from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
 from kafkabus.ledger.operations import Ledger
 from kafkabus.ledger.ranges import NEVER
 from kafkabus.record import Delivery
+from kafkabus_mapping.codec import Envelope
 from kafkabus_mapping.entities import FOREVER, QueueDescription
-from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.keys import effective_key
+from kafkabus_mapping.names import EntityPath, SubQueue
+
+INCARNATIONS = {
+    SubQueue.NONE: "incarnation",
+    SubQueue.DEAD_LETTER: "dead_letter_incarnation",
+    SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter_incarnation",
+}
+"""What a queue's description calls the incarnation of each of its entities."""
 
 
 def generation_of(path: EntityPath, description: QueueDescription, topic_id: str) -> str:
     """The generation of an entity of a queue that is described so."""
-    incarnation = description.dead_letter_incarnation if path.is_dead_letter else description.incarnation
+    incarnation = getattr(description, INCARNATIONS[path.sub_queue])
     return f"{topic_id}.{incarnation}" if incarnation else topic_id
 
 
@@ -31,12 +40,12 @@ def detects_duplicates(path: EntityPath, description: QueueDescription) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A queue or a dead-letter queue, bound to one client.
+    """A queue, or one of its dead-letter queues, bound to one client.
 
     Attributes:
         namespace: Name of its namespace.
         path: Which queue it is.
-        description: Of the queue, also where this is its dead-letter queue.
+        description: Of the queue, also where this is a dead-letter queue of it.
         topic: Kafka topic.
         topic_id: The topic's id.
         partitions: How many it has.
@@ -109,6 +118,19 @@ class Entity:
         lives = self.description.default_message_time_to_live
         return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled)
 
+    def key_of(self, envelope: Envelope) -> str | None:
+        """The key that a message has here, which decides its partition; None where it has none.
+
+        Raises:
+            KeyRuleError: Its session and its partition key differ.
+        """
+        return effective_key(
+            session_id=envelope.session_id,
+            partition_key=envelope.partition_key,
+            message_id=envelope.message_id,
+            detects_duplicates=self.detects_duplicates,
+        )
+
     @property
     def has_sessions(self) -> bool:
         """Whether its messages are received in sessions."""
@@ -118,6 +140,16 @@ class Entity:
     def detects_duplicates(self) -> bool:
         """Whether of messages with one id only the first within a while counts."""
         return detects_duplicates(self.path, self.description)
+
+    @property
+    def forwards_to(self) -> EntityPath | None:
+        """The queue that its messages move on to, so that nobody receives them here; None where they stay."""
+        names = {
+            SubQueue.NONE: self.description.forward_to,
+            SubQueue.DEAD_LETTER: self.description.forward_dead_lettered_messages_to,
+        }
+        name = names.get(self.path.sub_queue)
+        return None if name is None else EntityPath(name)
 
     @property
     def window_ms(self) -> int:
@@ -162,5 +194,7 @@ class Entity:
 
     @property
     def max_deliveries(self) -> int:
-        """After how many deliveries a message is dead-lettered; a dead-letter queue has no end of them."""
-        return NEVER if self.path.is_dead_letter else self.description.max_delivery_count
+        """After how many deliveries a message is dead-lettered; never in a dead-letter queue, or in one that forwards."""
+        return (
+            NEVER if self.path.is_dead_letter or self.forwards_to is not None else self.description.max_delivery_count
+        )

@@ -493,6 +493,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
             dead_letter_source=None,
             enqueued_sequence_number=None,
             transfer_source=None,
+            hops=None,
         )
         if self._properties is not None:
             envelope.application_properties = _text_again(self._properties, envelope.application_properties or {})

@@ -21,6 +21,7 @@ from kafkabus.browser import Browser
 from kafkabus.entity import Entity
 from kafkabus.enums import ServiceBusReceiveMode
 from kafkabus.exceptions import (
+    InvalidOperationError,
     MessageAlreadySettled,
     MessageNotFoundError,
     MessagingEntityDisabledError,
@@ -152,6 +153,7 @@ class ServiceBusReceiver:
             ValueError: An argument is not positive, or the receiver was closed.
             MessagingEntityNotFoundError: There is no such queue.
             MessagingEntityDisabledError: The queue gives no messages.
+            InvalidOperationError: The queue forwards its messages to another one.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         self._check_open()
@@ -608,6 +610,10 @@ class ServiceBusReceiver:
                 raise MessagingEntityDisabledError(
                     f"queue {entity.path} has status {entity.description.status.value} and gives no messages"
                 )
+            if entity.forwards_to is not None:
+                raise InvalidOperationError(
+                    f"queue {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
+                )
             lock = None if self._session is None else self._open_session(self._session, wait)
             reader = self._services.reader(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -684,19 +690,9 @@ class ServiceBusReceiver:
 
     def _is_to_deliver(self, entity: Entity, grant: Grant) -> bool:
         """Whether anything of a grant is left, once what is not to be delivered went where it belongs."""
+        if not endings.outlives(self._services, entity, grant):
+            return False
         delivery = grant.delivery
-        if entity.expires and (grant.mortal or entity.life_ms is not None):
-            expired = endings.over(self._services, entity, grant.records, grant.now)
-            if expired:
-                endings.expire(self._services, entity, delivery, expired)
-                gone = set(map(id, expired))
-                grant.records = [record for record in grant.records if id(record) not in gone]
-        if not grant.records:
-            return False
-        if delivery.count >= entity.max_deliveries:
-            reason = endings.delivered_too_often(entity, delivery.count)
-            endings.give_up(self._services, entity, delivery, grant.records, *reason)
-            return False
         # Where reading took longer than their lock lasted, they come again.
         if delivery.session and self._session is not None:
             return not delivery.lease or self._session._seconds_left() > 0

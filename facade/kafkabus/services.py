@@ -16,7 +16,7 @@ from kafkabus.checkpoints import Checkpoints
 from kafkabus.clocks import Clocks
 from kafkabus.connection_string import Settings
 from kafkabus.directory import Directory
-from kafkabus.entity import Entity, generation_of
+from kafkabus.entity import INCARNATIONS, Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
@@ -338,7 +338,7 @@ class Services:
             return
         keeps = [Keep(ledger) for ledger in entity.ledgers]
         self.courier.ask(*keeps)
-        member = "dead_letter_incarnation" if entity.path.is_dead_letter else "incarnation"
+        member = INCARNATIONS[entity.path.sub_queue]
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
             self._restore(entity, ledger, mend(ledger.partition, keep.snapshot))

@@ -48,6 +48,7 @@ class Envelope:
         dead_letter_source: The entity it was dead-lettered from.
         enqueued_sequence_number: Its number where it was first enqueued.
         transfer_source: Identity of the record that a transfer copied.
+        hops: How often it was forwarded; None: never.
     """
 
     message_id: str | None = None
@@ -69,6 +70,7 @@ class Envelope:
     dead_letter_source: str | None = None
     enqueued_sequence_number: int | None = None
     transfer_source: str | None = None
+    hops: int | None = None
 
 
 def encode_headers(envelope: Envelope) -> Headers:
@@ -88,6 +90,8 @@ def encode_headers(envelope: Envelope) -> Headers:
         headers.append((h.SCHEDULED_ENQUEUE_TIME, str(to_milliseconds(envelope.scheduled_enqueue_time_utc))))
     if envelope.enqueued_sequence_number is not None:
         headers.append((h.ENQUEUED_SEQUENCE_NUMBER, str(envelope.enqueued_sequence_number)))
+    if envelope.hops is not None:
+        headers.append((h.HOPS, str(envelope.hops)))
     if envelope.application_properties:
         headers.append((h.APPLICATION_PROPERTIES, encode_properties(envelope.application_properties)))
     return headers
@@ -160,6 +164,8 @@ def _decode_number(envelope: Envelope, name: str, value: bytes) -> None:
         envelope.scheduled_enqueue_time_utc = from_milliseconds(int(value))
     elif name == h.ENQUEUED_SEQUENCE_NUMBER:
         envelope.enqueued_sequence_number = int(value)
+    elif name == h.HOPS:
+        envelope.hops = int(value)
     else:
         raise ValueError(f"header {name} is not ours")
 

@@ -77,6 +77,7 @@ class QueueDescription(BaseModel):
         topic_id: The topic's id, which the broker made: the queue's generation.
         incarnation: How often one of the topic's logs turned out to be truncated; each time there are new ledgers.
         dead_letter_incarnation: The same of its dead-letter queue.
+        transfer_dead_letter_incarnation: The same of its transfer dead-letter queue.
         lock_duration: 1 ms to 5 minutes, default 1 minute.
         max_delivery_count: 1 to 2,000 deliveries, default 10; then the message is dead-lettered.
         max_size_in_megabytes: Of one partition, in MB, default 1,024.
@@ -92,8 +93,8 @@ class QueueDescription(BaseModel):
         created_at: When the queue was created, UTC.
         updated_at: When it was last changed, UTC.
         settled_retention: How long completed records stay in Kafka for Spark and replay; default one day.
-        forward_to: The entity that its messages move on to, or None.
-        forward_dead_lettered_messages_to: The entity that its dead-lettered messages move on to, or None.
+        forward_to: Name of the entity that its messages move on to, or None.
+        forward_dead_lettered_messages_to: Name of the entity that its dead-lettered messages move on to, or None.
         max_message_size_in_kilobytes: Largest message; None: the namespace's.
         enable_express: Kept for compatibility.
         authorization_rules: Carried, not checked: access is what Kafka and Redis grant.
@@ -108,6 +109,7 @@ class QueueDescription(BaseModel):
     topic_id: str
     incarnation: Annotated[int, Field(ge=0)] = 0
     dead_letter_incarnation: Annotated[int, Field(ge=0)] = 0
+    transfer_dead_letter_incarnation: Annotated[int, Field(ge=0)] = 0
     lock_duration: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(minutes=5))] = timedelta(minutes=1)
     max_delivery_count: Annotated[int, Field(ge=1, le=2000)] = 10
     max_size_in_megabytes: Annotated[int, Field(ge=1)] = 1024

@@ -36,6 +36,8 @@ ENQUEUED_SEQUENCE_NUMBER: Final = "sb-enqueued-sequence-number"
 """Decimal sequence number that the message had where it was first enqueued."""
 TRANSFER_SOURCE: Final = "sb-transfer-source"
 """Identity of the record that a transfer copied: ``<ledger>@<sequence number>``."""
+HOPS: Final = "sb-hops"
+"""Decimal number of times that the message was forwarded."""
 
 TEXT_FIELDS: Final[tuple[tuple[str, str], ...]] = (
     ("message_id", MESSAGE_ID),

@@ -4,7 +4,7 @@ Service Bus names are case-insensitive and may hold ``/``; Kafka's are case-sens
 at most 249 characters, and ``.`` and ``_`` collide in its metrics. One reversible encoding bridges them: names are
 lower-cased, so every upper-case letter is free to mark an escape, ``_`` never appears, and plain names stay readable
 (``flights`` in the namespace ``kafkabus`` is the topic ``kafkabus.flights``, its dead-letter queue
-``kafkabus.flights.DLQ``).
+``kafkabus.flights.DLQ``, its transfer dead-letter queue ``kafkabus.flights.TDLQ``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ MAX_ENTITY_NAME = 260
 
 MAX_KAFKA_NAME = 249
 """Longest topic name that Kafka takes, in characters."""
-
-DEAD_LETTER_SUFFIX = "$deadletterqueue"
 
 _ENTITY = re.compile(r"[a-z0-9](?:[a-z0-9._/-]*[a-z0-9])?\Z")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\Z")
@@ -36,11 +34,22 @@ class SubQueue(str, Enum):
 
     NONE = ""
     DEAD_LETTER = "deadletter"
+    TRANSFER_DEAD_LETTER = "transferdeadletter"
+
+
+_PATH_SUFFIXES = {
+    SubQueue.NONE: "",
+    SubQueue.DEAD_LETTER: "/$deadletterqueue",
+    SubQueue.TRANSFER_DEAD_LETTER: "/$transfer/$deadletterqueue",
+}
+"""What follows an entity's name in the paths of its queues; no name holds ``$``."""
+_TOPIC_SUFFIXES = {SubQueue.NONE: "", SubQueue.DEAD_LETTER: ".DLQ", SubQueue.TRANSFER_DEAD_LETTER: ".TDLQ"}
+"""What follows it in their topics; no encoded name ends in upper case."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityPath:
-    """One queue that holds messages: an entity, or its dead-letter sub-queue.
+    """One queue that holds messages: an entity, or one of its two dead-letter queues.
 
     Attributes:
         name: The entity's name as its users wrote it; compare by ``key``.
@@ -61,12 +70,29 @@ class EntityPath:
         return EntityPath(self.name, SubQueue.DEAD_LETTER)
 
     @property
+    def transfer_dead_letter(self) -> EntityPath:
+        """The entity's queue of messages that could not be forwarded."""
+        return EntityPath(self.name, SubQueue.TRANSFER_DEAD_LETTER)
+
+    @property
+    def all(self) -> tuple[EntityPath, EntityPath, EntityPath]:
+        """The entity and both its dead-letter queues."""
+        return EntityPath(self.name), self.dead_letter, self.transfer_dead_letter
+
+    @property
     def is_dead_letter(self) -> bool:
-        """Whether this is a dead-letter queue, which has neither time to live nor one of its own."""
-        return self.sub_queue is SubQueue.DEAD_LETTER
+        """Whether this is a dead-letter queue of either kind, which has neither time to live nor one of its own."""
+        return self.sub_queue is not SubQueue.NONE
+
+    @classmethod
+    def parse(cls, text: str) -> EntityPath:
+        """The path that ``str`` gave."""
+        name, dollar, _ = text.partition("/$")
+        suffix = text[len(name) :].lower() if dollar else ""
+        return cls(name, next(sub_queue for sub_queue, one in _PATH_SUFFIXES.items() if one == suffix))
 
     def __str__(self) -> str:
-        return f"{self.name}/{DEAD_LETTER_SUFFIX}" if self.is_dead_letter else self.name
+        return f"{self.name}{_PATH_SUFFIXES[self.sub_queue]}"
 
 
 def check_namespace(name: str) -> str:
@@ -111,8 +137,7 @@ def topic_name(namespace: str, path: EntityPath) -> str:
     Raises:
         NameRuleError: The encoded name is longer than Kafka takes.
     """
-    suffix = ".DLQ" if path.is_dead_letter else ""
-    topic = f"{_encode(namespace)}.{_encode(path.name.lower())}{suffix}"
+    topic = f"{_encode(namespace)}.{_encode(path.name.lower())}{_TOPIC_SUFFIXES[path.sub_queue]}"
     if len(topic) > MAX_KAFKA_NAME:
         raise NameRuleError(
             f"entity name {path.name!r}: its topic would be named {topic[:40]}…, {len(topic)} characters, "
@@ -135,8 +160,9 @@ def parse_topic(topic: str) -> tuple[str, EntityPath] | None:
     if not dot or not rest:
         return None
     sub_queue = SubQueue.NONE
-    if rest.endswith(".DLQ"):
-        rest, sub_queue = rest[: -len(".DLQ")], SubQueue.DEAD_LETTER
+    for one, suffix in _TOPIC_SUFFIXES.items():
+        if suffix and rest.endswith(suffix):
+            rest, sub_queue = rest[: -len(suffix)], one
     name = _decode(rest)
     decoded = _decode(namespace)
     if name is None or decoded is None:

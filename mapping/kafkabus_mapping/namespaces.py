@@ -109,8 +109,14 @@ class NamespaceDescription(BaseModel):
                 f"max_message_size_in_kilobytes={queue.max_message_size_in_kilobytes}: messages of this {self.tier.value} "
                 f"namespace have up to {limit} KB; leave it out"
             )
+        _check_forwarding(queue)
         if self.tier is Tier.BASIC:
-            for name in ("requires_session", "requires_duplicate_detection", "forward_to"):
+            for name in (
+                "requires_session",
+                "requires_duplicate_detection",
+                "forward_to",
+                "forward_dead_lettered_messages_to",
+            ):
                 if getattr(queue, name):
                     raise NamespaceRuleError(f"{name}={getattr(queue, name)!r}: not in the Basic tier; use Standard")
             if FOREVER > queue.default_message_time_to_live > MAX_LIFE_BASIC:
@@ -138,3 +144,20 @@ class NamespaceDescription(BaseModel):
                 f"the namespace holds {partitioned} partitioned entities, and no more than {MAX_PARTITIONED} in the "
                 f"{self.tier.value} tier: delete one, or create this one without partitions"
             )
+
+
+def _check_forwarding(queue: QueueDescription) -> None:
+    """Refuse to forward where that cannot be.
+
+    Raises:
+        NamespaceRuleError: The queue has sessions, or is to forward to itself.
+    """
+    if queue.forward_to is not None and queue.requires_session:
+        raise NamespaceRuleError(
+            f"forward_to={queue.forward_to!r} with requires_session: a queue with sessions forwards nothing (one without "
+            "may forward to it), so leave one of them out"
+        )
+    for name in ("forward_to", "forward_dead_lettered_messages_to"):
+        destination = getattr(queue, name)
+        if destination is not None and destination.lower() == queue.name.lower():
+            raise NamespaceRuleError(f"{name}={destination!r}: that is the queue itself; name another one")

@@ -8,8 +8,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -79,29 +79,9 @@ def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQ
     """Creates queues that are deleted after the test."""
     made: list[str] = []
 
-    def make(
-        *,
-        partitioned: bool = True,
-        lock_duration: timedelta | None = None,
-        max_delivery_count: int | None = None,
-        default_message_time_to_live: timedelta | None = None,
-        dead_lettering_on_message_expiration: bool | None = None,
-        requires_session: bool | None = None,
-        requires_duplicate_detection: bool | None = None,
-        duplicate_detection_history_time_window: timedelta | None = None,
-    ) -> str:
+    def make(*, partitioned: bool = True, **settings: Any) -> str:
         name = f"q-{uuid.uuid4().hex[:12]}"
-        administration.create_queue(
-            name,
-            enable_partitioning=partitioned,
-            lock_duration=lock_duration,
-            max_delivery_count=max_delivery_count,
-            default_message_time_to_live=default_message_time_to_live,
-            dead_lettering_on_message_expiration=dead_lettering_on_message_expiration,
-            requires_session=requires_session,
-            requires_duplicate_detection=requires_duplicate_detection,
-            duplicate_detection_history_time_window=duplicate_detection_history_time_window,
-        )
+        administration.create_queue(name, enable_partitioning=partitioned, **settings)
         made.append(name)
         return name
 

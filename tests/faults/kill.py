@@ -6,8 +6,10 @@ total queue: *lost* is what a send acknowledged and nobody ever received; *unexp
 is stored in a second partition where the first one did not answer in time, and the first may have it all the same.
 
 With ``--sessions 5`` all messages are in sessions, which nobody holds for long; then *disordered* must be nothing, too:
-what was delivered for the first time after a later message of the same sender and session. With ``--detecting`` the queue
-detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing.
+what was delivered for the first time after a later message of the same sender and session. With ``--flow detecting`` the
+queue detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing. With
+``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all are sent to a queue that forwards them,
+where their order must hold as well.
 """
 
 from __future__ import annotations
@@ -31,11 +33,13 @@ from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
-from tests.faults.party import session_of
+from tests.faults.party import FLOWS, session_of
 from tests.integration.embedded.serving import kill
 from tests.servers import scratch_folder
 
 QUEUE = "killed"
+FIRST = "killed-first"
+"""Where messages are sent to that are to be forwarded."""
 LOCK = timedelta(seconds=3)
 PAUSE = 4.0
 """How long, in seconds, a paused receiver sleeps: longer than its locks last."""
@@ -55,7 +59,7 @@ class Party:
     folder: Path
     connection_string: str
     sessions: int
-    detecting: bool
+    flow: str
     life: int = 0
     process: subprocess.Popen[bytes] | None = None
     files: list[Path] = field(default_factory=list)
@@ -73,10 +77,10 @@ class Party:
                     "tests.faults.party",
                     self.role,
                     self.connection_string,
-                    QUEUE,
+                    FIRST if self.flow == "forwarding" and self.role == "send" else QUEUE,
                     name,
                     str(self.sessions),
-                    str(int(self.detecting)),
+                    self.flow,
                 ],
                 stdout=output,
                 stderr=subprocess.DEVNULL,
@@ -103,7 +107,8 @@ class Count:
         again: Messages that were delivered after their completion had returned, with their sequence numbers.
         doubled: Messages that were stored more than once, with their sequence numbers.
         disordered: Messages that were delivered after a later one of their session.
-        detecting: Whether the queue detects duplicates, so that nothing may be delivered that was stored more than once.
+        flow: What is done beyond sending and receiving; where duplicates are detected, nothing may be delivered that was
+            stored more than once.
     """
 
     kills: dict[str, int]
@@ -115,12 +120,13 @@ class Count:
     again: list[str]
     doubled: list[list[str]]
     disordered: list[str]
-    detecting: bool
+    flow: str
 
     @property
     def fine(self) -> bool:
         """Whether nothing is lost, made up or delivered again."""
-        return not (self.lost or self.unexpected or self.again or self.disordered or (self.detecting and self.doubled))
+        doubled = self.doubled if self.flow == "detecting" else []
+        return not (self.lost or self.unexpected or self.again or self.disordered or doubled)
 
     def __str__(self) -> str:
         """The counts, with the first few of each that must be nothing."""
@@ -145,8 +151,9 @@ def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
     return found
 
 
-def drain(connection_string: str, sessions: int) -> list[tuple[float, list[str]]]:
-    """Receive what is left, until the queue says that it is empty, or nothing came for as long as patience lasts."""
+def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float, list[str]]]:
+    """Receive what is left, until the queues say that they are empty, or nothing came for as long as patience lasts."""
+    queues = [FIRST, QUEUE] if flow == "forwarding" else [QUEUE]
     got: list[tuple[float, list[str]]] = []
     deadline = time.monotonic() + PATIENCE
     with (
@@ -165,7 +172,7 @@ def drain(connection_string: str, sessions: int) -> list[tuple[float, list[str]]
             except ServiceBusError:
                 pass
             with suppress(ServiceBusError):
-                if not administration.get_queue_runtime_properties(QUEUE).active_message_count:
+                if not any(administration.get_queue_runtime_properties(one).total_message_count for one in queues):
                     break
     return got
 
@@ -207,7 +214,7 @@ def go_on(parties: list[Party]) -> None:
         time.sleep(0.05)
 
 
-def run(seed: int, kills: int, sessions: int = 0, *, detecting: bool = False) -> Count:
+def run(seed: int, kills: int, sessions: int = 0, flow: str = "plain") -> Count:
     """Kill parties in an order that the seed decides, and count."""
     chance, data = random.Random(seed), scratch_folder()
     logs = data / "parties"
@@ -223,10 +230,12 @@ def run(seed: int, kills: int, sessions: int = 0, *, detecting: bool = False) ->
                     lock_duration=LOCK,
                     max_delivery_count=2000,
                     requires_session=sessions > 0,
-                    requires_duplicate_detection=detecting,
+                    requires_duplicate_detection=flow == "detecting",
                 )
+                if flow == "forwarding":
+                    administration.create_queue(FIRST, enable_partitioning=True, lock_duration=LOCK, forward_to=QUEUE)
             parties = [
-                Party(role, number, logs, runtime.connection_string, sessions, detecting)
+                Party(role, number, logs, runtime.connection_string, sessions, flow)
                 for role in ("send", "receive")
                 for number in (1, 2)
             ]
@@ -248,8 +257,8 @@ def run(seed: int, kills: int, sessions: int = 0, *, detecting: bool = False) ->
             time.sleep(2.0)
             for party in parties:
                 party.kill()
-            left = drain(runtime.connection_string, sessions)
-        return _count(counts, parties, left, sessions, detecting)
+            left = drain(runtime.connection_string, sessions, flow)
+        return _count(counts, parties, left, sessions, flow)
     finally:
         for party in parties:
             party.kill()
@@ -257,7 +266,7 @@ def run(seed: int, kills: int, sessions: int = 0, *, detecting: bool = False) ->
 
 
 def _count(
-    kills: Counter[str], parties: list[Party], left: list[tuple[float, list[str]]], sessions: int, detecting: bool
+    kills: Counter[str], parties: list[Party], left: list[tuple[float, list[str]]], sessions: int, flow: str
 ) -> Count:
     sends = [file for party in parties if party.role == "send" for file in party.files]
     receives = [file for party in parties if party.role == "receive" for file in party.files]
@@ -283,7 +292,7 @@ def _count(
         ),
         doubled=sorted(copies for copies in stored.values() if len(copies) > 1),
         disordered=_disordered([copy for _, copies in got for copy in copies], sessions) if sessions else [],
-        detecting=detecting,
+        flow=flow,
     )
 
 
@@ -309,11 +318,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--sessions", type=int, default=0)
-    parser.add_argument("--detecting", action="store_true")
+    parser.add_argument("--flow", choices=FLOWS, default="plain")
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
     say(f"seed {options.seed}, {options.kills} kills")
-    count = run(options.seed, options.kills, options.sessions, detecting=options.detecting)
+    count = run(options.seed, options.kills, options.sessions, options.flow)
     say(str(count))
     sys.exit(not count.fine)
 

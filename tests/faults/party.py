@@ -1,9 +1,9 @@
 """A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
 
-Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME SESSIONS DETECTING``, where the last two are how
-many sessions messages have, 0 where none, and 1 where senders send messages more than once, else 0. Each line of its standard
-output is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a list of messages, the received ones as ``body@sequence
-number``. A line that is not complete did not happen.
+Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME SESSIONS FLOW``, where the last two are how many
+sessions messages have, 0 where none, and one of ``FLOWS``. Each line of its standard output is a moment, an event (``try``,
+``sent``, ``got``, ``done``) and a list of messages, the received ones as ``body@sequence number``. A line that is not complete
+did not happen.
 """
 
 from __future__ import annotations
@@ -13,16 +13,21 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from itertools import count
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus.exceptions import ServiceBusError
 
+FLOWS = ("plain", "detecting", "scheduling", "forwarding")
+"""What a queue may do beyond sending and receiving. Where it detects duplicates, senders send messages more than once."""
 BATCH = 20
 PACE = 0.02
 """How long, in seconds, a sender rests between two batches, so that receivers keep up."""
 RHYTHM = 0.05
 """For how long, in seconds, senders that send messages more than once send the same ones."""
+DELAY = 3.0
+"""For how long, in seconds, messages are scheduled at the most."""
 WORK = 0.2
 """For how long, in seconds, a receiver works on its messages at the most: it is likely to be killed while it holds some."""
 
@@ -33,14 +38,19 @@ def tell(event: str, *words: str) -> None:
     sys.stdout.flush()
 
 
-def send(client: ServiceBusClient, queue: str, name: str, sessions: int, detecting: bool) -> None:
+def send(client: ServiceBusClient, queue: str, name: str, sessions: int, flow: str) -> None:
     """Send numbered messages, half of them with keys, or all in sessions, for ever."""
-    sender = client.get_queue_sender(queue)
+    sender, detecting = client.get_queue_sender(queue), flow == "detecting"
     for first in _again_and_again() if detecting else count(0, BATCH):
         bodies = [f"{'any' if detecting else name}-{first + index}" for index in range(BATCH)]
         tell("try", *bodies)
+        messages = [_message(body, first, sessions, detecting) for body in bodies]
         try:
-            sender.send_messages([_message(body, first, sessions, detecting) for body in bodies])
+            if flow == "scheduling" and random.random() < 0.5:
+                due = datetime.now(timezone.utc) + timedelta(seconds=random.uniform(0, DELAY))
+                sender.schedule_messages(messages, due)
+            else:
+                sender.send_messages(messages)
         except ServiceBusError as error:
             tell("failed", type(error).__name__)
         else:
@@ -109,10 +119,10 @@ def take(receiver: ServiceBusReceiver) -> None:
 
 def main() -> None:
     """Be a sender or a receiver."""
-    role, connection_string, queue, name, sessions, detecting = sys.argv[1:]
+    role, connection_string, queue, name, sessions, flow = sys.argv[1:]
     with ServiceBusClient.from_connection_string(connection_string) as client:
         if role == "send":
-            send(client, queue, name, int(sessions), bool(int(detecting)))
+            send(client, queue, name, int(sessions), flow)
         elif int(sessions):
             receive_sessions(client, queue)
         else:

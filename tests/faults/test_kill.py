@@ -12,11 +12,13 @@ pytestmark = pytest.mark.faults
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("sessions", "detecting"), [(0, False), (5, False), (0, True)])
-def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(sessions: int, detecting: bool) -> None:
+@pytest.mark.parametrize(
+    ("sessions", "flow"), [(0, "plain"), (5, "plain"), (0, "detecting"), (0, "scheduling"), (5, "forwarding")]
+)
+def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(sessions: int, flow: str) -> None:
     """Receivers, senders, the broker, Redis, the upkeep service, and receivers that sleep past the expiry of their locks."""
     kills = int(os.environ.get("KAFKABUS_KILLS", str(2 * len(PARTIES))))
-    count = run(seed=int(os.environ.get("KAFKABUS_SEED", "1")), kills=kills, sessions=sessions, detecting=detecting)
+    count = run(seed=int(os.environ.get("KAFKABUS_SEED", "1")), kills=kills, sessions=sessions, flow=flow)
     assert count.fine, str(count)
     assert sum(count.kills.values()) == kills
     assert count.sent > 1000, str(count)

@@ -208,6 +208,27 @@ def test_dead_letters_are_listed_and_sent_again(namespace: Namespace) -> None:
     ]
 
 
+def test_messages_are_forwarded_or_are_found_apart(namespace: Namespace) -> None:
+    """With why they were not; they can be sent again."""
+    namespace.run("queue", "create", "arrived", "--sessions")
+    namespace.run("queue", "create", "onwards", "--forward-to", "arrived", "--forward-dead-letters-to", "arrived")
+    shown = namespace.json("queue", "show", "onwards")
+    assert shown["forward_to"] == shown["forward_dead_lettered_messages_to"]
+    assert str(shown["forward_to"]).endswith("/arrived")
+    namespace.run("send", "onwards", "lost")
+    assert namespace.run("receive", "onwards", "--transfer-dead-letter", "--abandon", "--max", "1").stdout == "lost\n"
+    assert "TRANSFER DEAD-LETTER" in namespace.run("stats", "onwards").stdout
+    counts = namespace.json("stats", "onwards")
+    assert (counts["active"], counts["transfer_dead_letter"]) == (0, 1)
+    assert "Session ID is null" in namespace.run("dead-letter", "list", "onwards", "--transfer").stdout
+    assert "choose one" in namespace.run("peek", "onwards", "--dead-letter", "--transfer-dead-letter", code=2).stderr
+    assert (
+        namespace.run("dead-letter", "resubmit", "onwards", "--transfer").stdout == "sent 1 message to onwards again\n"
+    )
+    namespace.run("queue", "update", "onwards", "--forward-to", "")
+    assert namespace.json("queue", "show", "onwards")["forward_to"] is None
+
+
 def test_a_purge_empties_a_queue(namespace: Namespace) -> None:
     """And says how much that was."""
     namespace.run("queue", "create", "purged")

@@ -26,7 +26,7 @@ from kafkabus.enums import (
 )
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.keywords import check_timeout, warn_of
-from kafkabus_mapping.names import EntityPath, check_entity
+from kafkabus_mapping.names import EntityPath, SubQueue, check_entity
 
 MAX_PREFETCH = 50_000
 """Most messages that a receiver may prefetch."""
@@ -145,7 +145,8 @@ class ServiceBusClient:
             queue_name: Name of the queue.
             session_id: The session to receive from, or ``NEXT_AVAILABLE_SESSION``. It is locked when the receiver is first
                 used, and given up when it is closed.
-            sub_queue: ``DEAD_LETTER`` (or its value) for the queue's dead-letter queue.
+            sub_queue: ``DEAD_LETTER`` (or its value) for the queue's dead-letter queue, ``TRANSFER_DEAD_LETTER`` for the one
+                of messages that could not be forwarded.
             receive_mode: ``PEEK_LOCK`` locks messages until they are settled, ``RECEIVE_AND_DELETE`` settles them by
                 receiving.
             max_wait_time: How long a receive waits for a first message, in seconds, and after how long a silence an
@@ -173,13 +174,8 @@ class ServiceBusClient:
         if auto_lock_renewer is not None and mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE and session_id is None:
             raise ValueError("auto_lock_renewer with RECEIVE_AND_DELETE: such messages are not locked, so leave it out")
         path = EntityPath(check_entity(queue_name))
-        wanted = None if sub_queue is None else _choice("sub_queue", ServiceBusSubQueue, sub_queue)
-        if wanted is ServiceBusSubQueue.DEAD_LETTER:
-            path = path.dead_letter
-        elif wanted is not None:
-            raise ValueError(
-                f"sub_queue {sub_queue!r}: queues that forward have one, and forwarding is not supported yet"
-            )
+        if sub_queue is not None:
+            path = EntityPath(path.name, SubQueue(_choice("sub_queue", ServiceBusSubQueue, sub_queue).value))
         receiver = ServiceBusReceiver(
             self._connections(),
             path,

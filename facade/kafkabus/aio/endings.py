@@ -13,6 +13,7 @@ from kafkabus.log.plan import runs_of
 from kafkabus.record import Delivery, Record, is_over
 
 if TYPE_CHECKING:
+    from kafkabus.aio.log.reader import Grant
     from kafkabus.aio.services import Services
 
 LOGGER = logging.getLogger("kafkabus")
@@ -41,6 +42,21 @@ async def over(services: Services, entity: Entity, records: Sequence[Record], no
     if ahead is None:
         return []
     return [record for record in records if is_over(record, entity.life_ms, now_ms - ahead)]
+
+
+async def outlives(services: Services, entity: Entity, grant: Grant) -> bool:
+    """Whether anything of a grant is left once what is over, or was delivered too often, went where it belongs."""
+    delivery = grant.delivery
+    if entity.expires and (grant.mortal or entity.life_ms is not None):
+        expired = await over(services, entity, grant.records, grant.now)
+        if expired:
+            await expire(services, entity, delivery, expired)
+            gone = set(map(id, expired))
+            grant.records = [record for record in grant.records if id(record) not in gone]
+    if grant.records and delivery.count >= entity.max_deliveries:
+        await give_up(services, entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
+        return False
+    return bool(grant.records)
 
 
 async def expire(services: Services, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> None:

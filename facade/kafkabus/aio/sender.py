@@ -41,7 +41,7 @@ from kafkabus.message import (
 )
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
-from kafkabus_mapping.keys import KeyRuleError, effective_key, partition_of
+from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
 
@@ -341,22 +341,16 @@ class ServiceBusSender:
         self, entity: Entity, outgoing: Sequence[Outgoing], unavailable: frozenset[int]
     ) -> tuple[list[OutgoingRecord], list[OutgoingRecord]]:
         """Give each message its partition: by its key; or, returned apart, the next in turn for those without."""
-        partitions, detects = entity.partitions, entity.description.requires_duplicate_detection
         turn = -1
         keyed: list[OutgoingRecord] = []
         keyless: list[OutgoingRecord] = []
         for envelope, value, headers, _ in outgoing:
             try:
-                key = effective_key(
-                    session_id=envelope.session_id,
-                    partition_key=envelope.partition_key,
-                    message_id=envelope.message_id,
-                    detects_duplicates=detects,
-                )
+                key = entity.key_of(envelope)
             except KeyRuleError as error:
                 raise InvalidOperationError(str(error), error=error) from error
             if key is not None:
-                keyed.append(OutgoingRecord(partition_of(key, partitions), key, value, headers))
+                keyed.append(OutgoingRecord(partition_of(key, entity.partitions), key, value, headers))
             else:
                 if turn < 0:
                     turn = self._next_partition(entity, unavailable)

@@ -25,7 +25,7 @@ from kafkabus.aio.outages import Outages
 from kafkabus.aio.session_states import SessionStates
 from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import Settings
-from kafkabus.entity import Entity, generation_of
+from kafkabus.entity import INCARNATIONS, Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Keep, Ledger, Mark
 from kafkabus.ledger.snapshot import Snapshot, Written
@@ -337,7 +337,7 @@ class Services:
             return
         keeps = [Keep(ledger) for ledger in entity.ledgers]
         await self.courier.ask(*keeps)
-        member = "dead_letter_incarnation" if entity.path.is_dead_letter else "incarnation"
+        member = INCARNATIONS[entity.path.sub_queue]
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
             await self._restore(entity, ledger, mend(ledger.partition, keep.snapshot))

@@ -12,18 +12,18 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkabus.aio.log.outbox import OutgoingRecord
 from kafkabus.entity import Entity
-from kafkabus.exceptions import OperationTimeoutError, ServiceBusError
-from kafkabus.ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Void
+from kafkabus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
+from kafkabus.ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Retreat, Void
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.log.plan import sweeps
-from kafkabus.record import Record, as_bytes
+from kafkabus.record import Record, as_bytes, own_time_to_live
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import Headers, decode_headers
+from kafkabus_mapping.codec import Envelope, Headers, decode_headers
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
 
@@ -38,8 +38,8 @@ WINNER_KEPT = 120.0
 """For how many seconds a ledger remembers which copy counted. Who comes later leaves a duplicate and loses nothing."""
 SEARCHED_AT_ONCE = 5_000
 """How many records of a destination are read in one go when it is searched for a copy."""
-ADOPTED_AT_ONCE = 64
-"""How many unfinished transfers one client takes over at a time."""
+ADOPTED_AT_ONCE = 2_000
+"""How many transfers, unfinished ones and those to be forgotten, one request looks at."""
 ACTIVATED_AT_ONCE = 1_000
 """How many scheduled messages are moved in one go."""
 
@@ -52,21 +52,23 @@ class Intent:
         searched_from: An offset of the destination below which the copy cannot be.
         reason: Why the message is dead-lettered.
         description: The same in more words.
-        queue: Name of the queue that the message goes to; None: into the dead-letter queue of its own.
+        path: Of the entity that the message goes to; None: the dead-letter queue of its own.
         partition: There; None: the same as here.
+        topic_id: Of the entity's topic, where it may be gone, and another of that name be there; None: it may not.
     """
 
     searched_from: int
     reason: str | None = None
     description: str | None = None
-    queue: str | None = None
+    path: str | None = None
     partition: int | None = None
+    topic_id: str | None = None
 
     def to_text(self) -> str:
         """As JSON."""
         members = [self.searched_from, self.reason, self.description]
-        if self.queue is not None:
-            members += [self.queue, self.partition]
+        if self.path is not None:
+            members += [self.path, self.partition, self.topic_id]
         return json.dumps(members, ensure_ascii=False)
 
     @classmethod
@@ -94,7 +96,7 @@ class Place:
 
 
 class Transfers:
-    """A client's transfers, into dead-letter queues and into other partitions.
+    """A client's transfers: into dead-letter queues, into other partitions, and on to other queues.
 
     Args:
         services: The client's connections.
@@ -112,6 +114,7 @@ class Transfers:
         *,
         reason: str | None,
         description: str | None,
+        forwarding: bool = False,
     ) -> dict[str, list[Range]]:
         """Move messages of one partition into the entity's dead-letter queue.
 
@@ -121,6 +124,7 @@ class Transfers:
             records: Them, by the lease that holds them.
             reason: Why, in a word.
             description: Why, in more.
+            forwarding: They cannot be forwarded: into the queue of such.
 
         Returns:
             For each lease the ranges of offsets that it did not hold any more, which were not moved.
@@ -130,11 +134,12 @@ class Transfers:
                 the entity next finishes it.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        source = Place(entity, partition)
-        destination = Place(await self._services.entity(entity.path.dead_letter), partition)
-        return await self._move(
-            source, destination, records, Intent(await self._end_of(destination), reason, description)
-        )
+        path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
+        source, destination = Place(entity, partition), Place(await self._services.entity(path), partition)
+        intent = Intent(await self._end_of(destination), reason, description)
+        if forwarding:
+            intent = replace(intent, path=str(path), partition=partition)
+        return await self._move(source, destination, records, intent)
 
     async def to_partition(
         self, entity: Entity, partition: int, there: int, records: Mapping[str, Sequence[Record]]
@@ -142,8 +147,24 @@ class Transfers:
         """Move messages of one partition of an entity into another one, where they come last; see ``dead_letter``."""
         source, destination = Place(entity, partition), Place(entity, there)
         # Not what is known of it: others store there all the time, and all that they did would have to be searched.
-        intent = Intent(await self._ask_end(destination), queue=entity.path.name, partition=there)
+        intent = Intent(await self._ask_end(destination), path=str(entity.path), partition=there)
         return await self._move(source, destination, records, intent)
+
+    async def forward(
+        self, entity: Entity, partition: int, destination: Place, end: int, records: Mapping[str, Sequence[Record]]
+    ) -> dict[str, list[Range]]:
+        """Move messages of one partition into another entity; see ``dead_letter``.
+
+        Args:
+            entity: Where they are.
+            partition: Their partition.
+            destination: Where they go.
+            end: Where its log ended when that was asked last.
+            records: Them, by the lease that holds them.
+        """
+        there = destination.entity
+        intent = Intent(end, path=str(there.path), partition=destination.partition, topic_id=there.topic_id)
+        return await self._move(Place(entity, partition), destination, records, intent)
 
     async def activate(self, entity: Entity, partition: int, end: int) -> int:
         """Move scheduled messages whose time has come behind the end of their log, where they are like any other.
@@ -161,27 +182,17 @@ class Transfers:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         place, began = Place(entity, partition), time.monotonic()
-        intent = Intent(end, queue=entity.path.name, partition=partition)
+        intent = Intent(end, path=str(entity.path), partition=partition)
         activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE))
         await self._services.courier.ask(activate)
         if not activate.begun:
             return 0
-        found: dict[int, Record] = {}
-        ranges = merge_offsets(activate.begun)
-        for sweep in sweeps(ranges, lambda one: one, at_once=SEARCHED_AT_ONCE):
-            first, last = sweep[0][0], sweep[-1][1]
-            for record in await self._services.points.read(entity.topic, partition, first, last):
-                found[record.offset() or 0] = record
-        lost = [offset for offset in activate.begun if offset not in found]
-        if lost:
-            LOGGER.error(
-                "lost_by_the_log entity=%s partition=%d offsets=%s", entity.path, partition, merge_offsets(lost)
-            )
-        records = [found[offset] for offset in activate.begun if offset in found]
-        if records:
-            ends = await self.produce(place, place, records, intent, began)
+        found = await self._read(place, activate.begun)
+        copies = [(found[offset], intent) for offset in activate.begun if offset in found]
+        if copies:
+            ends = await self.produce(place, place, copies, began)
             await self.end(place, place, ends)
-        LOGGER.debug("activated entity=%s partition=%d count=%d", entity.path, partition, len(records))
+        LOGGER.debug("activated entity=%s partition=%d count=%d", entity.path, partition, len(copies))
         return len(activate.begun)
 
     async def _move(
@@ -196,7 +207,8 @@ class Transfers:
             if not _within(record.offset() or 0, lost.get(lease, ()))
         ]
         if moving:
-            ends = await self.produce(source, destination, moving, intent, began)
+            moving.sort(key=lambda record: record.offset() or 0)
+            ends = await self.produce(source, destination, [(record, intent) for record in moving], began)
             await self.end(source, destination, ends)
         return lost
 
@@ -212,21 +224,46 @@ class Transfers:
 
     async def _finish(self, source: Place) -> None:
         began = time.monotonic()
-        by_destination: dict[tuple[str | None, int | None], list[Orphan]] = defaultdict(list)
+        by_destination: dict[tuple[str | None, int | None, str | None], list[Orphan]] = defaultdict(list)
+        # All of them first: what cannot be finished comes again together, in its order.
         for orphan in await self.adopt(source):
             intent = Intent.from_text(orphan.intent)
-            by_destination[intent.queue, intent.partition].append(orphan)
-        for (queue, partition), orphans in by_destination.items():
-            path = source.entity.path.dead_letter if queue is None else EntityPath(queue)
-            there = source.partition if partition is None else partition
-            destination = Place(await self._services.entity(path), there)
-            ends = await self.search(source, destination, orphans)
+            by_destination[intent.path, intent.partition, intent.topic_id].append(orphan)
+        for (text, partition, topic_id), orphans in by_destination.items():
+            destination = await self._entity_of(source, text, topic_id)
+            if destination is None:
+                await self._retreat(source, orphans, began)
+                continue
+            there = Place(destination, source.partition if partition is None else partition)
+            ends = await self.search(source, there, orphans)
             try:
-                for orphan in orphans:
-                    if orphan.offset not in ends:
-                        ends |= await self.produce_again(source, destination, orphan, began)
+                ends |= await self.produce_again(
+                    source, there, [orphan for orphan in orphans if orphan.offset not in ends], began
+                )
             finally:
-                await self.end(source, destination, ends)
+                await self.end(source, there, ends)
+
+    async def _entity_of(self, source: Place, text: str | None, topic_id: str | None) -> Entity | None:
+        """Where a transfer goes; None where that is gone, or another one of that name."""
+        if text is None:
+            return await self._services.entity(source.entity.path.dead_letter)
+        try:
+            entity = await self._services.entity(EntityPath.parse(text))
+        except MessagingEntityNotFoundError:
+            return None
+        return entity if topic_id in {None, entity.topic_id} else None
+
+    async def _retreat(self, source: Place, orphans: Sequence[Orphan], began: float) -> None:
+        """Where messages were to go is gone: they wait again, and whoever forwards them finds out."""
+        # As before producing: whoever was paused for longer may find that another has finished this.
+        if time.monotonic() - began <= ORPHAN_AGE / 2:
+            await self._services.courier.ask(*(Retreat(source.ledger, orphan) for orphan in orphans))
+            LOGGER.warning(
+                "transfer_given_up entity=%s partition=%d count=%d: its destination was deleted",
+                source.entity.path,
+                source.partition,
+                len(orphans),
+            )
 
     # The steps, one by one, so that a test may pause between any two.
 
@@ -248,23 +285,18 @@ class Transfers:
         return {begin.lease: begin.lost for begin in begins}
 
     async def produce(
-        self, source: Place, destination: Place, records: Sequence[Record], intent: Intent, began: float
+        self, source: Place, destination: Place, copies: Sequence[tuple[Record, Intent]], began: float
     ) -> dict[int, int]:
-        """Store copies; returns offset there by offset here.
+        """Store copies of records, each for its own reason; returns offset there by offset here.
 
         Raises:
             OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
         """
         entity, partition = source.entity, source.partition
-        outgoing = [
-            OutgoingRecord(
-                destination.partition,
-                record.key(),
-                as_bytes(record.value()),
-                _headers(record, entity, identity(source.ledger, record.offset() or 0), intent),
-            )
-            for record in records
-        ]
+        outgoing = [_copy(record, source, destination, intent) for record, intent in copies]
+        if destination.entity.expires and any(own_time_to_live(record) is not None for record, _ in copies):
+            # As before they are sent.
+            await self._services.mark_mortal(destination.entity, {destination.partition})
         # Judged directly before producing: whoever was paused for longer may find that another has finished this.
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
@@ -279,7 +311,7 @@ class Transfers:
                 _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
             )
         self._ends[destination.entity.generation, destination.partition] = parcel.stored[-1][1] + 1
-        return {record.offset() or 0: offset for record, (_, offset) in zip(records, parcel.stored, strict=True)}
+        return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, parcel.stored, strict=True)}
 
     async def end(self, source: Place, destination: Place, ends: dict[int, int]) -> None:
         """The source gives the messages up; copies that lost are taken out of the destination."""
@@ -300,25 +332,55 @@ class Transfers:
 
     async def adopt(self, source: Place) -> list[Orphan]:
         """Take over the transfers out of a partition whose owners are late."""
-        adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
-        await self._services.courier.ask(adopt)
-        if adopt.orphans:
+        orphans: list[Orphan] = []
+        more = True
+        while more:
+            adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
+            await self._services.courier.ask(adopt)
+            orphans += adopt.orphans
+            more = adopt.more
+        if orphans:
             LOGGER.info(
                 "transfer_adopted entity=%s partition=%d count=%d",
                 source.entity.path,
                 source.partition,
-                len(adopt.orphans),
+                len(orphans),
             )
-        return adopt.orphans
+        return orphans
 
-    async def produce_again(self, source: Place, destination: Place, orphan: Orphan, began: float) -> dict[int, int]:
-        """Store the copy that the owner of a transfer did not; see ``produce``."""
-        entity, partition = source.entity, source.partition
-        records = await self._services.points.read(entity.topic, partition, orphan.offset, orphan.offset)
-        if not records:
-            LOGGER.error("lost_by_the_log entity=%s partition=%d offset=%d", entity.path, partition, orphan.offset)
-            return {}
-        return await self.produce(source, destination, records, Intent.from_text(orphan.intent), began)
+    async def produce_again(
+        self, source: Place, destination: Place, orphans: Sequence[Orphan], began: float
+    ) -> dict[int, int]:
+        """Store the copies that the owners of transfers did not; see ``produce``."""
+        found = await self._read(source, [orphan.offset for orphan in orphans])
+        gone = [orphan for orphan in orphans if orphan.offset not in found]
+        if gone:
+            entity, partition = source.entity, source.partition
+            start = (await self._services.pool.run(self._services.topics.starts, entity.topic, [partition]))[partition]
+            await self._services.courier.ask(
+                *(Retreat(source.ledger, orphan, gone=True) for orphan in gone if orphan.offset < start)
+            )
+        copies = [
+            (found[orphan.offset], Intent.from_text(orphan.intent)) for orphan in orphans if orphan.offset in found
+        ]
+        return await self.produce(source, destination, copies, began) if copies else {}
+
+    async def _read(self, source: Place, offsets: Sequence[int]) -> dict[int, Record]:
+        """Records by their offsets; what the log does not have any more is told loudly."""
+        found: dict[int, Record] = {}
+        for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
+            first, last = sweep[0][0], sweep[-1][1]
+            for record in await self._services.points.read(source.entity.topic, source.partition, first, last):
+                found[record.offset() or 0] = record
+        lost = [offset for offset in offsets if offset not in found]
+        if lost:
+            LOGGER.error(
+                "lost_by_the_log entity=%s partition=%d offsets=%s",
+                source.entity.path,
+                source.partition,
+                merge_offsets(lost),
+            )
+        return found
 
     async def _end_of(self, destination: Place) -> int:
         """An offset that no copy made from now on is below; asked once, then known from what was stored."""
@@ -368,28 +430,41 @@ def _source_of(record: Record) -> str:
     return source
 
 
-def _headers(record: Record, entity: Entity, source: str, intent: Intent) -> Headers:
-    """The record's own headers, and why it is where it is."""
-    noted: Headers = [(h.TRANSFER_SOURCE, source)]
-    if intent.queue is None:
-        number = sequence_number(record.partition() or 0, record.offset() or 0)
-        noted += [(h.DEAD_LETTER_SOURCE, str(entity.path)), (h.ENQUEUED_SEQUENCE_NUMBER, str(number))]
-    if intent.reason is not None:
-        noted.append((h.DEAD_LETTER_REASON, intent.reason))
-    if intent.description is not None:
-        noted.append((h.DEAD_LETTER_DESCRIPTION, intent.description))
-    replaced = {h.TRANSFER_SOURCE}
-    if intent.queue is None:
-        replaced |= {h.DEAD_LETTER_REASON, h.DEAD_LETTER_DESCRIPTION, h.DEAD_LETTER_SOURCE, h.ENQUEUED_SEQUENCE_NUMBER}
-    kept: Headers = [(name, value) for name, value in record.headers() or () if name not in replaced]
+def envelope_of(record: Record) -> Envelope:
+    """A record's properties, as whoever received it would see them."""
     place = f"{record.topic()}/{record.partition()}/{record.offset()}"
-    envelope = decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
-    if envelope.message_id == place:
+    return decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
+
+
+def _copy(record: Record, source: Place, destination: Place, intent: Intent) -> OutgoingRecord:
+    """A record as it is stored elsewhere: as it was, with why it is where it is."""
+    envelope, offset = envelope_of(record), record.offset() or 0
+    number = str(sequence_number(source.partition, offset))
+    key, noted = record.key(), {h.TRANSFER_SOURCE: identity(source.ledger, offset)}
+    if destination.entity.path.is_dead_letter:
+        noted[h.DEAD_LETTER_SOURCE] = str(source.entity.path)
+        noted[h.ENQUEUED_SEQUENCE_NUMBER] = number
+        replaced = {h.DEAD_LETTER_REASON, h.DEAD_LETTER_DESCRIPTION}
+    elif destination.entity.path.key != source.entity.path.key:
+        key = destination.entity.key_of(envelope)
+        noted[h.HOPS] = str(1 + (envelope.hops or 0))
+        if envelope.enqueued_sequence_number is None:
+            noted[h.ENQUEUED_SEQUENCE_NUMBER] = number
+        replaced = set[str]()
+    else:
+        replaced = set[str]()
+    if intent.reason is not None:
+        noted[h.DEAD_LETTER_REASON] = intent.reason
+    if intent.description is not None:
+        noted[h.DEAD_LETTER_DESCRIPTION] = intent.description
+    replaced |= noted.keys()
+    kept: Headers = [(name, value) for name, value in record.headers() or () if name not in replaced]
+    if envelope.message_id == f"{record.topic()}/{record.partition()}/{record.offset()}":
         # A plain producer's record: its derived id and its key are to stay what they were. The last header counts.
-        kept.append((h.MESSAGE_ID, place))
+        kept.append((h.MESSAGE_ID, envelope.message_id))
         if envelope.partition_key is not None:
             kept.append((h.PARTITION_KEY, envelope.partition_key))
-    return kept + noted
+    return OutgoingRecord(destination.partition, key, as_bytes(record.value()), [*kept, *noted.items()])
 
 
 def _within(offset: int, ranges: Sequence[Range]) -> bool:

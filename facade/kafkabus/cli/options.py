@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kafkabus.cli.durations import parse_duration
+from kafkabus.enums import ServiceBusSubQueue
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
 
@@ -15,7 +16,26 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")]
 
+DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="Of the queue's dead-letter queue.")]
+
+TransferDeadLetterOption = Annotated[
+    bool, typer.Option("--transfer-dead-letter", help="Of the queue of messages that could not be forwarded.")
+]
+
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in a terminal.")]
+
+
+def sub_queue(dead_letter: bool, transfer_dead_letter: bool) -> ServiceBusSubQueue | None:
+    """Which queue two options ask for.
+
+    Raises:
+        typer.BadParameter: Both are given.
+    """
+    if dead_letter and transfer_dead_letter:
+        raise typer.BadParameter("--dead-letter and --transfer-dead-letter are different queues: choose one")
+    if dead_letter:
+        return ServiceBusSubQueue.DEAD_LETTER
+    return ServiceBusSubQueue.TRANSFER_DEAD_LETTER if transfer_dead_letter else None
 
 
 def duration_option(text: str, *names: str) -> object:

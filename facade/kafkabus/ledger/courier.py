@@ -28,7 +28,7 @@ FULL = 0.9
 ANEW_SECONDS = 600
 """How long what was written down of a ledger may be read before it has to be read once more."""
 
-_STATE = ("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules")
+_STATE = ("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving")
 """Fields of a ledger's head that say where it stands."""
 
 _STALE = 2
@@ -230,8 +230,9 @@ class Courier:
                 int(judged) if judged else None,
                 int(scheduled) if scheduled else 0,
                 schedules is not None,
+                int(moving) if moving else 0,
             )
-            for cursor, held, version, mortal, epoch, judged, scheduled, schedules in replies
+            for cursor, held, version, mortal, epoch, judged, scheduled, schedules, moving in replies
         ]
 
     def is_full(self) -> bool:

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 
 from kafkabus_mapping.names import EntityPath, ledger_tag
 
-_LEDGER_KEYS = ("meta", "leases", "expiries", "returned", "moving", "moves", "voids", "deferred", "scheduled", "due")
+_LEDGER_KEYS = (
+    "meta",
+    "leases",
+    "expiries",
+    "returned",
+    "moving",
+    "moves",
+    "voids",
+    "deferred",
+    "scheduled",
+    "due",
+    "moved",
+)
 _SESSION_KEYS = ("sessions", "free", "holders", "states")
 _DETECTION_KEYS = ("duplicates", "ids0", "ids1", "ids2", "ids3")
 

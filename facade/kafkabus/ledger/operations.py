@@ -82,6 +82,7 @@ class LedgerState:
         judged: Up to where it is known which records are duplicates; None where none are detected.
         scheduled: How many of the messages held wait for their time.
         schedules: Whether the log holds records of such.
+        moving: How many of the messages held are on their way into another log.
     """
 
     cursor: int
@@ -92,6 +93,7 @@ class LedgerState:
     judged: int | None = None
     scheduled: int = 0
     schedules: bool = False
+    moving: int = 0
 
 
 class Operation:
@@ -288,15 +290,17 @@ class Adopt(Operation):
 
     Attributes:
         orphans: What was adopted, known when done.
+        more: Whether there may be more.
     """
 
-    __slots__ = ("limit", "orphan_ms", "orphans")
+    __slots__ = ("limit", "more", "orphan_ms", "orphans")
 
     def __init__(self, ledger: Ledger, limit: int, orphan_ms: int) -> None:
         super().__init__(ledger)
         self.limit = limit
         self.orphan_ms = orphan_ms
         self.orphans: list[Orphan] = []
+        self.more = False
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -305,7 +309,27 @@ class Adopt(Operation):
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self.orphans = [Orphan(int(offset), int(count), intent) for offset, count, intent in reply["orphans"]]
+        self.more = bool(reply["more"])
         super().resolve(reply)
+
+
+class Retreat(Operation):
+    """Lets a message wait again whose transfer cannot be made, unless somebody made it or began another one meanwhile.
+
+    One that is gone from the log is done with.
+    """
+
+    __slots__ = ("gone", "intent", "offset")
+
+    def __init__(self, ledger: Ledger, orphan: Orphan, *, gone: bool = False) -> None:
+        super().__init__(ledger)
+        self.offset = orphan.offset
+        self.intent = orphan.intent
+        self.gone = gone
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "retreat", "offset": self.offset, "intent": self.intent, "gone": self.gone}
 
 
 class Void(Operation):
@@ -403,9 +427,10 @@ class Claim(Operation):
     Attributes:
         granted: What was granted, known when done.
         take: Whether what was never granted before was settled by it; where scheduled messages may be among it, it was not.
+        alone: Whether nothing is granted while anything else is under way, and nothing new before what was granted before.
     """
 
-    __slots__ = ("_granted", "ahead", "lease", "limit", "lock_ms", "seen", "take", "want")
+    __slots__ = ("_granted", "ahead", "alone", "lease", "limit", "lock_ms", "seen", "take", "want")
 
     def __init__(
         self,
@@ -418,10 +443,12 @@ class Claim(Operation):
         ahead: Tail | None = None,
         take: bool = False,
         limit: int = IN_FLIGHT_LIMIT,
+        alone: bool = False,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.want = want
+        self.alone = alone
         self.lock_ms = lock_ms
         self.seen = seen
         self.ahead = ahead
@@ -469,7 +496,9 @@ class Claim(Operation):
             arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
             if self.seen.epoch is not None:
                 arguments["epoch"] = self.seen.epoch
-        elif self.ahead is not None:
+        if self.alone:
+            arguments["alone"] = True
+        if self.ahead is not None:
             arguments["ahead"] = self.ahead.end
             if self.ahead.epoch is not None:
                 arguments["epoch"] = self.ahead.epoch

@@ -7,8 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from confluent_kafka import KafkaException
+
 from kafkabus._acompat import Pool
 from kafkabus.connection_string import Settings
+from kafkabus.exceptions import ServiceBusError
 from kafkabus.log._acompat import Deliveries
 from kafkabus.log.clients import open_producer
 from kafkabus.log.configuration import producer_options
@@ -85,6 +88,10 @@ class Outbox:
                     self._pool.run(self._producer.flush, 0.1)
                     if time.monotonic() > deadline:
                         return parcel
+                except KafkaException as error:
+                    raise ServiceBusError(
+                        f"Kafka's client refuses a record for {topic}: {error}", error=error
+                    ) from error
         if not parcel.done:
             self._deliveries.wait(parcel, deadline - time.monotonic())
         return parcel

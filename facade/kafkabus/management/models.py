@@ -134,8 +134,8 @@ class QueueProperties(Mapping[str, object]):
         status: Which operations it takes.
         availability_status: Whether all partitions can be used.
         user_metadata: Free text.
-        forward_to: The entity that its messages move on to, or None.
-        forward_dead_lettered_messages_to: The entity that its dead-lettered messages move on to, or None.
+        forward_to: Address of the entity that its messages move on to, or None.
+        forward_dead_lettered_messages_to: Address of the entity that its dead-lettered messages move on to, or None.
         max_message_size_in_kilobytes: Largest message.
         enable_express: Kept for compatibility.
         authorization_rules: Carried, not checked.
@@ -186,9 +186,13 @@ SETTINGS = frozenset(_QUEUE_FIELDS) - READ_ONLY
 
 
 def queue_properties(
-    description: QueueDescription, namespace: NamespaceDescription, availability: EntityAvailabilityStatus
+    description: QueueDescription, namespace: NamespaceDescription, availability: EntityAvailabilityStatus, host: str
 ) -> QueueProperties:
-    """A description as administration returns it."""
+    """A description as administration returns it, of a namespace with this host name."""
+
+    def address(name: str | None) -> str | None:
+        return None if name is None else f"sb://{host}/{name}"
+
     return QueueProperties(
         name=description.name,
         enable_partitioning=description.enable_partitioning,
@@ -205,8 +209,8 @@ def queue_properties(
         status=description.status,
         availability_status=availability,
         user_metadata=description.user_metadata,
-        forward_to=description.forward_to,
-        forward_dead_lettered_messages_to=description.forward_dead_lettered_messages_to,
+        forward_to=address(description.forward_to),
+        forward_dead_lettered_messages_to=address(description.forward_dead_lettered_messages_to),
         max_message_size_in_kilobytes=description.max_message_size_in_kilobytes or namespace.max_message_bytes // 1024,
         enable_express=description.enable_express,
         authorization_rules=[
@@ -244,12 +248,14 @@ class PartitionRuntimeProperties:
         active_message_count: Messages that wait or are locked.
         dead_letter_message_count: Messages of its dead-letter queue.
         scheduled_message_count: Messages whose time has not come.
+        transfer_dead_letter_message_count: Messages that could not be forwarded.
     """
 
     partition: int
     active_message_count: int
     dead_letter_message_count: int
     scheduled_message_count: int = 0
+    transfer_dead_letter_message_count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,6 +186,11 @@ class MemoryLedger:
         """How many of those wait for their time."""
         return len(self._in(State.SCHEDULED))
 
+    @property
+    def moving(self) -> int:
+        """How many of those are on their way into another log."""
+        return len(self._in(State.MOVING))
+
     def request(self, slot: str, number: int, operations: Sequence[Arguments], now: int) -> str:
         """Do what a client asks, once for each of its numbers.
 
@@ -280,9 +285,17 @@ class MemoryLedger:
 
     def _claim(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
+        if "alone" in op:
+            if self._in(State.LEASED) or self._locks or self.moving:
+                return self._grant(op | {"want": 0}, now) | {"limited": True, "returned": 0}
+            if self._in(State.RETURNED):
+                op = {name: value for name, value in op.items() if name not in {"from", "ahead"}}
+        return self._grant(op, now)
+
+    def _grant(self, op: Arguments, now: int) -> Reply:
         again = [] if self._placing else self._in(State.RETURNED)[: op["want"]]
         granted = [(offset, offset, message.count) for offset, message in again]
-        self._lease(op, (offset for offset, _ in again), now, sort=self.has_sessions)
+        self._lease(op, (offset for offset, _ in again), now, sort=self.has_sessions or "alone" in op)
         if again and self.has_sessions:
             self._filer = op["lease"]
         fresh: list[int] = []
@@ -311,7 +324,7 @@ class MemoryLedger:
             if most < want and self.cursor < op["upto"]:
                 reply["limited"] = True
             if not op["take"]:
-                self._lease(op, fresh, now)
+                self._lease(op, fresh, now, sort="alone" in op)
         return self._with_state(reply | {"fresh": merge_offsets(fresh), "expiry": now + op["lock_ms"]}, now)
 
     def _refuses(self, op: Arguments) -> str:
@@ -686,7 +699,16 @@ class MemoryLedger:
             else:
                 message.due = now + op["orphan_ms"]
                 orphans.append((offset, message.count, message.intent))
-        return {"orphans": orphans}
+        return {"orphans": orphans, "more": len(late) >= op["limit"]}
+
+    def _retreat(self, op: Arguments, _now: int) -> Reply:
+        message = self._messages.get(op["offset"])
+        if message is not None and (message.state, message.intent) == (State.MOVING, op["intent"]):
+            if op["gone"]:
+                del self._messages[op["offset"]]
+            else:
+                message.state, message.deferred, self.rings = State.RETURNED, False, True
+        return {}
 
     def _void(self, op: Arguments, _now: int) -> Reply:
         offset = op["offset"]

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_script, restore_script
 from kafkabus.testing.ledger import MemoryLedger
 
-WITH_SESSIONS = {15, 20}
+WITH_SESSIONS = {16, 21}
 """How many keys a request to a ledger with sessions has."""
 
 
@@ -63,7 +63,7 @@ class Store:
         with self._guard:
             ledger = self._ledgers.get(key)
             if ledger is not None:
-                known = {"cursor": str(ledger.cursor), "held": str(ledger.held), "version": str(ledger.version)}
+                known = {name: str(getattr(ledger, name)) for name in ("cursor", "held", "version", "moving")}
                 values = known | ({"mortal": "1"} if ledger.mortal else {}) | {"epoch": ledger.epoch}
                 values |= {} if ledger.judged is None else {"judged": str(ledger.judged)}
                 values |= {"scheduled": str(ledger.scheduled), "schedules": "1"} if ledger.schedules else {}

@@ -8,10 +8,12 @@ import signal
 import time
 import zlib
 
+from kafkabus.aio._acompat import uninterrupted
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import Settings
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.keys import upkeep_key
+from kafkabus.upkeep.forwarder import Forwarder
 from kafkabus.upkeep.tender import Tender
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
@@ -80,7 +82,7 @@ class Upkeep:
                 path
                 for description in await services.directory.all()
                 if description.status is not EntityStatus.DELETING
-                for path in (EntityPath(description.name), EntityPath(description.name).dead_letter)
+                for path in EntityPath(description.name).all
             ]
         mine = {path.key: path for path in self._paths if is_home(path.key, services.client_id, members)}
         for entity, task in list(self._tasks.items()):
@@ -90,21 +92,26 @@ class Upkeep:
                 del self._tasks[entity]
         for entity, path in mine.items():
             if entity not in self._tasks:
-                self._tasks[entity] = asyncio.create_task(self._look_after(Tender(services, path)))
+                self._tasks[entity] = asyncio.create_task(self._look_after(Tender(services, path), Forwarder(services)))
 
-    async def _look_after(self, tender: Tender) -> None:
+    async def _look_after(self, tender: Tender, forwarder: Forwarder) -> None:
         """Tend one entity until it is gone; one that cannot be tended keeps nobody else waiting."""
-        while True:
-            try:
-                async with self._room:
-                    await tender.tend()
-            except MessagingEntityNotFoundError:
-                return
-            except ServiceBusError as error:
-                LOGGER.warning("upkeep_entity entity=%s error=%s", tender.path, error)
-            except Exception:
-                LOGGER.exception("upkeep_entity entity=%s", tender.path)
-            await asyncio.sleep(TICK)
+        try:
+            while True:
+                try:
+                    async with self._room:
+                        entity = await tender.tend()
+                    await forwarder.forward(entity, TICK)
+                    continue
+                except MessagingEntityNotFoundError:
+                    return
+                except ServiceBusError as error:
+                    LOGGER.warning("upkeep_entity entity=%s error=%s", tender.path, error)
+                except Exception:
+                    LOGGER.exception("upkeep_entity entity=%s", tender.path)
+                await asyncio.sleep(TICK)
+        finally:
+            await uninterrupted(forwarder.close())
 
 
 async def serve(settings: Settings) -> None:

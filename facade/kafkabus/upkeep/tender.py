@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkabus.aio import endings
 from kafkabus.aio.judging import JUDGE_FOR, judge_on
 from kafkabus.detection import judge
-from kafkabus.entity import Entity
+from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Schedule, Seize, new_lease
 from kafkabus.ledger.ranges import Range
@@ -79,8 +79,11 @@ class Tender:
         self._expiries: dict[int, Expiries] = {}
         self._looked_at: dict[int, tuple[int, int]] = {}
 
-    async def tend(self) -> None:
+    async def tend(self) -> Entity | None:
         """Do what is to be done now.
+
+        Returns:
+            The entity; None where it is a dead-letter queue that nobody needed yet.
 
         Raises:
             MessagingEntityNotFoundError: The entity is gone.
@@ -89,7 +92,7 @@ class Tender:
         services = self._services
         entity = await self._entity()
         if entity is None:
-            return
+            return None
         states = await services.courier.states(entity.ledgers)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
@@ -106,7 +109,7 @@ class Tender:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
         await self._keep(entity, states)
         if not busy:
-            return
+            return entity
         # What has expired goes back, and the answer says what else is to be done.
         claims = [Claim.of_nothing(entity.ledgers[partition]) for partition in busy]
         await services.courier.ask(*claims)
@@ -117,6 +120,7 @@ class Tender:
                 await self._give_up_hopeless(entity, claim.ledger.partition)
         if entity.expires:
             await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
+        return entity
 
     async def _entity(self) -> Entity | None:
         """The entity; None where it is a dead-letter queue that nobody needed yet."""
@@ -135,7 +139,9 @@ class Tender:
         if entity.generation != self._generation:
             self._generation, self._expiries = entity.generation, {}
             self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
-        return entity
+        # What is known of an entity may be older; where messages move on to counts at once.
+        current = generation_of(entity.path, description, entity.topic_id) == entity.generation
+        return entity.described_as(description) if current else entity
 
     async def _keep(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
         """Now and then, write down where the ledgers stand, and delete what nobody needs any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -42,29 +42,9 @@ async def make_queue(administration: ServiceBusAdministrationClient) -> AsyncIte
     """Creates queues that are deleted after the test."""
     made: list[str] = []
 
-    async def make(
-        *,
-        partitioned: bool = True,
-        lock_duration: timedelta | None = None,
-        max_delivery_count: int | None = None,
-        default_message_time_to_live: timedelta | None = None,
-        dead_lettering_on_message_expiration: bool | None = None,
-        requires_session: bool | None = None,
-        requires_duplicate_detection: bool | None = None,
-        duplicate_detection_history_time_window: timedelta | None = None,
-    ) -> str:
+    async def make(*, partitioned: bool = True, **settings: Any) -> str:
         name = f"q-{uuid.uuid4().hex[:12]}"
-        await administration.create_queue(
-            name,
-            enable_partitioning=partitioned,
-            lock_duration=lock_duration,
-            max_delivery_count=max_delivery_count,
-            default_message_time_to_live=default_message_time_to_live,
-            dead_lettering_on_message_expiration=dead_lettering_on_message_expiration,
-            requires_session=requires_session,
-            requires_duplicate_detection=requires_duplicate_detection,
-            duplicate_detection_history_time_window=duplicate_detection_history_time_window,
-        )
+        await administration.create_queue(name, enable_partitioning=partitioned, **settings)
         made.append(name)
         return name
 

@@ -114,8 +114,8 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         began = time.monotonic()
         assert not any(services.transfers.begin(Place(entity, 0), moving, intent).values())
         # Half of them were copied, and none has ended.
-        copied = [message._record for message in messages[:6]]
-        services.transfers.produce(Place(entity, 0), Place(destination, 0), copied, intent, began)
+        copied = [(message._record, intent) for message in messages[:6]]
+        services.transfers.produce(Place(entity, 0), Place(destination, 0), copied, began)
         wait_for_checkpoint(services, "open", 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
         empty(own_runtime)
         again = receive_all(receiver)

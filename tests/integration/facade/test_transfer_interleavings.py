@@ -81,7 +81,7 @@ class Owner:
         elif name == "produce":
             began = time.monotonic() - (ORPHAN_AGE if self.late and not self.paused else 0)
             try:
-                self.ends = transfers.produce(source.here, source.there, [source.record], intent, began)
+                self.ends = transfers.produce(source.here, source.there, [(source.record, intent)], began)
             except OperationTimeoutError:
                 self.stopped = True
         else:
@@ -107,7 +107,7 @@ class Upkeep:
             self.ends = transfers.search(source.here, source.there, self.orphans)
         elif name == "produce again":
             if source.offset not in self.ends:
-                self.ends = transfers.produce_again(source.here, source.there, self.orphans[0], time.monotonic())
+                self.ends = transfers.produce_again(source.here, source.there, self.orphans, time.monotonic())
         else:
             transfers.end(source.here, source.there, self.ends)
 

@@ -32,12 +32,14 @@ from kafkabus.ledger.operations import (
     Moved,
     Next,
     Operation,
+    Orphan,
     Peek,
     Place,
     Postpone,
     Purge,
     Recall,
     Renewal,
+    Retreat,
     Schedule,
     Seen,
     Seize,
@@ -113,6 +115,7 @@ class Bench:
         epoch: int | None = None,
         ahead: Tail | None = None,
         limit: int = IN_FLIGHT_LIMIT,
+        alone: bool = False,
     ) -> Held:
         """Claim; ``upto`` says what was read from the cursor on, all of it messages where ``runs`` does not say else."""
         seen = None
@@ -120,7 +123,9 @@ class Bench:
             begin = self.cursor if start is None else start
             seen = Seen(begin, upto, runs if runs is not None else [(begin, upto - 1)] if begin < upto else [], epoch)
         lease = lease or uuid.uuid4().hex[:16]
-        claim = Claim(self.ledger, lease, want=want, lock_ms=LOCK_MS, seen=seen, ahead=ahead, take=take, limit=limit)
+        claim = Claim(
+            self.ledger, lease, want=want, lock_ms=LOCK_MS, seen=seen, ahead=ahead, take=take, limit=limit, alone=alone
+        )
         self.courier.ask(claim)
         return Held(lease, claim.granted)
 
@@ -312,6 +317,10 @@ class Bench:
         adopt = Adopt(self.ledger, 100, ORPHAN_MS)
         self.courier.ask(adopt)
         return [orphan.offset for orphan in adopt.orphans]
+
+    def retreat(self, offset: int, intent: str, *, gone: bool = False) -> None:
+        """Give up a transfer that has this intent."""
+        self.courier.ask(Retreat(self.ledger, Orphan(offset, 0, intent), gone=gone))
 
     def void(self, offset: int) -> bool:
         """Void a record; returns whether it was in time."""

@@ -48,7 +48,7 @@ EXAMPLES = 60
 USER = "scripts"
 COMMANDS = (
     *("eval", "evalsha", "time", "publish", "del", "exists", "get", "set"),
-    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hmget", "hset", "hvals", "unlink"),
+    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hvals", "unlink"),
     *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
 )
 """All that the scripts need; none of them reaches a key or a channel that it does not name."""
@@ -245,6 +245,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     # By now the transfer that ended is forgotten.
     bench.pass_time(2 * LOCK_MS)
     assert bench.adopt() == [6]
+    assert bench.claim(11, upto=12, alone=True).granted.limited
     assert bench.void(12)
     # Half of a range that waits; and what is left, but for what was voided.
     for again in (bench.claim(5), bench.claim(9, upto=13)):
@@ -256,6 +257,8 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert bench.seize_hopeless(1).offsets == [4, 7, 9, 10]
     assert bench.peek(0, 100).found
     assert bench.purge(100).purged
+    bench.retreat(6, "intent")
+    assert bench.claim(1).offsets == [6]
     snapshot = bench.snapshot_to_keep()
     bench.lose_everything()
     assert bench.restore(snapshot)

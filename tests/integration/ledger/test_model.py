@@ -101,9 +101,19 @@ class Both(RuleBasedStateMachine):
         take=st.booleans(),
         epoch=st.none() | st.integers(0, 3),
         limit=LIMIT,
+        alone=st.booleans(),
     )
     def claim(
-        self, who: int, want: int, read: int, behind: int, holes: set[int], take: bool, epoch: int | None, limit: int
+        self,
+        who: int,
+        want: int,
+        read: int,
+        behind: int,
+        holes: set[int],
+        take: bool,
+        epoch: int | None,
+        limit: int,
+        alone: bool,
     ) -> None:
         """Claim what was read, from the cursor on, from before it, or from beyond it."""
         start = max(0, self.sides[0][0].cursor - behind)
@@ -111,7 +121,14 @@ class Both(RuleBasedStateMachine):
         runs = merge_offsets(set(range(start, upto)) - holes)
         real, memory = self.both(
             lambda side: self.sides[side][who].claim(
-                want, start=start, upto=upto, runs=runs, take=take, epoch=epoch, limit=limit
+                want,
+                start=start,
+                upto=upto,
+                runs=runs,
+                take=take,
+                epoch=epoch,
+                limit=limit,
+                alone=alone,
             )
         )
         self.keep_claimed(real, memory)
@@ -248,7 +265,21 @@ class Both(RuleBasedStateMachine):
     @rule(who=WHO)
     def adopt(self, who: int) -> None:
         """Whoever adopts gets all late transfers."""
-        self.same(lambda side: sorted(self.sides[side][who].adopt()))
+        self.same(lambda side: self.sides[side][who].adopt())
+
+    @rule(
+        who=WHO,
+        offset=OFFSET,
+        likely=st.booleans(),
+        intent=st.sampled_from(["intent", "intent", "another"]),
+        gone=st.booleans(),
+    )
+    def retreat(self, who: int, offset: int, likely: bool, intent: str, gone: bool) -> None:
+        """Give up a transfer, also one that was never begun, has ended, or is another one."""
+        moving = [one[0] for one in self.both(lambda side: self.sides[side][0].snapshot_to_keep())[0].moving]
+        self.both(
+            lambda side: self.sides[side][who].retreat(moving[0] if moving and likely else offset, intent, gone=gone)
+        )
 
     @rule(who=WHO, offset=OFFSET)
     def void(self, who: int, offset: int) -> None:
@@ -336,7 +367,7 @@ class BothDetecting(Both):
     def receive(self, data: st.DataObject, who: int, read: int, want: int) -> None:
         """Judge what was read, and claim it."""
         self.judge(data, who, read, 0, None, None)
-        self.claim(who, want, read, 0, set(), False, None, 1000)
+        self.claim(who, want, read, 0, set(), False, None, 1000, False)
 
     @rule(
         data=st.data(),
@@ -679,14 +710,20 @@ BROKEN = {
     "what is settled settles again": ("if bit_at == '0' then\n            visit", "if true then\n            visit"),
     "a request's number is forgotten": ("if tonumber(last) == number then", "if false then"),
     "a transfer ends when it begins": (
-        "write('HSET', MOVING, num(offset), 'B|' .. num(segment.count) .. '|' .. op.intent)",
-        "write('HSET', MOVING, num(offset), 'E|0')\n      ledger.held = ledger.held - 1",
+        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. op.intent)",
+        "write('HSET', MOVED, num(offset), '0')\n      ledger.held = ledger.held - 1",
     ),
     "what is abandoned is not counted": (
         "put_back(segment, first, last, segment.count + 1)\n  end)",
         "put_back(segment, first, last, segment.count)\n  end)",
     ),
     "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
+    "messages overtake each other": ("op.alone and (redis.call('HLEN', LEASES) > 0 or ledger.moving > 0)", "false"),
+    "another's transfer is given up": ("if intent == op.intent then", "if intent then"),
+    "a transfer that was given up goes on": (
+        "write('HDEL', MOVING, offset)\n    write('ZREM', MOVES, padded(op.offset))\n  end\n  return {}",
+        "end\n  return {}",
+    ),
 }
 """Scripts with one fault each: what stands there, and what instead."""
 

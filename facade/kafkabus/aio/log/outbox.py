@@ -6,9 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from confluent_kafka import KafkaException
+
 from kafkabus.aio._acompat import Pool
 from kafkabus.aio.log._acompat import Deliveries
 from kafkabus.connection_string import Settings
+from kafkabus.exceptions import ServiceBusError
 from kafkabus.log.clients import open_producer
 from kafkabus.log.configuration import producer_options
 from kafkabus.log.parcel import Content, Parcel
@@ -84,6 +87,10 @@ class Outbox:
                     await self._pool.run(self._producer.flush, 0.1)
                     if time.monotonic() > deadline:
                         return parcel
+                except KafkaException as error:
+                    raise ServiceBusError(
+                        f"Kafka's client refuses a record for {topic}: {error}", error=error
+                    ) from error
         if not parcel.done:
             await self._deliveries.wait(parcel, deadline - time.monotonic())
         return parcel

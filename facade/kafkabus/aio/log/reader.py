@@ -117,11 +117,14 @@ class Reader:
     Args:
         services: The client's connections.
         entity: What to read.
+        in_order: Whether nothing is received of a partition while anything else of it is under way, and nothing new before
+            what came back, so that the order of messages holds that have to arrive somewhere.
     """
 
-    def __init__(self, services: Services, entity: Entity) -> None:
+    def __init__(self, services: Services, entity: Entity, *, in_order: bool = False) -> None:
         self._services = services
         self._entity = entity
+        self._in_order = in_order
         # Those without a home partition do not all begin with the same one.
         self._plan = Plan(entity.partitions, zlib.crc32(services.client_id.encode()))
         self._turn = Lock()
@@ -166,7 +169,11 @@ class Reader:
             if take:
                 grants = self._taken_before(want)
             while not self._closed and not closed():
-                left = 0 if self._is_late(grants) else want - sum(len(grant.records) for grant in grants)
+                left = (
+                    0
+                    if self._is_late(grants) or (self._in_order and grants)
+                    else want - sum(len(grant.records) for grant in grants)
+                )
                 await self._tend(idle=not self._plan.buffered and not grants)
                 if not await self._read_on(left, 0.0 if grants else self._patience(deadline)):
                     continue
@@ -432,6 +439,7 @@ class Reader:
                 # What is yet to be read is settled when it was.
                 take=take and plan.ahead is None and not self._entity.keeps_expired and not self._has_strays,
                 limit=IN_FLIGHT_LIMIT,
+                alone=self._in_order,
             )
             for plan in planned
         ]
@@ -587,7 +595,7 @@ class Reader:
     def _limit(self, view: PartitionView, granted: Granted) -> None:
         """Leave a partition alone for a moment where too much of it is in flight, and say so once."""
         view.resting = granted.limited
-        if granted.limited and not view.limited:
+        if granted.limited and not view.limited and not self._in_order:
             LOGGER.warning(
                 "in_flight_limit entity=%s partition=%d limit=%d: nothing new is received there until some are settled",
                 self._entity.path,
@@ -658,7 +666,7 @@ class Reader:
             self._doubt(view)
             raise
         except UnfinishedReadError as error:
-            if delivery.deferred:
+            if delivery.deferred or self._in_order:
                 raise
             LOGGER.warning("given_back entity=%s error=%s", entity.path, error)
             if not error.records and timeout > SILENCE:

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from types import TracebackType
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from typing_extensions import Self
@@ -40,7 +41,7 @@ from kafkabus.management.models import (
 )
 from kafkabus_mapping.codec import from_milliseconds
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
-from kafkabus_mapping.names import EntityPath, check_entity, topic_name
+from kafkabus_mapping.names import EntityPath, NameRuleError, check_entity, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
 CREATION_PATIENCE = 5.0
@@ -178,9 +179,9 @@ class ServiceBusAdministrationClient:
             requires_duplicate_detection: Whether of messages with one id only the first is delivered. Message ids are keys
                 where no other is set, and those of different keys are different. Not in the Basic tier.
             requires_session: Whether its messages are received in sessions, in their order; all of them need a session id.
-            forward_to: Not supported yet.
+            forward_to: Name of a queue, or its address: all messages move on to it, and nobody receives them here.
             user_metadata: Up to 1,024 characters.
-            forward_dead_lettered_messages_to: Not supported yet.
+            forward_dead_lettered_messages_to: Likewise, of the messages that are dead-lettered.
             max_message_size_in_kilobytes: The tier's: 256, in Premium 1,024.
             status: Which operations it takes; default ``Active``.
             settled_retention: How long settled records stay in Kafka; kafkabus's own, default one day.
@@ -217,6 +218,7 @@ class ServiceBusAdministrationClient:
         services = self._connections()
         if await services.directory.get(queue_name) is not None:
             raise _exists(queue_name)
+        await self._resolve_destinations(given)
         namespace = await services.directory.namespace() or await services.create_namespace()
         description = await self._check_new(path, namespace, enable_partitioning, given)
         # The broker lets one of several creations win.
@@ -231,7 +233,7 @@ class ServiceBusAdministrationClient:
         description = description.model_copy(update={"topic_id": topic.topic_id})
         await services.create_ledgers(self._entity(path, description).ledgers)
         await services.directory.put(description)
-        return queue_properties(description, namespace, EntityAvailabilityStatus.AVAILABLE)
+        return self._properties(description, namespace, EntityAvailabilityStatus.AVAILABLE)
 
     async def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
         """Change a queue's settings. Clients go by them within 5 seconds.
@@ -270,6 +272,7 @@ class ServiceBusAdministrationClient:
                     f"{one}={value!r} of queue {name!r}: fixed at creation as {getattr(known, one)!r}; create another queue"
                 )
         _refuse_unsupported({one: value for one, value in wanted.items() if value != getattr(known, one)})
+        await self._resolve_destinations(wanted, known)
         now = datetime.now(timezone.utc)
         description = _validated({**changed(known, wanted), "updated_at": now}, "updated")
         _obey(await services.namespace(), description)
@@ -283,7 +286,7 @@ class ServiceBusAdministrationClient:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         description = await self._description(queue_name)
-        return queue_properties(
+        return self._properties(
             description, await self._connections().namespace(), await self._availability(description)
         )
 
@@ -298,7 +301,7 @@ class ServiceBusAdministrationClient:
         return await self._runtime(description)
 
     async def delete_queue(self, queue_name: str) -> None:
-        """Delete a queue, its dead-letter queue and all their messages.
+        """Delete a queue, its dead-letter queues and all their messages.
 
         Raises:
             MessagingEntityNotFoundError: There is no such queue.
@@ -309,10 +312,8 @@ class ServiceBusAdministrationClient:
         path = EntityPath(description.name)
         # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
         await services.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
-        for which, topic in (
-            (path, description.topic),
-            (path.dead_letter, topic_name(self._settings.namespace, path.dead_letter)),
-        ):
+        for which in path.all:
+            topic = topic_name(self._settings.namespace, which)
             described = await services.pool.run(services.topics.describe, topic)
             if described is not None:
                 await services.pool.run(services.topics.delete, topic)
@@ -327,7 +328,7 @@ class ServiceBusAdministrationClient:
         """
         namespace = await self._connections().namespace()
         for description in await self._connections().directory.all():
-            yield queue_properties(description, namespace, await self._availability(description))
+            yield self._properties(description, namespace, await self._availability(description))
 
     async def list_queues_runtime_properties(self) -> AsyncIterator[QueueRuntimeProperties]:
         """The counts of all queues, by name.
@@ -338,34 +339,47 @@ class ServiceBusAdministrationClient:
         for description in await self._connections().directory.all():
             yield await self._runtime(description)
 
+    def _properties(
+        self, description: QueueDescription, namespace: NamespaceDescription, availability: EntityAvailabilityStatus
+    ) -> QueueProperties:
+        return queue_properties(description, namespace, availability, self._settings.fully_qualified_namespace)
+
     async def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)
-        active, scheduled = await self._counts(path, description, description.topic, description.topic_id)
-        services = self._connections()
-        topic = topic_name(self._settings.namespace, path.dead_letter)
-        described = await services.pool.run(services.topics.describe, topic)
-        dead = [0] * description.partitions
-        if described is not None:
-            dead, _ = await self._counts(path.dead_letter, description, topic, described.topic_id)
+        active, scheduled, moving = await self._counts(path, description, description.topic, description.topic_id)
+        dead = await self._count_dead(path.dead_letter, description)
+        undelivered = await self._count_dead(path.transfer_dead_letter, description)
         return QueueRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
             accessed_at_utc=await self._accessed_at(path, description),
-            total_message_count=sum(active) + sum(scheduled) + sum(dead),
+            total_message_count=sum(active) + sum(scheduled) + sum(moving) + sum(dead) + sum(undelivered),
+            transfer_message_count=sum(moving),
             scheduled_message_count=sum(scheduled),
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
+            transfer_dead_letter_message_count=sum(undelivered),
             partitions=tuple(
                 PartitionRuntimeProperties(
                     partition=partition,
                     active_message_count=active[partition],
                     scheduled_message_count=scheduled[partition],
                     dead_letter_message_count=dead[partition],
+                    transfer_dead_letter_message_count=undelivered[partition],
                 )
                 for partition in range(description.partitions)
             ),
         )
+
+    async def _count_dead(self, path: EntityPath, description: QueueDescription) -> list[int]:
+        """Messages of each partition of a dead-letter queue, which may not have been needed yet."""
+        services, topic = self._connections(), topic_name(self._settings.namespace, path)
+        described = await services.pool.run(services.topics.describe, topic)
+        if described is None:
+            return [0] * description.partitions
+        active, _, moving = await self._counts(path, description, topic, described.topic_id)
+        return [sum(both) for both in zip(active, moving, strict=True)]
 
     async def _accessed_at(self, path: EntityPath, description: QueueDescription) -> datetime:
         services = self._connections()
@@ -377,8 +391,8 @@ class ServiceBusAdministrationClient:
 
     async def _counts(
         self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str
-    ) -> tuple[list[int], list[int]]:
-        """Messages of each partition: never granted, or granted and not settled; and those that wait for their time."""
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Messages of each partition: those that wait or are locked, those that wait for their time, those on their way."""
         services = self._connections()
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
@@ -386,15 +400,21 @@ class ServiceBusAdministrationClient:
         ends = await services.pool.run(services.topics.ends, topic, range(entity.partitions))
         starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
         scheduled = [0 if state is None else state.scheduled for state in states]
+        moving = [0 if state is None else state.moving for state in states]
         voids = [0] * entity.partitions
         if entity.detects_duplicates or any(scheduled):
             voids = await self._voids(await services.entity(path))
-        return [
-            ends[partition] - starts[partition]
-            if state is None
-            else max(0, ends[partition] - state.cursor - voids[partition]) + state.held - state.scheduled
-            for partition, state in enumerate(states)
-        ], scheduled
+        return (
+            [
+                ends[partition] - starts[partition]
+                if state is None
+                else max(0, ends[partition] - state.cursor - voids[partition])
+                + max(0, state.held - state.scheduled - state.moving)
+                for partition, state in enumerate(states)
+            ],
+            scheduled,
+            moving,
+        )
 
     async def _voids(self, entity: Entity) -> list[int]:
         """How many records of each partition that were never granted are duplicates, or wait for their time."""
@@ -452,6 +472,40 @@ class ServiceBusAdministrationClient:
                 f"queue {path.name!r} cannot be created: {error}", error=error
             ) from error
         return description
+
+    async def _resolve_destinations(self, settings: dict[str, object], known: QueueDescription | None = None) -> None:
+        """Where messages are to be forwarded to, as an address or a name, becomes the name of a queue that there is.
+
+        Raises:
+            InvalidOperationError: It names none, or one of another namespace.
+            MessagingEntityNotFoundError: There is none of that name; unless it was there when it was set.
+        """
+        for setting in ("forward_to", "forward_dead_lettered_messages_to"):
+            value = settings.get(setting)
+            if value is None:
+                continue
+            name = self._name_of(setting, value)
+            if name != getattr(known, setting, None) and await self._connections().directory.get(name) is None:
+                raise MessagingEntityNotFoundError(
+                    f"{setting}={value!r}: there is no queue {name!r} in namespace {self._settings.namespace!r}: "
+                    "create it first"
+                )
+            settings[setting] = name
+
+    def _name_of(self, setting: str, value: object) -> str:
+        """The queue's name in an address of it; a name is left as it is."""
+        host, name = self._settings.fully_qualified_namespace, str(value)
+        if "://" in name:
+            parts = urlsplit(name)
+            if (parts.hostname or "") != host.lower():
+                raise InvalidOperationError(
+                    f"{setting}={value!r}: messages are forwarded within their namespace, {host}"
+                )
+            name = parts.path.strip("/")
+        try:
+            return check_entity(name)
+        except NameRuleError as error:
+            raise InvalidOperationError(f"{setting}={value!r}: {error}", error=error) from error
 
     async def _wait_for_other(self, queue_name: str) -> None:
         """The topic exists and the description does not: another creation is under way, or one was cut off."""
@@ -514,11 +568,7 @@ def _refuse_unsupported(settings: Mapping[str, object]) -> None:
             raise InvalidOperationError(f"{name}={settings[name]!r}: not supported yet; leave it out")
 
 
-_UNSUPPORTED = {
-    "auto_delete_on_idle",
-    "forward_dead_lettered_messages_to",
-    "forward_to",
-}
+_UNSUPPORTED = {"auto_delete_on_idle"}
 
 
 def _tier(tier: str) -> Tier:

@@ -11,11 +11,14 @@ from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_of, print_json
 from kafkabus.cli.options import JsonLinesOption, QueueArgument
 from kafkabus.cli.terminal import counting, printable, say, write, write_table
+from kafkabus.enums import ServiceBusSubQueue
 
 if TYPE_CHECKING:
     from kafkabus.message import ServiceBusReceivedMessage
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again.")
+
+TransferOption = Annotated[bool, typer.Option("--transfer", help="Those that could not be forwarded.")]
 
 AT_ONCE = 100
 """How many messages are sent again at a time."""
@@ -29,6 +32,7 @@ def list_messages(
     queue: QueueArgument,
     *,
     limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
+    transfer: TransferOption = False,
     json: JsonLinesOption = False,
 ) -> None:
     """List a queue's dead letters and why they are there; none is locked. With none, the exit status is 3."""
@@ -36,7 +40,7 @@ def list_messages(
     with (
         existing_queue(context, queue),
         open_client(context) as client,
-        client.get_queue_receiver(queue, sub_queue="deadletter") as receiver,
+        client.get_queue_receiver(queue, sub_queue=_which(transfer)) as receiver,
     ):
         while len(messages) < limit and (more := receiver.peek_messages(limit - len(messages))):
             messages += more
@@ -61,6 +65,7 @@ def resubmit(
     limit: Annotated[
         int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all there are.")
     ] = None,
+    transfer: TransferOption = False,
 ) -> None:
     """Send a queue's dead letters to the queue again, oldest first, and take them off the dead-letter queue.
 
@@ -68,12 +73,13 @@ def resubmit(
     be there twice, none is lost.
     """
     with existing_queue(context, queue), open_administration(context) as administration:
-        there = administration.get_queue_runtime_properties(queue).dead_letter_message_count
+        counts = administration.get_queue_runtime_properties(queue)
+    there = counts.transfer_dead_letter_message_count if transfer else counts.dead_letter_message_count
     left = there if limit is None else min(limit, there)
     sent = 0
     with (
         open_client(context) as client,
-        client.get_queue_receiver(queue, sub_queue="deadletter") as receiver,
+        client.get_queue_receiver(queue, sub_queue=_which(transfer)) as receiver,
         client.get_queue_sender(queue) as sender,
         counting("sent again", left) as advance,
     ):
@@ -90,6 +96,10 @@ def resubmit(
     write(f"sent {sent} message{'' if sent == 1 else 's'} to {queue} again")
     if not sent:
         raise typer.Exit(ExitCode.NOTHING)
+
+
+def _which(transfer: bool) -> ServiceBusSubQueue:
+    return ServiceBusSubQueue.TRANSFER_DEAD_LETTER if transfer else ServiceBusSubQueue.DEAD_LETTER
 
 
 def _row(message: ServiceBusReceivedMessage) -> list[str]:

@@ -9,7 +9,7 @@ import typer
 from kafkabus.cli.connection import existing_queue, open_client
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import print_body, print_json
-from kafkabus.cli.options import JsonLinesOption, QueueArgument
+from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, QueueArgument, TransferDeadLetterOption, sub_queue
 from kafkabus.cli.terminal import say
 
 app = typer.Typer()
@@ -27,7 +27,8 @@ def peek(
     session: Annotated[
         str | None, typer.Option(metavar="ID", help="Of a queue with sessions: which one; it is locked meanwhile.")
     ] = None,
-    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Look at the queue's dead-letter queue.")] = False,
+    dead_letter: DeadLetterOption = False,
+    transfer_dead_letter: TransferDeadLetterOption = False,
     json: JsonLinesOption = False,
 ) -> None:
     """Look at messages without locking them: waiting, locked and deferred ones.
@@ -40,7 +41,7 @@ def peek(
         existing_queue(context, queue),
         open_client(context) as client,
         client.get_queue_receiver(
-            queue, session_id=session, sub_queue="deadletter" if dead_letter else None
+            queue, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)
         ) as receiver,
     ):
         while seen < limit:

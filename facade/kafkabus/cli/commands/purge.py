@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from kafkabus.cli.connection import existing_queue, open_client
-from kafkabus.cli.options import QueueArgument, YesOption
+from kafkabus.cli.options import DeadLetterOption, QueueArgument, TransferDeadLetterOption, YesOption, sub_queue
 from kafkabus.cli.terminal import interactive, write
 
 app = typer.Typer()
@@ -18,7 +16,8 @@ def purge(
     context: typer.Context,
     queue: QueueArgument,
     *,
-    dead_letter: Annotated[bool, typer.Option("--dead-letter", help="Purge the queue's dead-letter queue.")] = False,
+    dead_letter: DeadLetterOption = False,
+    transfer_dead_letter: TransferDeadLetterOption = False,
     yes: YesOption = False,
 ) -> None:
     """Throw away all messages of a queue that wait; locked and deferred ones stay.
@@ -26,7 +25,7 @@ def purge(
     They stay readable in Kafka for as long as settled messages do.
     """
     with existing_queue(context, queue), open_client(context) as client:
-        receiver = client.get_queue_receiver(queue, sub_queue="deadletter" if dead_letter else None)
+        receiver = client.get_queue_receiver(queue, sub_queue=sub_queue(dead_letter, transfer_dead_letter))
         if not yes and interactive():
             typer.confirm(f"Throw away what waits in {receiver.entity_path}?", abort=True, err=True)
         count = receiver.purge_messages()

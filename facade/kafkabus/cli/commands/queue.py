@@ -53,9 +53,21 @@ DeadLetterExpired = Annotated[
 SettledRetention = Annotated[
     timedelta | None, duration_option("How long settled messages stay readable in Kafka, default 1d.")
 ]
+ForwardTo = Annotated[
+    str | None,
+    typer.Option(metavar="QUEUE", help="Messages move on to this queue; '' for none.", show_default=False),
+]
+ForwardDeadLettersTo = Annotated[
+    str | None,
+    typer.Option(metavar="QUEUE", help="Dead letters move on to this queue; '' for none.", show_default=False),
+]
 UserMetadata = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
 ]
+
+
+_CLEARED = ("forward_to", "forward_dead_lettered_messages_to")
+"""Settings that an empty text clears."""
 
 
 @app.command()
@@ -78,6 +90,8 @@ def create(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     settled_retention: SettledRetention = None,
+    forward_to: ForwardTo = None,
+    forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
 ) -> None:
     """Create a queue, with 16 partitions unless told otherwise; a Premium namespace decides for all its queues.
@@ -98,6 +112,8 @@ def create(
             default_message_time_to_live=time_to_live,
             dead_lettering_on_message_expiration=dead_letter_expired,
             settled_retention=settled_retention,
+            forward_to=forward_to or None,
+            forward_dead_lettered_messages_to=forward_dead_letters_to or None,
             user_metadata=user_metadata,
         )
     kind = f"{'partitioned' if queue.enable_partitioning else 'plain'} queue{' with sessions' if sessions else ''}"
@@ -116,6 +132,8 @@ def update(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     settled_retention: SettledRetention = None,
+    forward_to: ForwardTo = None,
+    forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
     status: Annotated[
         str | None,
@@ -131,10 +149,13 @@ def update(
         "default_message_time_to_live": time_to_live,
         "dead_lettering_on_message_expiration": dead_letter_expired,
         "settled_retention": settled_retention,
+        "forward_to": forward_to,
+        "forward_dead_lettered_messages_to": forward_dead_letters_to,
         "user_metadata": user_metadata,
         "status": status,
     }
     changes = {setting: value for setting, value in given.items() if value is not None}
+    changes.update({setting: None for setting in _CLEARED if changes.get(setting) == ""})
     if not changes:
         raise typer.BadParameter("nothing to change: give a setting, see 'kafkabus queue update --help'")
     with existing_queue(context, name), open_administration(context) as administration:
@@ -174,7 +195,7 @@ def delete(
     name: NameArgument,
     yes: YesOption = False,
 ) -> None:
-    """Delete a queue, its dead-letter queue and all their messages."""
+    """Delete a queue, its dead-letter queues and all their messages."""
     with existing_queue(context, name), open_administration(context) as administration:
         if not yes and interactive():
             counts = administration.get_queue_runtime_properties(name)

@@ -11,9 +11,9 @@ import typer
 from kafkabus.cli.connection import existing_queue, open_client
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import print_body, print_json
-from kafkabus.cli.options import JsonLinesOption, QueueArgument
+from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, QueueArgument, TransferDeadLetterOption, sub_queue
 from kafkabus.cli.terminal import flush, say
-from kafkabus.enums import NEXT_AVAILABLE_SESSION
+from kafkabus.enums import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 from kafkabus.exceptions import OperationTimeoutError
 
 if TYPE_CHECKING:
@@ -56,9 +56,8 @@ def receive(
     *,
     limit: LimitOption = None,
     wait: WaitOption = 5.0,
-    dead_letter: Annotated[
-        bool, typer.Option("--dead-letter", help="Receive from the queue's dead-letter queue.")
-    ] = False,
+    dead_letter: DeadLetterOption = False,
+    transfer_dead_letter: TransferDeadLetterOption = False,
     complete: CompleteOption = False,
     abandon: AbandonOption = False,
     delete: DeleteOption = False,
@@ -75,7 +74,7 @@ def receive(
     receive_from(
         context,
         queue,
-        dead_letter=dead_letter,
+        which=sub_queue(dead_letter, transfer_dead_letter),
         limit=limit,
         wait=wait,
         complete=complete,
@@ -91,7 +90,7 @@ def receive_from(
     queue: str,
     *,
     session: tuple[str | None] | None = None,
-    dead_letter: bool = False,
+    which: ServiceBusSubQueue | None = None,
     limit: int | None,
     wait: float,
     complete: bool,
@@ -115,7 +114,7 @@ def receive_from(
             receiver = client.get_queue_receiver(
                 queue,
                 session_id=None if session is None else NEXT_AVAILABLE_SESSION if session[0] is None else session[0],
-                sub_queue="deadletter" if dead_letter else None,
+                sub_queue=which,
                 receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",
                 max_wait_time=wait,
             )

@@ -24,7 +24,8 @@ def stats(
 ) -> None:
     """Count a queue's messages, per partition and in all.
 
-    Active messages wait or are locked by a receiver; scheduled ones wait for their time.
+    Active messages wait or are locked by a receiver; scheduled ones wait for their time; transfer dead letters could not be
+    forwarded.
     """
     with existing_queue(context, queue), open_administration(context) as administration:
         counts = administration.get_queue_runtime_properties(queue)
@@ -35,6 +36,7 @@ def stats(
                 "active": one.active_message_count,
                 "scheduled": one.scheduled_message_count,
                 "dead_letter": one.dead_letter_message_count,
+                "transfer_dead_letter": one.transfer_dead_letter_message_count,
             }
             for one in counts.partitions
         ]
@@ -44,17 +46,23 @@ def stats(
                 "active": counts.active_message_count,
                 "scheduled": counts.scheduled_message_count,
                 "dead_letter": counts.dead_letter_message_count,
+                "transfer": counts.transfer_message_count,
+                "transfer_dead_letter": counts.transfer_dead_letter_message_count,
                 "partitions": partitions,
             }
         )
         return
+    columns = {"PARTITION": True, "ACTIVE": True, "SCHEDULED": True, "DEAD-LETTER": True}
+    forwarding = counts.transfer_dead_letter_message_count > 0
     write_table(
-        {"PARTITION": True, "ACTIVE": True, "SCHEDULED": True, "DEAD-LETTER": True},
-        [[str(one.partition), *_counts(one)] for one in counts.partitions],
-        total=["all", *_counts(counts)],
+        columns | {"TRANSFER DEAD-LETTER": True} if forwarding else columns,
+        [[str(one.partition), *_counts(one, forwarding)] for one in counts.partitions],
+        total=["all", *_counts(counts, forwarding)],
     )
 
 
-def _counts(one: QueueRuntimeProperties | PartitionRuntimeProperties) -> list[str]:
-    counts = one.active_message_count, one.scheduled_message_count, one.dead_letter_message_count
+def _counts(one: QueueRuntimeProperties | PartitionRuntimeProperties, forwarding: bool) -> list[str]:
+    counts = [one.active_message_count, one.scheduled_message_count, one.dead_letter_message_count]
+    if forwarding:
+        counts.append(one.transfer_dead_letter_message_count)
     return [f"{count:,}" for count in counts]

@@ -14,6 +14,9 @@
 --              message: the caller reads them then, and completes what was none
 --     limit    how many messages may be granted and neither settled nor deferred. Beyond it nothing is granted that
 --              never was before; what was, is all the same, so that it can be settled
+--     alone    true: nothing is granted while any lease, or a transfer, is under way (the reply is limited then), and
+--              nothing that never was before while anything waits to be granted again: so who moves messages on keeps
+--              their order, whoever dies. A delivery that ends otherwise does not count
 --     take     true: messages never granted before are settled by this claim (receive and delete); those granted again
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
@@ -172,6 +175,12 @@ end
 
 operations.claim = function(op)
   expire_leases()
+  local waits = op.alone and (redis.call('HLEN', LEASES) > 0 or ledger.moving > 0)
+  if waits then
+    op.want = 0
+  elseif op.alone and redis.call('ZCARD', RETURNED) > 0 then
+    op.from, op.ahead = nil, nil
+  end
   local segments, leaving, granted = grant_returned(filer() and 0 or op.want)
   local again, fresh, cursor, reply = #segments, {}, ledger.cursor, {}
   if op.take and ledger.schedules then
@@ -203,7 +212,7 @@ operations.claim = function(op)
   local expiry = now + op.lock_ms
   if #segments > 0 then
     for _, segment in ipairs(segments) do
-      segment.kind, segment.expiry, segment.bits = SESSIONS and 's' or 'n', expiry, ''
+      segment.kind, segment.expiry, segment.bits = (SESSIONS or op.alone) and 's' or 'n', expiry, ''
     end
     if SESSIONS then
       write('HSET', META, 'filer', op.lease)
@@ -228,5 +237,9 @@ operations.claim = function(op)
     reply.fresh[index] = { num(segment.first), num(segment.last) }
   end
   reply.expiry = num(expiry)
-  return with_state(reply)
+  with_state(reply)
+  if waits then
+    reply.limited, reply.returned = true, 0
+  end
+  return reply
 end

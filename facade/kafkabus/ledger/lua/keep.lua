@@ -39,11 +39,10 @@ operations.snapshot = function()
   end
   local states = redis.call('HGETALL', MOVING)
   for index = 1, #states, 2 do
-    local count, intent = string.match(states[index + 1], '^B|(%d+)|(.*)$')
-    if count then
-      moving[#moving + 1] = { states[index], count, intent }
-    end
+    local count, intent = split_move(states[index + 1])
+    moving[#moving + 1] = { states[index], count, intent }
   end
+  ledger.moving = #moving
   return {
     cursor = num(ledger.cursor), version = num(ledger.version), mortal = ledger.mortal or nil,
     epoch = ledger.epoch ~= '' and ledger.epoch or nil,

@@ -5,50 +5,85 @@
 --         Reply: {"lost": [[first, last], …]}
 --   moved {offset, at, keep_ms}                the copy stands at offset `at` of the destination. The first one wins.
 --         Reply: {"winner": offset there}, or {} where the ledger knows nothing of it any more
---   adopt {limit, orphan_ms}                   transfers whose owner is late become the caller's.
---         Reply: {"orphans": [[offset, count, intent], …]}
+--   adopt {limit, orphan_ms}                   transfers whose owner is late become the caller's, in the order in which
+--         they began, those that began together in the log's.
+--         Reply: {"orphans": [[offset, count, intent], …], "more": true where there may be more}; limit counts those
+--         too that ended and are forgotten now
+--   retreat {offset, intent, gone}             the transfer cannot be made: where it has this intent still, the message
+--         waits again; with gone (true) it is done with, because the log does not have it any more. Reply: {}
 --   void  {offset}                             the record is a copy that lost: no claim grants it.
 --         Reply: {"void": true}, or {"void": false} where it was granted already (a duplicate, not a loss)
+
+-- Delivery count and intent of a transfer that is under way.
+local function split_move(state)
+  return string.match(state, '^(%d+)|(.*)$')
+end
+
+-- A transfer begins, or is another's from now on.
+local function move_until(offset, at)
+  write('ZADD', MOVES, num(at), padded(offset))
+end
 
 operations.begin = function(op)
   local _, lost = take(op.lease, op.ranges, function(first, last, segment)
     for offset = first, last do
-      write('HSET', MOVING, num(offset), 'B|' .. num(segment.count) .. '|' .. op.intent)
-      write('ZADD', MOVES, num(now + op.orphan_ms), num(offset))
+      -- In this order, so that whoever looks for what is late finds all that is under way.
+      move_until(offset, now + op.orphan_ms)
+      write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. op.intent)
     end
+    ledger.moving = ledger.moving + last - first + 1
   end)
   return { lost = lost }
 end
 
 operations.moved = function(op)
   local offset = num(op.offset)
-  local state = redis.call('HGET', MOVING, offset)
-  if not state then
+  local winner = redis.call('HGET', MOVED, offset)
+  if winner then
+    return { winner = winner }
+  end
+  if redis.call('HEXISTS', MOVING, offset) == 0 then
     return {}
   end
-  if string.sub(state, 1, 2) == 'E|' then
-    return { winner = string.sub(state, 3) }
-  end
-  write('ZADD', MOVES, num(now + op.keep_ms), offset)
-  write('HSET', MOVING, offset, 'E|' .. num(op.at))
-  ledger.held = ledger.held - 1
+  move_until(op.offset, now + op.keep_ms)
+  write('HSET', MOVED, offset, num(op.at))
+  write('HDEL', MOVING, offset)
+  ledger.held, ledger.moving = ledger.held - 1, ledger.moving - 1
   return { winner = num(op.at) }
 end
 
 operations.adopt = function(op)
   local orphans = {}
-  for _, offset in ipairs(redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, op.limit)) do
-    local state = redis.call('HGET', MOVING, offset)
-    local count, intent = string.match(state or '', '^B|(%d+)|(.*)$')
-    if count then
-      write('ZADD', MOVES, num(now + op.orphan_ms), offset)
-      orphans[#orphans + 1] = { offset, count, intent }
+  local members = redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, op.limit)
+  for _, member in ipairs(members) do
+    local offset = tonumber(member)
+    local state = redis.call('HGET', MOVING, num(offset))
+    if state then
+      local count, intent = split_move(state)
+      move_until(offset, now + op.orphan_ms)
+      orphans[#orphans + 1] = { num(offset), count, intent }
     else
-      write('HDEL', MOVING, offset)
-      write('ZREM', MOVES, offset)
+      write('HDEL', MOVED, num(offset))
+      write('ZREM', MOVES, member)
     end
   end
-  return { orphans = orphans }
+  return { orphans = orphans, more = #members == op.limit }
+end
+
+operations.retreat = function(op)
+  local offset = num(op.offset)
+  local count, intent = split_move(redis.call('HGET', MOVING, offset) or '')
+  if intent == op.intent then
+    if op.gone then
+      ledger.held = ledger.held - 1
+    else
+      give_back(op.offset, op.offset, tonumber(count))
+    end
+    ledger.moving = ledger.moving - 1
+    write('HDEL', MOVING, offset)
+    write('ZREM', MOVES, padded(op.offset))
+  end
+  return {}
 end
 
 operations.void = function(op)

@@ -9,8 +9,9 @@
 --                  session's state that was cleared, and whose record stands), judged (below it is known which
 --                  records are duplicates), proven (below it that is known from a checkpoint), judged_epoch (the
 --                  latest leader epoch of a record below both), schedules (1 where records of scheduled messages
---                  are in the log), scheduled (how many wait for their time), ring and latest (of detect.lua); in
---                  tests also test:skew (ms added to the clock) and test:fault (which write fails)
+--                  are in the log), scheduled (how many wait for their time), moving (how many transfers are under
+--                  way, but for scripts that died; what is written down says it anew), ring and latest (of
+--                  detect.lua); in tests also test:skew (ms added to the clock) and test:fault (which write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, s where they are being
 --                  sorted (session.lua) and no delivery counts, else n; bits, one character an
@@ -18,24 +19,25 @@
 --                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d where they were deferred
 --       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time
 --       4 returned zset: "<first>:<last>:<count>" by first: granted once, to be granted again
---       5 moving   hash: offset -> "B|<count>|<intent>" while a transfer is under way, "E|<offset there>" once it ended
---       6 moves    zset: offset by when it wants attention (an unfinished transfer's orphan time, an ended one's
---                  forgetting), ms
+--       5 moving   hash: offset -> "<count>|<intent>" while a transfer is under way
+--       6 moves    zset: offset, with 15 digits, by when it wants attention (an unfinished transfer's orphan time,
+--                  an ended one's forgetting), ms
 --       7 voids    zset: offset by itself: records beyond the cursor that no claim may grant
 --       8 deferred zset: "<offset>:<count>" by offset: set aside, granted by offset only
 --       9 scheduled zset: "<offset>:<when, ms>" by offset: not granted before their time; void for claims
 --       10 due     zset: the same offsets, with 15 digits, by when that is, ms
+--       11 moved   hash: offset -> offset there, of transfers that ended lately
 --       Where the queue has sessions:
---       11 sessions hash: "=<session>" -> "<lease>|<low>|<high>": the lease that locks it, if any, and the numbers of
+--       12 sessions hash: "=<session>" -> "<lease>|<low>|<high>": the lease that locks it, if any, and the numbers of
 --                  its first and last chunk; "<number>=<session>" -> a chunk of what waits in it, in offset order:
 --                  "<first>[-<last>][*<count>],…"
---       12 free    zset: session that waits and that nobody holds, by its turn
---       13 holders hash: lease that locks a session -> "<expiry ms>|<most deliveries>|<session>"
---       14 states  hash: session -> "<version>|<when it was set, ms>|<1 where its record stands, else 0>|<value>", the
+--       13 free    zset: session that waits and that nobody holds, by its turn
+--       14 holders hash: lease that locks a session -> "<expiry ms>|<most deliveries>|<session>"
+--       15 states  hash: session -> "<version>|<when it was set, ms>|<1 where its record stands, else 0>|<value>", the
 --                  value in base 64, "-" where it was cleared
 --       Where it detects duplicates, the five before the last:
---       15 duplicates zset: offset by itself: records that were found to be duplicates, as long as the log has them
---       16 to 19 ids  hash: id -> "<offset>:<when it was stored, ms>:<source>"; see detect.lua
+--       16 duplicates zset: offset by itself: records that were found to be duplicates, as long as the log has them
+--       17 to 20 ids  hash: id -> "<offset>:<when it was stored, ms>:<source>"; see detect.lua
 --       Last slot  string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
 --       2 channel  doorbell of the entity
@@ -48,13 +50,13 @@
 
 local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOVING, MOVES, VOIDS, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[#KEYS]
-local SCHEDULED, DUE = KEYS[9], KEYS[10]
+local SCHEDULED, DUE, MOVED = KEYS[9], KEYS[10], KEYS[11]
 local SESSIONS, FREE, HOLDERS, STATES, DUPLICATES
 local IDS = {}
-if #KEYS == 15 or #KEYS == 20 then
-  SESSIONS, FREE, HOLDERS, STATES = KEYS[11], KEYS[12], KEYS[13], KEYS[14]
+if #KEYS == 16 or #KEYS == 21 then
+  SESSIONS, FREE, HOLDERS, STATES = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
 end
-if #KEYS >= 16 then
+if #KEYS >= 17 then
   DUPLICATES = KEYS[#KEYS - 5]
   IDS = { KEYS[#KEYS - 4], KEYS[#KEYS - 3], KEYS[#KEYS - 2], KEYS[#KEYS - 1] }
 end
@@ -63,8 +65,13 @@ local function num(value)
   return string.format('%.0f', value)
 end
 
+-- As a member of a sorted set: those of one score are in the log's order.
+local function padded(offset)
+  return string.format('%015.0f', offset)
+end
+
 local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal',
-  'epoch', 'leader', 'judged', 'proven', 'judged_epoch', 'schedules')
+  'epoch', 'leader', 'judged', 'proven', 'judged_epoch', 'schedules', 'moving')
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
@@ -79,6 +86,7 @@ local ledger = {
   judged_epoch = tonumber(meta[12] or -1),
   torn = false,
   schedules = meta[13] and true,
+  moving = tonumber(meta[14] or 0),
   rings = false,
 }
 

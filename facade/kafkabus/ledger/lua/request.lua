@@ -27,6 +27,9 @@ local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies })
 write('HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'held', num(ledger.held),
   'voids', num(ledger.voids), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',
   'leader', ledger.leader)
+if ledger.moving ~= tonumber(meta[14] or 0) then
+  write('HSET', META, 'moving', num(math.max(0, ledger.moving)))
+end
 if ledger.schedules then
   write('HSET', META, 'schedules', '1', 'scheduled', num(redis.call('ZCARD', SCHEDULED)))
 end

@@ -52,19 +52,19 @@ for _, one in ipairs(state.scheduled) do
 end
 -- Their owners are gone with what they knew: whoever comes next finishes them.
 for _, move in ipairs(state.moving) do
-  redis.call('HSET', MOVING, move[1], 'B|' .. move[2] .. '|' .. move[3])
-  redis.call('ZADD', MOVES, now, move[1])
+  redis.call('HSET', MOVING, move[1], move[2] .. '|' .. move[3])
+  redis.call('ZADD', MOVES, now, string.format('%015.0f', tonumber(move[1])))
   held = held + 1
 end
 for _, offset in ipairs(state.voids) do
   redis.call('ZADD', VOIDS, offset, offset)
 end
 for _, one in ipairs(state.states) do
-  redis.call('HSET', KEYS[14], one[1], one[2] .. '|' .. one[3] .. '|1|' .. one[4])
+  redis.call('HSET', KEYS[15], one[1], one[2] .. '|' .. one[3] .. '|1|' .. one[4])
 end
 local fields = {
   'cursor', state.cursor, 'version', state.version, 'held', string.format('%.0f', held),
-  'voids', #state.voids > 0 and '1' or '0',
+  'voids', #state.voids > 0 and '1' or '0', 'moving', tostring(#state.moving),
 }
 if state.epoch then
   fields[#fields + 1], fields[#fields + 2] = 'epoch', state.epoch
@@ -86,7 +86,7 @@ if state.judged then
     end
   end
 end
-if (#KEYS == 15 or #KEYS == 20) and #state.waiting > 0 then
+if (#KEYS == 16 or #KEYS == 21) and #state.waiting > 0 then
   fields[#fields + 1], fields[#fields + 2] = 'unplaced', '1'
 end
 if state.schedules then

@@ -9,11 +9,6 @@
 --   activate {limit, intent, orphan_ms}  transfers of those whose time has come begin, as of operations.begin
 --                            Reply: {"begun": [offset, …]}
 
--- As the due ones have it: those of one time are in the log's order.
-local function padded(offset)
-  return string.format('%015.0f', offset)
-end
-
 -- A message waits for its time.
 local function put_off(offset, at)
   write('ZADD', DUE, num(at), padded(offset))
@@ -73,9 +68,10 @@ operations.activate = function(op)
   for index, member in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', num(now), 'LIMIT', 0, op.limit)) do
     local offset = tonumber(member)
     begun[index] = num(offset)
-    write('HSET', MOVING, num(offset), 'B|0|' .. op.intent)
-    write('ZADD', MOVES, num(now + op.orphan_ms), num(offset))
+    move_until(offset, now + op.orphan_ms)
+    write('HSET', MOVING, num(offset), '0|' .. op.intent)
     call_off(offset)
   end
+  ledger.moving = ledger.moving + #begun
   return { begun = begun }
 end

@@ -1,0 +1,199 @@
+"""Forwarding: what comes to an entity that forwards moves on to another one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkabus.aio import endings
+from kafkabus.aio.log.reader import Grant, Reader
+from kafkabus.aio.transfer import Place, envelope_of
+from kafkabus.entity import Entity
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.record import Record, as_bytes
+from kafkabus_mapping.codec import Envelope, record_size
+from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.keys import KeyRuleError, partition_of
+from kafkabus_mapping.names import EntityPath
+
+if TYPE_CHECKING:
+    from kafkabus.aio.services import Services
+
+MAX_HOPS = 4
+"""How often a message is forwarded; Service Bus's limit."""
+AT_ONCE = 500
+"""How many messages are moved on at a time."""
+LOCK = timedelta(seconds=20)
+"""For how long they are locked before the move begins, whatever the entity says: then others try."""
+
+LARGEST = 1_900_000
+"""How many bytes a message may have to be forwarded: what Kafka takes, with room for why it is where it is."""
+ASKED_FOR = 5.0
+"""For how long, in seconds, it is asked where the destination ends: well within that lock."""
+
+Leased = dict[str, list[Record]]
+"""Messages by the lease that holds them."""
+
+
+class _Refusal(NamedTuple):
+    """Why a message is not forwarded.
+
+    Attributes:
+        reason: In a word.
+        description: In more.
+    """
+
+    reason: str
+    description: str
+
+
+class Forwarder:
+    """Moves on what comes to one entity.
+
+    Args:
+        services: The service's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._entity: Entity | None = None
+        self._reader: Reader | None = None
+        self._turn = 0
+
+    async def forward(self, entity: Entity | None, seconds: float) -> None:
+        """Spend some seconds on moving messages on, as they come; on nothing, where the entity forwards none.
+
+        Raises:
+            ServiceBusError: Kafka or Redis cannot be reached. Moves that began are finished by whoever comes next, the other
+                messages wait again.
+        """
+        until = time.monotonic() + seconds
+        if entity is None or not _forwards(entity):
+            await self.close()
+            await asyncio.sleep(seconds)
+            return
+        reader = await self._reader_of(entity)
+        while (left := until - time.monotonic()) > 0:
+            grants = await reader.receive(AT_ONCE, left, bool)
+            try:
+                await self._move_on(entity, grants)
+            except MessagingEntityNotFoundError as error:
+                # The destination's topic is another one than before; the entity itself is there.
+                await reader.put_back(grants)
+                raise ServiceBusError(f"{entity.path} cannot forward now: {error}", error=error) from error
+            except BaseException:
+                await reader.put_back(grants)
+                raise
+
+    async def close(self) -> None:
+        """Stop reading."""
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+    async def _reader_of(self, entity: Entity) -> Reader:
+        if self._reader is None or self._entity != entity:
+            await self.close()
+            self._entity = entity
+            patient = entity.description.model_copy(update={"lock_duration": LOCK})
+            self._reader = Reader(self._services, entity.described_as(patient), in_order=True)
+        return self._reader
+
+    async def _move_on(self, entity: Entity, grants: Sequence[Grant]) -> None:
+        waiting = [grant for grant in grants if await endings.outlives(self._services, entity, grant)]
+        if entity.forwards_to is None or not waiting:
+            return
+        try:
+            destination = await self._services.entity(entity.forwards_to)
+        except MessagingEntityNotFoundError:
+            destination = None
+        turn = 0 if destination is None else await self._next_partition(destination)
+        accepted: dict[tuple[int, int], Leased] = defaultdict(lambda: defaultdict(list))
+        refused: dict[tuple[int, _Refusal], Leased] = defaultdict(lambda: defaultdict(list))
+        for grant in waiting:
+            here, lease = grant.delivery.partition, grant.delivery.lease
+            for record in grant.records:
+                there = _place(record, entity.forwards_to, destination, turn)
+                if isinstance(there, _Refusal):
+                    refused[here, there][lease].append(record)
+                else:
+                    accepted[here, there][lease].append(record)
+        if destination is not None:
+            await self._forward(entity, destination, accepted)
+        transfers = self._services.transfers
+        await _all(
+            transfers.dead_letter(
+                entity, here, records, reason=why.reason, description=why.description, forwarding=True
+            )
+            for (here, why), records in refused.items()
+        )
+
+    async def _forward(self, entity: Entity, destination: Entity, accepted: dict[tuple[int, int], Leased]) -> None:
+        services = self._services
+
+        async def to(here: int, there: int, records: Leased) -> None:
+            tails = await services.pool.run(services.topics.tails, destination.topic, [there], ASKED_FOR)
+            await services.transfers.forward(entity, here, Place(destination, there), tails[there].end, records)
+
+        await _all(to(here, there, records) for (here, there), records in accepted.items())
+
+    async def _next_partition(self, destination: Entity) -> int:
+        """Where messages without a key go: the next in turn, as when they are sent."""
+        unavailable = await self._services.outages.of(destination)
+        partitions = range(destination.partitions)
+        open_ones = [one for one in partitions if one not in unavailable] or partitions
+        self._turn += 1
+        return open_ones[self._turn % len(open_ones)]
+
+
+def _forwards(entity: Entity) -> bool:
+    closed = {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}
+    return entity.forwards_to is not None and entity.description.status not in closed
+
+
+def _place(record: Record, path: EntityPath, destination: Entity | None, turn: int) -> int | _Refusal:
+    """The partition that a message goes to, or why it goes nowhere."""
+    envelope = envelope_of(record)
+    if (envelope.hops or 0) >= MAX_HOPS:
+        return _Refusal(
+            "MaxTransferHopCountExceeded", f"it was forwarded {envelope.hops} times, and {MAX_HOPS} is the limit"
+        )
+    if destination is None:
+        return _Refusal("MessagingEntityNotFound", f"there is no queue {path} to forward it to")
+    try:
+        key = destination.key_of(envelope)
+    except KeyRuleError as error:
+        return _Refusal("InvalidOperation", str(error))
+    refusal = _refusal(record, envelope, destination)
+    if refusal is not None:
+        return refusal
+    return turn if key is None else partition_of(key, destination.partitions)
+
+
+def _refusal(record: Record, envelope: Envelope, destination: Entity) -> _Refusal | None:
+    """Why a queue does not take a message; None where it does."""
+    path, status = destination.path, destination.description.status
+    if status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED}:
+        return _Refusal("MessagingEntityDisabled", f"queue {path} has status {status.value} and takes no messages")
+    if destination.has_sessions and envelope.session_id is None:
+        return _Refusal("Session ID is null", f"queue {path} requires sessions, and the message has no session_id")
+    size = record_size(as_bytes(record.value()), record.key(), record.headers() or ())
+    if size > LARGEST:
+        return _Refusal("MessageSizeExceeded", f"it has {size} bytes, and a copy of it may have no more than {LARGEST}")
+    return None
+
+
+async def _all(moves: Iterable[object]) -> None:
+    """Make several moves at once; where some fail, the others are made all the same.
+
+    Raises:
+        ServiceBusError: The first failure.
+    """
+    outcomes = await asyncio.gather(*moves, return_exceptions=True)  # type: ignore[call-overload]
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome

@@ -1,0 +1,218 @@
+"""Forwarding on real logs: whoever moves messages on may die, destinations go, and Redis loses everything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
+from kafkabus.aio.services import Services as AsyncServices
+from kafkabus.aio.transfer import Transfers
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus.ledger.operations import LedgerState
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.transfer import ORPHAN_AGE
+from kafkabus.upkeep.forwarder import LOCK, Forwarder
+from kafkabus_mapping.names import EntityPath
+from tests.clock import advance
+from tests.integration.facade.test_rebuild import empty
+from tests.queues import new_queue
+
+PATIENCE = 20.0
+NAMESPACE = "forwarded"
+"""Whose Redis may be emptied; see ``own_runtime``."""
+ROUND = 1.0
+"""How long, in seconds, somebody forwards at a time."""
+
+
+def send(client: ServiceBusClient, queue: str, *bodies: str) -> None:
+    """Send messages of one key."""
+    client.get_queue_sender(queue).send_messages([ServiceBusMessage(body, partition_key="k") for body in bodies])
+
+
+def receive_all(client: ServiceBusClient, queue: str, sub_queue: ServiceBusSubQueue | None = None) -> list[str]:
+    """Everything, completed."""
+    found: list[str] = []
+    with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
+        while messages := receiver.receive_messages(100, max_wait_time=1):
+            receiver.complete_messages(messages)
+            found += map(str, messages)
+    return found
+
+
+def forward(connection_string: str, queue: str, rounds: int = 1) -> LedgerState:
+    """Be upkeep for a while, as far as it forwards; where the ledger of a plain queue stands then."""
+
+    async def work() -> LedgerState:
+        services = AsyncServices(parse_settings(connection_string))
+        try:
+            entity = await services.entity(EntityPath(queue))
+            for _ in range(rounds):
+                forwarder = Forwarder(services)
+                try:
+                    await forwarder.forward(entity, ROUND)
+                finally:
+                    await forwarder.close()
+            (state,) = await services.courier.states(entity.ledgers)
+            assert state is not None
+            return state
+        finally:
+            await services.close()
+
+    return asyncio.run(work())
+
+
+@pytest.mark.parametrize("step", ["begin", "produce", "end"])
+def test_whoever_forwards_may_die(
+    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """At any step: others finish what it began, what comes later overtakes nothing, and each message comes once."""
+    destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace
+    queue = new_queue(untended, forward_to=destination)
+    with ServiceBusClient.from_connection_string(untended) as client:
+        send(client, queue, "1", "2", "3")
+        with monkeypatch.context() as patch:
+            patch.setattr(Transfers, step, _fail)
+            with pytest.raises(ServiceBusCommunicationError):
+                forward(untended, queue)
+        send(client, queue, "4", "5")
+        state = forward(untended, queue)
+        if step == "begin":
+            # It had only looked at them.
+            assert (state.held, state.moving) == (0, 0)
+        else:
+            assert (state.held, state.moving) == (3, 3)
+            counts = _counts(untended, queue)
+            assert (counts.transfer_message_count, counts.active_message_count) == (3, 2)
+        advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
+        state = forward(untended, queue, rounds=3)
+        assert receive_all(client, destination) == ["1", "2", "3", "4", "5"]
+        assert (state.held, state.moving) == (0, 0)
+
+
+def test_whoever_forwards_may_die_before_the_first_step(
+    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had locked comes first, once the locks expire."""
+    destination, namespace = new_queue(untended), parse_settings(untended).namespace
+    queue = new_queue(untended, forward_to=destination)
+    with ServiceBusClient.from_connection_string(untended) as client:
+        send(client, queue, "1", "2", "3")
+        with monkeypatch.context() as patch:
+            patch.setattr(Forwarder, "_move_on", _fail)
+            patch.setattr("kafkabus.upkeep.forwarder.Reader.put_back", _nothing)
+            with pytest.raises(ServiceBusCommunicationError):
+                forward(untended, queue)
+        send(client, queue, "4")
+        assert forward(untended, queue).held == 3
+        assert receive_all(client, destination) == []
+        advance(runtime.redis_url, namespace, queue, LOCK.total_seconds() + 1)
+        forward(untended, queue, rounds=2)
+        assert receive_all(client, destination) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["for ever", "and comes back"])
+def test_a_destination_that_goes_while_messages_are_on_their_way(
+    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, anew: bool
+) -> None:
+    """They end where messages are that could not be forwarded; or in the new one, whose partitions are others."""
+    destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace
+    queue = new_queue(untended, forward_to=destination)
+    with ServiceBusClient.from_connection_string(untended) as client:
+        send(client, queue, "1", "2", "3")
+        with monkeypatch.context() as patch:
+            patch.setattr(Transfers, "produce", _fail)
+            with pytest.raises(ServiceBusCommunicationError):
+                forward(untended, queue)
+        with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
+            administration.delete_queue(destination)
+            if anew:
+                administration.create_queue(destination)
+        advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
+        state = forward(untended, queue, rounds=3)
+        assert (state.held, state.moving) == (0, 0)
+        undelivered = receive_all(client, queue, ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
+        found = receive_all(client, destination) if anew else []
+        assert (undelivered, found) == (([], ["1", "2", "3"]) if anew else (["1", "2", "3"], []))
+
+
+def test_several_forward_at_once(untended: str) -> None:
+    """As when upkeep's instances change: no message comes twice, and those of a key in order."""
+    destination = new_queue(untended)
+    queue = new_queue(untended, forward_to=destination)
+
+    async def work(done: asyncio.Event) -> None:
+        services = AsyncServices(parse_settings(untended))
+        forwarder = Forwarder(services)
+        try:
+            while not done.is_set():
+                await forwarder.forward(await services.entity(EntityPath(queue)), ROUND / 5)
+        finally:
+            await forwarder.close()
+            await services.close()
+
+    async def all_at_once(send_all: Callable[[], Awaitable[None]]) -> None:
+        done = asyncio.Event()
+        tasks = [asyncio.create_task(work(done)) for _ in range(3)]
+        await send_all()
+        done.set()
+        await asyncio.gather(*tasks)
+
+    with ServiceBusClient.from_connection_string(untended) as client:
+        sender, found = client.get_queue_sender(queue), list[str]()
+
+        async def send_all() -> None:
+            for number in range(50):
+                messages = [ServiceBusMessage(f"{key} {number}", partition_key=key) for key in "abc"]
+                await asyncio.to_thread(sender.send_messages, messages)
+            deadline = time.monotonic() + PATIENCE
+            while len(found) < 150 and time.monotonic() < deadline:
+                found.extend(await asyncio.to_thread(receive_all, client, destination))
+
+        asyncio.run(all_at_once(send_all))
+        found += receive_all(client, destination)
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for body in found:
+        key, number = body.split()
+        by_key[key].append(int(number))
+    assert by_key == {key: list(range(50)) for key in "abc"}
+
+
+def test_nothing_is_lost_when_redis_loses_everything(own_runtime: EmbeddedRuntime) -> None:
+    """While messages are forwarded; some may come again."""
+    destination = new_queue(own_runtime.connection_string, enable_partitioning=True)
+    queue = new_queue(own_runtime.connection_string, enable_partitioning=True, forward_to=destination)
+    sent, found = [str(number) for number in range(1000)], set[str]()
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        sender = client.get_queue_sender(queue)
+        for first in range(0, 1000, 50):
+            sender.send_messages([ServiceBusMessage(body) for body in sent[first : first + 50]])
+            if first == 500:
+                empty(own_runtime)
+        deadline = time.monotonic() + 3 * PATIENCE
+        while len(found) < 1000 and time.monotonic() < deadline:
+            try:
+                found.update(receive_all(client, destination))
+            except ServiceBusError:  # noqa: PERF203  # ledgers are made anew
+                continue
+    assert found == set(sent)
+
+
+def _counts(connection_string: str, queue: str) -> Any:
+    with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
+        return administration.get_queue_runtime_properties(queue)
+
+
+async def _fail(*_arguments: Any, **_named: Any) -> None:
+    raise ServiceBusCommunicationError("killed")
+
+
+async def _nothing(*_arguments: Any, **_named: Any) -> None:
+    """What somebody who died does."""
