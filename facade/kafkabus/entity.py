@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
 from kafkabus.ledger.operations import Ledger
 from kafkabus.ledger.ranges import NEVER
@@ -117,6 +118,19 @@ class Entity:
         """A delivery of its messages; see ``Delivery``."""
         lives = self.description.default_message_time_to_live
         return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled)
+
+    def check_in_use(self) -> None:
+        """Whether messages are taken and given.
+
+        Raises:
+            MessagingEntityNotFoundError: It is about to be deleted.
+        """
+        description = self.description
+        if description.retiring_at is not None:
+            raise MessagingEntityNotFoundError(
+                f"queue {description.name!r} is being deleted: nobody used it for its auto_delete_on_idle, "
+                f"{description.auto_delete_on_idle}; create it again, or update it within a minute to keep it"
+            )
 
     def key_of(self, envelope: Envelope) -> str | None:
         """The key that a message has here, which decides its partition; None where it has none.

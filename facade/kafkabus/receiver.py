@@ -606,6 +606,7 @@ class ServiceBusReceiver:
         deadline = time.monotonic() + wait
         while not self._closed:
             entity = self._entity()
+            entity.check_in_use()
             if entity.description.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
                 raise MessagingEntityDisabledError(
                     f"queue {entity.path} has status {entity.description.status.value} and gives no messages"

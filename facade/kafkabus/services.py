@@ -375,14 +375,7 @@ class Services:
 
     def _anew(self, entity: Entity, description: QueueDescription, topic_id: str) -> Entity:
         """An entity's next generation."""
-        return Entity.of(
-            self.settings.namespace,
-            entity.path,
-            description,
-            topic=entity.topic,
-            topic_id=topic_id,
-            client_id=self.client_id,
-        )
+        return self.described(entity.path, description, entity.topic, topic_id)
 
     def _left(self, entity: Entity, why: str) -> str:
         """The next one who asks for an entity looks it up; what the one who found out is told."""
@@ -464,6 +457,34 @@ class Services:
             self.pool.run(self.topics.create_entity, topic, partitions)
         described = self.pool.run(self.topics.wait_for, topic)
         return topic, described.topic_id
+
+    def delete_queue(self, description: QueueDescription) -> None:
+        """Delete a queue, its dead-letter queues and all their messages.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        path = EntityPath(description.name)
+        # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
+        self.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
+        for which in path.all:
+            topic = topic_name(self.settings.namespace, which)
+            described = self.pool.run(self.topics.describe, topic)
+            if described is not None:
+                self.pool.run(self.topics.delete, topic)
+                self.courier.forget(list(self.described(which, description, topic, described.topic_id).ledgers))
+        self.directory.remove(description.name)
+
+    def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
+        """An entity as it is described, whoever uses it."""
+        return Entity.of(
+            self.settings.namespace,
+            path,
+            description,
+            topic=topic,
+            topic_id=topic_id,
+            client_id=self.client_id,
+        )
 
     def create_ledgers(self, ledgers: Sequence[Ledger]) -> None:
         """Create the ledgers of a new topic, which begin at its beginning; those that are there stay as they are."""

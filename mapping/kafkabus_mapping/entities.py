@@ -89,6 +89,8 @@ class QueueDescription(BaseModel):
         auto_delete_on_idle: At least 5 minutes, default for ever.
         enable_batched_operations: Kept for compatibility; operations are always batched.
         status: Which operations are taken.
+        retiring_at: Since when nobody may use it because nobody did for ``auto_delete_on_idle``; it is deleted soon. None: it
+            may be used.
         user_metadata: Up to 1,024 characters.
         created_at: When the queue was created, UTC.
         updated_at: When it was last changed, UTC.
@@ -123,6 +125,7 @@ class QueueDescription(BaseModel):
     auto_delete_on_idle: Annotated[timedelta, Field(ge=timedelta(minutes=5))] = FOREVER
     enable_batched_operations: bool = True
     status: EntityStatus = EntityStatus.ACTIVE
+    retiring_at: datetime | None = None
     user_metadata: Annotated[str, Field(max_length=1024)] = ""
     created_at: datetime
     updated_at: datetime
@@ -133,9 +136,9 @@ class QueueDescription(BaseModel):
     enable_express: bool = False
     authorization_rules: tuple[AuthorizationRuleDescription, ...] = ()
 
-    @field_validator("created_at", "updated_at")
+    @field_validator("created_at", "updated_at", "retiring_at")
     @classmethod
-    def _aware(cls, moment: datetime) -> datetime:
-        if moment.tzinfo is None:
+    def _aware(cls, moment: datetime | None) -> datetime | None:
+        if moment is not None and moment.tzinfo is None:
             raise ValueError("times are in UTC and say so: give them a time zone")
         return moment

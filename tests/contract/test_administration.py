@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import time
+import uuid
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._acompat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageLockLostError,
@@ -16,7 +19,7 @@ from kafkabus.exceptions import (
     MessagingEntityNotFoundError,
 )
 from kafkabus.management import AccessRights, AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
-from tests.contract.conftest import MakeQueue
+from tests.contract.conftest import Advance, MakeQueue
 
 
 def test_a_new_queue_has_the_services_defaults(
@@ -293,3 +296,62 @@ def test_the_namespace_is_standard_unless_it_was_created_otherwise(
     for tier, partitions in (("Premium", 4), ("Basic", None), ("Premium", None), ("Gold", None)):
         with pytest.raises(InvalidOperationError, match=f"{tier}|Standard"):
             administration.create_namespace(tier, partitions)
+
+
+def test_a_queue_that_nobody_uses_is_deleted(
+    administration: ServiceBusAdministrationClient,
+    client: ServiceBusClient,
+    other_client: ServiceBusClient,
+    make_queue: MakeQueue,
+    later: Advance,
+) -> None:
+    """After the time that it says, and not while it is used, or a scheduled message waits; first it refuses everybody."""
+    patience = timedelta(minutes=5)
+    idle, used = f"idle-{uuid.uuid4().hex[:8]}", make_queue(auto_delete_on_idle=patience)
+    waiting = make_queue(auto_delete_on_idle=patience)
+    administration.create_queue(idle, auto_delete_on_idle=patience)
+    due = datetime.now(timezone.utc) + timedelta(days=10)
+    with client.get_queue_sender(waiting) as sender:
+        sender.schedule_messages(ServiceBusMessage("x"), due)
+    refused = False
+    with client.get_queue_sender(idle) as sender:
+        sender.send_messages(ServiceBusMessage("x"))
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for queue in (idle, used, waiting):
+            later(queue, 70)
+        with client.get_queue_sender(used) as sender:
+            sender.send_messages(ServiceBusMessage("x"))
+        try:
+            status = (administration.get_queue(idle)).status
+        except MessagingEntityNotFoundError:
+            break
+        if status is EntityStatus.DELETING and not refused:
+            with pytest.raises(MessagingEntityNotFoundError, match="auto_delete_on_idle"):
+                other_client.get_queue_sender(idle).send_messages(ServiceBusMessage("x"))
+            refused = True
+        sleep(0.5)
+    with pytest.raises(MessagingEntityNotFoundError):
+        administration.get_queue(idle)
+    assert refused
+    assert [(administration.get_queue(queue)).status for queue in (used, waiting)] == [EntityStatus.ACTIVE] * 2
+
+
+def test_a_queue_that_is_to_be_deleted_can_be_kept(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """By changing it; its messages are there."""
+    queue = make_queue(auto_delete_on_idle=timedelta(minutes=5), partitioned=False)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(ServiceBusMessage("kept"))
+    deadline = time.monotonic() + 60
+    while (known := administration.get_queue(queue)).status is EntityStatus.ACTIVE:
+        assert time.monotonic() < deadline
+        later(queue, 70)
+        sleep(0.2)
+    administration.update_queue(known, status=EntityStatus.ACTIVE, auto_delete_on_idle=None)
+    for _ in range(4):
+        later(queue, 600)
+    (message,) = client.get_queue_receiver(queue).receive_messages(max_wait_time=20)
+    assert str(message) == "kept"
+    assert (administration.get_queue(queue)).status is EntityStatus.ACTIVE

@@ -161,6 +161,8 @@ def test_abandoned_messages_stay_until_they_are_dead(namespace: Namespace) -> No
 def test_settings_can_be_changed(namespace: Namespace) -> None:
     """What is given changes, the rest stays; what breaks a rule is named."""
     namespace.run("queue", "create", "changed", "--time-to-live", "1h", "--dead-letter-expired")
+    namespace.run("queue", "update", "changed", "--auto-delete-on-idle", "90d")
+    assert namespace.json("queue", "show", "changed")["auto_delete_on_idle"] == "P90D"
     told = namespace.run("queue", "update", "changed", "--lock-duration", "7s", "--status", "SendDisabled").stdout
     assert told == "updated queue changed: lock_duration, status\n"
     shown = namespace.json("queue", "show", "changed")

@@ -438,6 +438,7 @@ def _check_sessions(entity: Entity, outgoing: Sequence[Outgoing]) -> None:
 
 
 def _check_entity(entity: Entity, timeout: float) -> None:
+    entity.check_in_use()
     status = entity.description.status
     if status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED, EntityStatus.DELETING}:
         raise MessagingEntityDisabledError(

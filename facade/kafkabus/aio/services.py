@@ -374,14 +374,7 @@ class Services:
 
     def _anew(self, entity: Entity, description: QueueDescription, topic_id: str) -> Entity:
         """An entity's next generation."""
-        return Entity.of(
-            self.settings.namespace,
-            entity.path,
-            description,
-            topic=entity.topic,
-            topic_id=topic_id,
-            client_id=self.client_id,
-        )
+        return self.described(entity.path, description, entity.topic, topic_id)
 
     def _left(self, entity: Entity, why: str) -> str:
         """The next one who asks for an entity looks it up; what the one who found out is told."""
@@ -463,6 +456,34 @@ class Services:
             await self.pool.run(self.topics.create_entity, topic, partitions)
         described = await self.pool.run(self.topics.wait_for, topic)
         return topic, described.topic_id
+
+    async def delete_queue(self, description: QueueDescription) -> None:
+        """Delete a queue, its dead-letter queues and all their messages.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        path = EntityPath(description.name)
+        # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
+        await self.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
+        for which in path.all:
+            topic = topic_name(self.settings.namespace, which)
+            described = await self.pool.run(self.topics.describe, topic)
+            if described is not None:
+                await self.pool.run(self.topics.delete, topic)
+                await self.courier.forget(list(self.described(which, description, topic, described.topic_id).ledgers))
+        await self.directory.remove(description.name)
+
+    def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
+        """An entity as it is described, whoever uses it."""
+        return Entity.of(
+            self.settings.namespace,
+            path,
+            description,
+            topic=topic,
+            topic_id=topic_id,
+            client_id=self.client_id,
+        )
 
     async def create_ledgers(self, ledgers: Sequence[Ledger]) -> None:
         """Create the ledgers of a new topic, which begin at its beginning; those that are there stay as they are."""

@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any
 
 from redis import Redis
@@ -25,6 +26,8 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 FULL = 0.9
 """Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
 
+LONGEST = 10 * 365 * 24 * 3600
+"""For how long, in seconds, anything is remembered at the most."""
 ANEW_SECONDS = 600
 """How long what was written down of a ledger may be read before it has to be read once more."""
 
@@ -203,6 +206,26 @@ class Courier:
         """
         latest = self._patiently(lambda: self._redis.zrange(key, -1, -1, withscores=True))
         return round(latest[0][1]) if latest else None
+
+    def unchanged_since(self, key: str, seen: str, now_ms: int, remembered: timedelta) -> int:
+        """Since when the same was seen each time, ms since 1970; now, where that is something new or was forgotten.
+
+        Args:
+            key: What it is that somebody looks at.
+            seen: What it looks like.
+            now_ms: The time.
+            remembered: For how long that is remembered.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        known = ((self._patiently(lambda: self._redis.get(key))) or b"").decode()
+        before, _, since = known.partition(" ")
+        if before == seen:
+            return int(since)
+        seconds = min(int(remembered.total_seconds()), LONGEST)
+        self._patiently(lambda: self._redis.set(key, f"{seen} {now_ms}", ex=seconds))
+        return now_ms
 
     def states(self, ledgers: Sequence[Ledger]) -> list[LedgerState | None]:
         """Where each ledger stands; None where Redis holds no such ledger.

@@ -84,6 +84,11 @@ def receivers_key(namespace: str, path: EntityPath) -> str:
     return f"{{{namespace}/{path.key}}}:receivers"
 
 
+def idle_key(namespace: str, path: EntityPath) -> str:
+    """The key that says since when nobody has used an entity."""
+    return f"{{{namespace}/{path.key}}}:idle"
+
+
 def upkeep_key(namespace: str) -> str:
     """The sorted set of upkeep services of a namespace."""
     return f"{{{namespace}}}:upkeep"

@@ -164,7 +164,8 @@ class ServiceBusAdministrationClient:
         Args:
             queue_name: Up to 260 characters.
             authorization_rules: Carried, not checked.
-            auto_delete_on_idle: Not supported yet.
+            auto_delete_on_idle: After how long without use the queue is deleted: at least 5 minutes, default never. Sending,
+                receiving and updating is use; a scheduled message keeps it.
             dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
             default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
             duplicate_detection_history_time_window: For how long a message with the id of an earlier one is a duplicate: 20 s
@@ -189,7 +190,7 @@ class ServiceBusAdministrationClient:
 
         Raises:
             MessagingEntityAlreadyExistsError: There is a queue of that name.
-            InvalidOperationError: A setting is out of its bounds or not supported.
+            InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The namespace holds as many queues as it may.
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -215,7 +216,6 @@ class ServiceBusAdministrationClient:
             "status": status,
             "settled_retention": settled_retention,
         }
-        _refuse_unsupported(given)
         services = self._connections()
         if services.directory.get(queue_name) is not None:
             raise _exists(queue_name)
@@ -245,7 +245,7 @@ class ServiceBusAdministrationClient:
 
         Raises:
             TypeError: ``queue`` is no queue's properties, or lacks some.
-            InvalidOperationError: A setting is unknown, out of its bounds, not supported, or fixed at creation.
+            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such queue.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
@@ -272,10 +272,9 @@ class ServiceBusAdministrationClient:
                 raise InvalidOperationError(
                     f"{one}={value!r} of queue {name!r}: fixed at creation as {getattr(known, one)!r}; create another queue"
                 )
-        _refuse_unsupported({one: value for one, value in wanted.items() if value != getattr(known, one)})
         self._resolve_destinations(wanted, known)
         now = datetime.now(timezone.utc)
-        description = _validated({**changed(known, wanted), "updated_at": now}, "updated")
+        description = _validated({**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
         _obey(services.namespace(), description)
         services.directory.put(description)
 
@@ -308,16 +307,7 @@ class ServiceBusAdministrationClient:
         """
         services = self._connections()
         description = self._description(queue_name)
-        path = EntityPath(description.name)
-        # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
-        services.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
-        for which in path.all:
-            topic = topic_name(self._settings.namespace, which)
-            described = services.pool.run(services.topics.describe, topic)
-            if described is not None:
-                services.pool.run(services.topics.delete, topic)
-                services.courier.forget(list(self._entity(which, description, described.topic_id).ledgers))
-        services.directory.remove(description.name)
+        services.delete_queue(description)
 
     def list_queues(self) -> Iterator[QueueProperties]:
         """All queues, by name.
@@ -515,14 +505,8 @@ class ServiceBusAdministrationClient:
             sleep(0.1)
 
     def _entity(self, path: EntityPath, description: QueueDescription, topic_id: str | None = None) -> Entity:
-        return Entity.of(
-            self._settings.namespace,
-            path,
-            description,
-            topic=topic_name(self._settings.namespace, path),
-            topic_id=topic_id or description.topic_id,
-            client_id=self._connections().client_id,
-        )
+        topic = topic_name(self._settings.namespace, path)
+        return self._connections().described(path, description, topic, topic_id or description.topic_id)
 
     def _connections(self) -> Services:
         if self._services is None:
@@ -559,15 +543,6 @@ def _reason(error: ValueError) -> str:
         f"{'.'.join(str(part) for part in problem['loc'])}={problem['input']}: {problem['msg']}"
         for problem in error.errors()
     )
-
-
-def _refuse_unsupported(settings: Mapping[str, object]) -> None:
-    for name in _UNSUPPORTED & settings.keys():
-        if settings[name]:
-            raise InvalidOperationError(f"{name}={settings[name]!r}: not supported yet; leave it out")
-
-
-_UNSUPPORTED = {"auto_delete_on_idle"}
 
 
 def _tier(tier: str) -> Tier:

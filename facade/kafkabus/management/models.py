@@ -206,7 +206,7 @@ def queue_properties(
         dead_lettering_on_message_expiration=description.dead_lettering_on_message_expiration,
         auto_delete_on_idle=description.auto_delete_on_idle,
         enable_batched_operations=description.enable_batched_operations,
-        status=description.status,
+        status=description.status if description.retiring_at is None else EntityStatus.DELETING,
         availability_status=availability,
         user_metadata=description.user_metadata,
         forward_to=address(description.forward_to),

@@ -90,10 +90,10 @@ class Store:
         with self._guard:
             return sum(self._ledgers.pop(key, None) is not None for key in keys)
 
-    def mark(self, key: str, value: str) -> None:
-        """Set a mark where there is none."""
+    def mark(self, key: str, value: str, *, anew: bool) -> None:
+        """Set a mark, also where there is one if it shall be set anew."""
         with self._guard:
-            self._marks.setdefault(key, value)
+            self._marks[key] = value if anew else self._marks.get(key, value)
 
     def marked(self, key: str) -> bytes | None:
         """A mark."""
@@ -215,9 +215,9 @@ class MemoryRedis:
         """A whole hash."""
         return self._store.hash(key)
 
-    def set(self, key: str, value: str, *, nx: bool, ex: int) -> Any:  # noqa: ARG002 - redis-py's
-        """Set a mark where there is none; marks do not expire."""
-        return self._store.mark(key, value)
+    def set(self, key: str, value: str, *, nx: bool = False, ex: int) -> Any:  # noqa: ARG002 - redis-py's
+        """Set a mark; marks do not expire."""
+        return self._store.mark(key, value, anew=not nx)
 
     def get(self, key: str) -> Any:
         """A mark."""

@@ -20,6 +20,7 @@ from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
 from kafkabus.record import Record, is_over, schedule_of
 from kafkabus.upkeep.expiries import Expiries
+from kafkabus.upkeep.idleness import Idleness
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
 
@@ -78,6 +79,7 @@ class Tender:
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
         self._looked_at: dict[int, tuple[int, int]] = {}
+        self._idleness = Idleness(services)
 
     async def tend(self) -> Entity | None:
         """Do what is to be done now.
@@ -108,6 +110,7 @@ class Tender:
             if state is not None and state.schedules:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
         await self._keep(entity, states)
+        await self._idleness.look(entity, states, ends)
         if not busy:
             return entity
         # What has expired goes back, and the answer says what else is to be done.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+import time
+import uuid
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from kafkabus import ServiceBusMessage
 from kafkabus.aio import ServiceBusClient
+from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -17,7 +20,7 @@ from kafkabus.exceptions import (
     MessagingEntityNotFoundError,
 )
 from kafkabus.management import AccessRights, AuthorizationRule, EntityStatus
-from tests.contract.aio.conftest import MakeQueue
+from tests.contract.aio.conftest import Advance, MakeQueue
 
 
 async def test_a_new_queue_has_the_services_defaults(
@@ -296,3 +299,62 @@ async def test_the_namespace_is_standard_unless_it_was_created_otherwise(
     for tier, partitions in (("Premium", 4), ("Basic", None), ("Premium", None), ("Gold", None)):
         with pytest.raises(InvalidOperationError, match=f"{tier}|Standard"):
             await administration.create_namespace(tier, partitions)
+
+
+async def test_a_queue_that_nobody_uses_is_deleted(
+    administration: ServiceBusAdministrationClient,
+    client: ServiceBusClient,
+    other_client: ServiceBusClient,
+    make_queue: MakeQueue,
+    later: Advance,
+) -> None:
+    """After the time that it says, and not while it is used, or a scheduled message waits; first it refuses everybody."""
+    patience = timedelta(minutes=5)
+    idle, used = f"idle-{uuid.uuid4().hex[:8]}", await make_queue(auto_delete_on_idle=patience)
+    waiting = await make_queue(auto_delete_on_idle=patience)
+    await administration.create_queue(idle, auto_delete_on_idle=patience)
+    due = datetime.now(timezone.utc) + timedelta(days=10)
+    async with client.get_queue_sender(waiting) as sender:
+        await sender.schedule_messages(ServiceBusMessage("x"), due)
+    refused = False
+    async with client.get_queue_sender(idle) as sender:
+        await sender.send_messages(ServiceBusMessage("x"))
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for queue in (idle, used, waiting):
+            await later(queue, 70)
+        async with client.get_queue_sender(used) as sender:
+            await sender.send_messages(ServiceBusMessage("x"))
+        try:
+            status = (await administration.get_queue(idle)).status
+        except MessagingEntityNotFoundError:
+            break
+        if status is EntityStatus.DELETING and not refused:
+            with pytest.raises(MessagingEntityNotFoundError, match="auto_delete_on_idle"):
+                await other_client.get_queue_sender(idle).send_messages(ServiceBusMessage("x"))
+            refused = True
+        await sleep(0.5)
+    with pytest.raises(MessagingEntityNotFoundError):
+        await administration.get_queue(idle)
+    assert refused
+    assert [(await administration.get_queue(queue)).status for queue in (used, waiting)] == [EntityStatus.ACTIVE] * 2
+
+
+async def test_a_queue_that_is_to_be_deleted_can_be_kept(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """By changing it; its messages are there."""
+    queue = await make_queue(auto_delete_on_idle=timedelta(minutes=5), partitioned=False)
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(ServiceBusMessage("kept"))
+    deadline = time.monotonic() + 60
+    while (known := await administration.get_queue(queue)).status is EntityStatus.ACTIVE:
+        assert time.monotonic() < deadline
+        await later(queue, 70)
+        await sleep(0.2)
+    await administration.update_queue(known, status=EntityStatus.ACTIVE, auto_delete_on_idle=None)
+    for _ in range(4):
+        await later(queue, 600)
+    (message,) = await client.get_queue_receiver(queue).receive_messages(max_wait_time=20)
+    assert str(message) == "kept"
+    assert (await administration.get_queue(queue)).status is EntityStatus.ACTIVE

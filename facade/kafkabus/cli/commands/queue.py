@@ -61,6 +61,9 @@ ForwardDeadLettersTo = Annotated[
     str | None,
     typer.Option(metavar="QUEUE", help="Dead letters move on to this queue; '' for none.", show_default=False),
 ]
+AutoDelete = Annotated[
+    timedelta | None, duration_option("After how long without use the queue is deleted: 5m or more, default never.")
+]
 UserMetadata = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
 ]
@@ -90,6 +93,7 @@ def create(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     settled_retention: SettledRetention = None,
+    auto_delete_on_idle: AutoDelete = None,
     forward_to: ForwardTo = None,
     forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
@@ -112,6 +116,7 @@ def create(
             default_message_time_to_live=time_to_live,
             dead_lettering_on_message_expiration=dead_letter_expired,
             settled_retention=settled_retention,
+            auto_delete_on_idle=auto_delete_on_idle,
             forward_to=forward_to or None,
             forward_dead_lettered_messages_to=forward_dead_letters_to or None,
             user_metadata=user_metadata,
@@ -132,6 +137,7 @@ def update(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     settled_retention: SettledRetention = None,
+    auto_delete_on_idle: AutoDelete = None,
     forward_to: ForwardTo = None,
     forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
@@ -149,6 +155,7 @@ def update(
         "default_message_time_to_live": time_to_live,
         "dead_lettering_on_message_expiration": dead_letter_expired,
         "settled_retention": settled_retention,
+        "auto_delete_on_idle": auto_delete_on_idle,
         "forward_to": forward_to,
         "forward_dead_lettered_messages_to": forward_dead_letters_to,
         "user_metadata": user_metadata,
