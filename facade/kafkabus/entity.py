@@ -52,6 +52,7 @@ class Entity:
         partitions: How many it has.
         ledgers: One for each partition.
         max_message_bytes: Largest message, and largest batch.
+        full: Partitions that hold as much as they may.
     """
 
     namespace: str
@@ -62,6 +63,7 @@ class Entity:
     partitions: int
     ledgers: tuple[Ledger, ...]
     max_message_bytes: int
+    full: frozenset[int] = frozenset()
 
     @classmethod
     def of(

@@ -27,6 +27,7 @@ from kafkabus.exceptions import (
     OperationTimeoutError,
     ServiceBusCommunicationError,
     ServiceBusError,
+    ServiceBusQuotaExceededError,
 )
 from kafkabus.keywords import warn_of
 from kafkabus.ledger.operations import Cancel, Schedule
@@ -126,6 +127,7 @@ class ServiceBusSender:
             InvalidOperationError: A rule of the queue forbids a message; nothing was sent.
             MessagingEntityNotFoundError: There is no such queue.
             MessagingEntityDisabledError: The queue takes no messages.
+            ServiceBusQuotaExceededError: The queue is full, or the partition that a key belongs to; nothing was sent.
             OperationTimeoutError: Not all was acknowledged in time; the message says what is unknown.
             ServiceBusCommunicationError: Kafka did not store all; the message says what was stored. So it is where the
                 partition that a key belongs to is unavailable; messages without a key go to another one.
@@ -351,7 +353,10 @@ class ServiceBusSender:
             except KeyRuleError as error:
                 raise InvalidOperationError(str(error), error=error) from error
             if key is not None:
-                keyed.append(OutgoingRecord(partition_of(key, entity.partitions), key, value, headers))
+                partition = partition_of(key, entity.partitions)
+                if partition in entity.full:
+                    raise _is_full(entity, f"partition {partition}, that of key {key!r},")
+                keyed.append(OutgoingRecord(partition, key, value, headers))
             else:
                 if turn < 0:
                     turn = self._next_partition(entity, unavailable)
@@ -359,14 +364,17 @@ class ServiceBusSender:
         return keyed, keyless
 
     def _next_partition(self, entity: Entity, unavailable: Set[int]) -> int:
-        """The next in turn that is not unavailable; the next at all, where all are."""
-        turn = self._turn
-        for _ in range(entity.partitions):
-            turn = (turn + 1) % entity.partitions
-            if turn not in unavailable:
-                break
-        self._turn = turn
-        return turn
+        """The next in turn that is not unavailable; the next at all, where all are.
+
+        Raises:
+            ServiceBusQuotaExceededError: All partitions are full.
+        """
+        turns = [(self._turn + 1 + step) % entity.partitions for step in range(entity.partitions)]
+        open_ones = [turn for turn in turns if turn not in entity.full]
+        if not open_ones:
+            raise _is_full(entity, "it")
+        self._turn = next((turn for turn in open_ones if turn not in unavailable), open_ones[0])
+        return self._turn
 
     def _check_open(self) -> None:
         if self._closed:
@@ -451,6 +459,14 @@ def _check_entity(entity: Entity, timeout: float) -> None:
             f"use more than {SHORT_TIMEOUT:g} s ({DEFAULT_TIMEOUT:g} s is the default)",
             stacklevel=3,
         )
+
+
+def _is_full(entity: Entity, what: str) -> ServiceBusQuotaExceededError:
+    return ServiceBusQuotaExceededError(
+        f"queue {entity.path}: {what} holds {entity.description.max_size_in_megabytes} MB or more of messages that are not "
+        "settled, and may hold no more; nothing was sent. Receive and complete some, or give the queue a larger "
+        "max_size_in_megabytes"
+    )
 
 
 def _check_timeout(timeout: float | None) -> float:

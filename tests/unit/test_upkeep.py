@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kafkabus.record import StoredRecord
 from kafkabus.upkeep.expiries import STRETCH, Expiries
+from kafkabus.upkeep.quota import Sizes
 from kafkabus.upkeep.service import is_home
 
 
@@ -58,3 +59,25 @@ def test_each_entity_has_one_home_and_few_change_hands() -> None:
 def test_an_instance_that_was_not_heard_of_counts_itself() -> None:
     """Before its first heartbeat arrived."""
     assert is_home("q", "a", [])
+
+
+def sized(offset: int, size: int) -> StoredRecord:
+    """A record of so many bytes."""
+    return StoredRecord(("t", 0, offset), (None, b"x" * size, []), (1, 0))
+
+
+def test_sizes_are_known_from_any_offset_on() -> None:
+    """To within what is kept together; of what was forgotten the rest."""
+    sizes = Sizes(100)
+    assert sizes.since(100) == 0
+    sizes.add(300, [sized(offset, 10) for offset in range(100, 300)])
+    sizes.add(310, [sized(offset, 1_000) for offset in range(300, 310)])
+    assert sizes.upto == 310
+    assert sizes.since(0) == sizes.since(100) == 12_000
+    assert sizes.since(200) == 11_000
+    assert sizes.since(275) == 10_250
+    assert sizes.since(305) == 5_000
+    assert sizes.since(310) == sizes.since(400) == 0
+    sizes.add(360, [sized(offset, 1) for offset in range(310, 360, 2)])
+    assert sizes.since(310) == 25
+    assert sizes.since(0) == 25

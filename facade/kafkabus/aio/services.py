@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import NoReturn
 
@@ -27,6 +28,7 @@ from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import Settings
 from kafkabus.entity import INCARNATIONS, Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus.ledger.keys import full_key
 from kafkabus.ledger.operations import Keep, Ledger, Mark
 from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
@@ -168,6 +170,9 @@ class Services:
                 await check(self.redis, self.settings.redis_url)
                 self._checked = True
             entity = await self._look_up(path, None if known is None else known[1])
+            if not path.is_dead_letter:
+                full = await self.courier.full_partitions(full_key(self.settings.namespace, path))
+                entity = replace(entity, full=full)
             self._entities[path.key] = (time.monotonic(), entity)
             for ledger in entity.ledgers:
                 self._by_ledger[ledger] = entity

@@ -84,6 +84,11 @@ def receivers_key(namespace: str, path: EntityPath) -> str:
     return f"{{{namespace}/{path.key}}}:receivers"
 
 
+def full_key(namespace: str, path: EntityPath) -> str:
+    """The key that says which partitions of an entity are full."""
+    return f"{{{namespace}/{path.key}}}:full"
+
+
 def idle_key(namespace: str, path: EntityPath) -> str:
     """The key that says since when nobody has used an entity."""
     return f"{{{namespace}/{path.key}}}:idle"

@@ -143,7 +143,7 @@ class Forwarder:
 
     async def _next_partition(self, destination: Entity) -> int:
         """Where messages without a key go: the next in turn, as when they are sent."""
-        unavailable = await self._services.outages.of(destination)
+        unavailable = await self._services.outages.of(destination) | destination.full
         partitions = range(destination.partitions)
         open_ones = [one for one in partitions if one not in unavailable] or partitions
         self._turn += 1
@@ -171,7 +171,10 @@ def _place(record: Record, path: EntityPath, destination: Entity | None, turn: i
     refusal = _refusal(record, envelope, destination)
     if refusal is not None:
         return refusal
-    return turn if key is None else partition_of(key, destination.partitions)
+    there = turn if key is None else partition_of(key, destination.partitions)
+    if there in destination.full:
+        return _Refusal("QuotaExceeded", f"partition {there} of queue {path} holds as much as it may")
+    return there
 
 
 def _refusal(record: Record, envelope: Envelope, destination: Entity) -> _Refusal | None:

@@ -21,6 +21,7 @@ from kafkabus.log.plan import runs_of
 from kafkabus.record import Record, is_over, schedule_of
 from kafkabus.upkeep.expiries import Expiries
 from kafkabus.upkeep.idleness import Idleness
+from kafkabus.upkeep.quota import Quota
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
 
@@ -80,6 +81,7 @@ class Tender:
         self._expiries: dict[int, Expiries] = {}
         self._looked_at: dict[int, tuple[int, int]] = {}
         self._idleness = Idleness(services)
+        self._quota = Quota(services)
 
     async def tend(self) -> Entity | None:
         """Do what is to be done now.
@@ -111,6 +113,7 @@ class Tender:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
         await self._keep(entity, states)
         await self._idleness.look(entity, states, ends)
+        await self._quota.look(entity, states, ends)
         if not busy:
             return entity
         # What has expired goes back, and the answer says what else is to be done.

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -25,6 +25,8 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 FULL = 0.9
 """Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
 
+FULL_SECONDS = 60
+"""How long a partition is taken for full after that was said."""
 LONGEST = 10 * 365 * 24 * 3600
 """For how long, in seconds, anything is remembered at the most."""
 ANEW_SECONDS = 600
@@ -225,6 +227,23 @@ class Courier:
         seconds = min(int(remembered.total_seconds()), LONGEST)
         await self._patiently(lambda: self._redis.set(key, f"{seen} {now_ms}", ex=seconds))
         return now_ms
+
+    async def tell_full(self, key: str, partitions: Iterable[int]) -> None:
+        """Say which partitions of an entity are full; that is forgotten where nobody says it again for a while.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        text = " ".join(map(str, sorted(partitions)))
+        await self._patiently(lambda: self._redis.set(key, text, ex=FULL_SECONDS))
+
+    async def full_partitions(self, key: str) -> frozenset[int]:
+        """Which partitions of an entity are full, as far as anybody said so.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        return frozenset(map(int, (await self._patiently(lambda: self._redis.get(key)) or b"").split()))
 
     async def states(self, ledgers: Sequence[Ledger]) -> list[LedgerState | None]:
         """Where each ledger stands; None where Redis holds no such ledger.

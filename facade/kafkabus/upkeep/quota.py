@@ -1,0 +1,171 @@
+"""Finding out which partitions of a queue are full."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafkabus.entity import Entity
+from kafkabus.ledger.keys import full_key
+from kafkabus.ledger.operations import LedgerState
+from kafkabus.record import Record, as_bytes
+from kafkabus_mapping.codec import record_size
+
+if TYPE_CHECKING:
+    from kafkabus.aio.services import Services
+
+LOGGER = logging.getLogger("kafkabus.upkeep")
+
+LOOK_EVERY = 2.0
+"""How often, in seconds, it is looked whether a queue is full."""
+PROBES = 16
+"""At how many places of a log it is looked how large its messages are."""
+WORTH_MEASURING = 4
+"""From which part of what it may hold on a partition is measured: the first fourth is estimated."""
+READ_AT_ONCE = 500
+"""How many offsets are measured in one go."""
+MEASURED_FOR = 0.5
+"""For how long, in seconds, a partition is measured at a time."""
+SPAN = 50
+"""Sizes are kept for so many messages together."""
+MEGABYTE = 1 << 20
+
+
+class Sizes:
+    """How many bytes the records of a log have, from some offset on; kept for some of them together.
+
+    Args:
+        start: The first offset that counts.
+
+    Attributes:
+        upto: Up to which offset they are known.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.upto = start
+        self._offsets = [start]
+        self._totals = [0]
+
+    def add(self, upto: int, records: Sequence[Record]) -> None:
+        """The records before an offset, from where they were known on, are these."""
+        total = self._totals[-1]
+        for index, record in enumerate(records, 1):
+            total += _size_of(record)
+            if index % SPAN == 0:
+                self._offsets.append((record.offset() or 0) + 1)
+                self._totals.append(total)
+        self.upto = upto
+        if self._offsets[-1] < upto:
+            self._offsets.append(upto)
+            self._totals.append(total)
+
+    def since(self, offset: int) -> float:
+        """Bytes from an offset to where they are known; within what is kept together, its share."""
+        place = bisect.bisect_right(self._offsets, offset)
+        if place == 0:
+            return self._totals[-1] - self._totals[0]
+        if place == len(self._offsets):
+            return 0
+        before, behind = self._offsets[place - 1], self._offsets[place]
+        share = (behind - offset) / (behind - before)
+        here = (self._totals[place] - self._totals[place - 1]) * share
+        # What lies before is settled, or counted by its number.
+        self._offsets, self._totals = self._offsets[place - 1 :], self._totals[place - 1 :]
+        return self._totals[-1] - self._totals[1] + here
+
+
+class Quota:
+    """Tells senders which partitions of one queue hold as much as they may.
+
+    Kafka tells nobody how large a log is, and what is settled does not count. So messages that are not settled are counted;
+    where as many would fit if each were as large as it may be, that is all. Else some of them are looked at, and where they
+    may be a fourth of what a partition may hold, all that nobody has received yet are measured, each once. Those that were
+    received and not settled count with the mean of the others.
+
+    Args:
+        services: The service's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._look_at = 0.0
+        self._full: frozenset[int] = frozenset()
+        self._sizes: dict[tuple[str, int], Sizes] = {}
+
+    async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
+        """Look how full a queue is, now and then, and say so.
+
+        Args:
+            entity: The queue.
+            states: Of its ledgers.
+            ends: Of its logs.
+
+        Raises:
+            ServiceBusError: Kafka or Redis cannot be reached.
+        """
+        if entity.path.is_dead_letter or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_EVERY
+        limit = entity.description.max_size_in_megabytes * MEGABYTE
+        full = frozenset(
+            [
+                partition
+                for partition, state in enumerate(states)
+                if state is not None and await self._size(entity, state, partition, ends[partition], limit) >= limit
+            ]
+        )
+        if full != self._full:
+            LOGGER.warning(
+                "full entity=%s partitions=%s: so many hold %d MB or more",
+                entity.path,
+                sorted(full),
+                limit // MEGABYTE,
+            )
+        if full or self._full:
+            await self._services.courier.tell_full(full_key(entity.namespace, entity.path), full)
+        self._full = full
+
+    async def _size(self, entity: Entity, state: LedgerState, partition: int, end: int, limit: int) -> float:
+        """How many bytes of a partition are not settled, more or less; 0 where they surely fit."""
+        waiting = max(0, end - state.cursor)
+        count = waiting + state.held
+        place = (entity.generation, partition)
+        if (
+            count * entity.max_message_bytes < limit
+            or await self._estimate(entity, state, partition, end) * WORTH_MEASURING < limit
+        ):
+            self._sizes.pop(place, None)
+            return 0
+        start = (await self._services.pool.run(self._services.topics.starts, entity.topic, [partition]))[partition]
+        # Where all were received, those before the cursor tell how large they are.
+        first = max(start, min(state.cursor, end - READ_AT_ONCE))
+        sizes = self._sizes.get(place)
+        if sizes is None or sizes.upto < first:
+            sizes = self._sizes[place] = Sizes(first)
+        until = time.monotonic() + MEASURED_FOR
+        while sizes.upto < end and time.monotonic() < until:
+            upto = min(end, sizes.upto + READ_AT_ONCE)
+            sizes.add(upto, await self._read(entity, partition, sizes.upto, upto - 1))
+        known = max(1, sizes.upto - first)
+        mean = sizes.since(first) / known
+        return sizes.since(state.cursor) + mean * (max(0, end - max(sizes.upto, state.cursor)) + state.held)
+
+    async def _estimate(self, entity: Entity, state: LedgerState, partition: int, end: int) -> float:
+        """The same, of a few messages that are evenly spread."""
+        count = max(0, end - state.cursor) + state.held
+        first = max(0, end - count)
+        sizes: list[int] = []
+        for probe in range(PROBES):
+            at = first + (end - first) * probe // PROBES
+            sizes += map(_size_of, await self._read(entity, partition, at, at))
+        return count * sum(sizes) / len(sizes) if sizes else 0
+
+    async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        return await self._services.points.read(entity.topic, partition, first, last)
+
+
+def _size_of(record: Record) -> int:
+    return record_size(as_bytes(record.value()), record.key(), record.headers() or ())

@@ -1,0 +1,76 @@
+# Generated from tests/contract/aio/test_quotas.py by tools/generate_blocking.py. Do not edit.
+"""A queue that holds as much as it may takes nothing more, until some of it is settled."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._acompat import sleep
+from kafkabus.connection_string import parse_settings
+from kafkabus.exceptions import ServiceBusQuotaExceededError
+from kafkabus.services import Services
+from kafkabus_mapping.keys import partition_of
+from tests.contract.conftest import MakeQueue
+
+PATIENCE = 40.0
+LARGE = 230_000
+
+
+def make_small(connection_string: str, queue: str) -> None:
+    """Each partition may hold a megabyte, which is less than can be chosen."""
+    services = Services(parse_settings(connection_string))
+    try:
+        description = services.directory.get(queue)
+        assert description is not None
+        services.directory.put(description.model_copy(update={"max_size_in_megabytes": 1}))
+    finally:
+        services.close()
+
+
+def send_until(client: ServiceBusClient, queue: str, *, full: bool) -> str:
+    """Send small messages of one key until its partition is full, or is not; what the error says."""
+    deadline, said = time.monotonic() + PATIENCE, ""
+    with client.get_queue_sender(queue) as sender:
+        while time.monotonic() < deadline:
+            try:
+                sender.send_messages(ServiceBusMessage("small", partition_key="k"))
+            except ServiceBusQuotaExceededError as error:
+                said = str(error)
+            if bool(said) == full:
+                return said
+            said = ""
+            sleep(0.1)
+    raise TimeoutError(said)
+
+
+@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])
+def test_a_full_queue_takes_nothing_more(
+    client: ServiceBusClient, make_queue: MakeQueue, connection_string: str, partitioned: bool
+) -> None:
+    """A full partition, that is: other keys go on, and what has no key goes elsewhere."""
+    queue = make_queue(partitioned=partitioned)
+    make_small(connection_string, queue)
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for _ in range(5):
+            sender.send_messages(ServiceBusMessage(b"x" * LARGE, partition_key="k"))
+        said = send_until(client, queue, full=True)
+        assert queue in said
+        assert "1 MB" in said
+        if partitioned:
+            other = next(key for key in "abcdefgh" if partition_of(key, 16) != partition_of("k", 16))
+            sender.send_messages(ServiceBusMessage("other", partition_key=other))
+            for _ in range(20):
+                sender.send_messages(ServiceBusMessage("any"))
+        else:
+            with pytest.raises(ServiceBusQuotaExceededError, match="nothing was sent"):
+                sender.send_messages(ServiceBusMessage("any"))
+        places: list[int] = []
+        while messages := receiver.receive_messages(100, max_wait_time=2):
+            places += [(message.sequence_number or 0) >> 48 for message in messages if str(message) == "any"]
+            receiver.complete_messages(messages)
+        assert len(places) == (20 if partitioned else 0)
+        assert partition_of("k", 16) not in places
+        assert send_until(client, queue, full=False) == ""
