@@ -15,7 +15,7 @@ from tests.servers import scratch_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ("tests.no_skips",)
+pytest_plugins = ("tests.no_skips", "tests.named_tests")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell's background job has it: what tests start would inherit that, and could not be interrupted.

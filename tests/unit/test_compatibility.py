@@ -6,12 +6,12 @@ import ast
 import re
 from pathlib import Path
 
+from tests.named_tests import PAGE, name_of, named_tests
+
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "compatibility.md"
 STATEMENTS = ROOT / "docs" / "reference" / "statements.md"
 
 _NUMBERED = re.compile(r"^- \*\*([A-Z]\d+)\*\* ", re.MULTILINE)
-_REFERENCE = re.compile(r"`([^`]*::[^`]*)`")
 _SHOWN = re.compile(r"`tests/.+\.py::test_\w+`|deviation: .|not there yet: .")
 
 
@@ -49,12 +49,18 @@ def test_every_row_says_what_shows_it() -> None:
 
 def test_every_test_that_is_named_exists() -> None:
     """As a function of that name in that file."""
-    references = set(_REFERENCE.findall(PAGE.read_text(encoding="utf-8")))
+    references = named_tests(PAGE.read_text(encoding="utf-8"))
     assert len(references) > 50
     missing: list[str] = []
-    for reference in sorted(references - {"file::name"}):
+    for reference in sorted(references):
         path, _, name = reference.partition("::")
         file = ROOT / path
         if not (path.startswith("tests/") and file.is_file() and name in functions_of(file)):
             missing.append(reference)
     assert missing == []
+
+
+def test_a_test_is_known_by_its_name_alone() -> None:
+    """However often it ran, and whatever is said of it."""
+    page = "| A | `tests/a.py::test_b`, `tests/a.py::test_c`; as `file::name` | and `tests/a.py::test_b` |"
+    assert named_tests(page) == {name_of("tests/a.py::test_b[memory-1]"), name_of("tests/a.py::test_c")}
