@@ -18,6 +18,7 @@ from benchmarks.rows.send import send
 from benchmarks.rows.sessions import sessions
 from benchmarks.rows.soak import soak
 from benchmarks.rows.spark_decode import spark_decode
+from benchmarks.rows.upkeep import enqueue_scheduled, forward
 from benchmarks.workbench import Workbench
 
 Work = Callable[[Workbench, Scale], Iterator[Result]]
@@ -31,6 +32,8 @@ WORKS: Mapping[str, Work] = {
     "rabbitmq": rabbitmq,
     "delete": receive_and_delete,
     "sessions": sessions,
+    "scheduled": enqueue_scheduled,
+    "forward": forward,
     "bytes": bytes_read,
     "latency": latency,
     "complete": complete_one_by_one,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
-from kafkabus.judging import JUDGE_FOR, judge_all
+from kafkabus.judging import judge_all
 from kafkabus.ledger.operations import Found, Peek
 from kafkabus.log.plan import sweeps
 from kafkabus.message import ServiceBusReceivedMessage
@@ -98,7 +98,7 @@ class Browser:
             order = [one for one in order if one == partition_of(self._session, entity.partitions)]
         if not order:
             return []
-        judge_all(self._services, entity, order, JUDGE_FOR)
+        judge_all(self._services, entity, order)
         peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
         self._services.courier.ask(*peeks)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkabus.detection import judge
 from kafkabus.entity import Entity
+from kafkabus.ledger.operations import LedgerState
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -24,8 +25,8 @@ LOOK_BACK = 100
 """How many offsets before them are looked at: whether those are still the records that were judged."""
 
 
-def judge_on(services: Services, entity: Entity, partition: int, at: int, end: int, seconds: float) -> int:
-    """Find the duplicates in one partition, as far as that goes within a time.
+def judge_on(services: Services, entity: Entity, partition: int, at: int, end: int) -> int:
+    """Find the duplicates in one partition, as far as that goes in ``JUDGE_FOR``.
 
     Args:
         services: The client's connections.
@@ -33,7 +34,6 @@ def judge_on(services: Services, entity: Entity, partition: int, at: int, end: i
         partition: Where.
         at: Up to which offset that is known, as far as the caller knows.
         end: Up to where it is to be known, at the most where the log ends.
-        seconds: How long that may take.
 
     Returns:
         Up to which offset it is known now which records are duplicates.
@@ -41,7 +41,7 @@ def judge_on(services: Services, entity: Entity, partition: int, at: int, end: i
     Raises:
         ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
     """
-    until = time.monotonic() + seconds
+    until = time.monotonic() + JUDGE_FOR
     if at < end and services.courier.is_full():
         # What is settled needs room, too.
         return at
@@ -58,12 +58,27 @@ def judge_on(services: Services, entity: Entity, partition: int, at: int, end: i
     return at
 
 
-def judge_all(services: Services, entity: Entity, partitions: Sequence[int], seconds: float) -> None:
-    """Likewise in several partitions, up to their ends; nothing where no duplicates are detected."""
-    if not entity.detects_duplicates:
-        return
-    states = services.courier.states([entity.ledgers[partition] for partition in partitions])
-    ends = services.pool.run(services.topics.ends, entity.topic, partitions)
-    for partition, state in zip(partitions, states, strict=True):
+def judge_to(
+    services: Services, entity: Entity, states: Mapping[int, LedgerState | None], ends: Mapping[int, int]
+) -> dict[int, int]:
+    """Likewise in several partitions, up to their ends; returns up to where it is known of each.
+
+    Args:
+        services: The client's connections.
+        entity: Whose records are looked at.
+        states: Of the ledgers of the partitions.
+        ends: Of their logs.
+    """
+    upto: dict[int, int] = {}
+    for partition, state in states.items():
         at = 0 if state is None or state.judged is None else state.judged
-        judge_on(services, entity, partition, at, ends[partition], seconds)
+        upto[partition] = min(ends[partition], judge_on(services, entity, partition, at, ends[partition]))
+    return upto
+
+
+def judge_all(services: Services, entity: Entity, partitions: Sequence[int]) -> None:
+    """Likewise, of whoever did not ask for states and ends; nothing where no duplicates are detected."""
+    if entity.detects_duplicates:
+        states = services.courier.states([entity.ledgers[partition] for partition in partitions])
+        ends = services.pool.run(services.topics.ends, entity.topic, partitions)
+        judge_to(services, entity, dict(zip(partitions, states, strict=True)), ends)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kafkabus.aio.judging import JUDGE_FOR, judge_all
+from kafkabus.aio.judging import judge_all
 from kafkabus.entity import Entity
 from kafkabus.ledger.operations import Found, Peek
 from kafkabus.log.plan import sweeps
@@ -101,7 +101,7 @@ class Browser:
             order = [one for one in order if one == partition_of(self._session, entity.partitions)]
         if not order:
             return []
-        await judge_all(self._services, entity, order, JUDGE_FOR)
+        await judge_all(self._services, entity, order)
         peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
         await self._services.courier.ask(*peeks)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.

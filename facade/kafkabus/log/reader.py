@@ -27,7 +27,7 @@ from kafkabus._acompat import Lock, acquire, sleep, uninterrupted
 from kafkabus.detection import home_of, judge
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.judging import JUDGE_FOR, judge_on
+from kafkabus.judging import judge_on
 from kafkabus.ledger.doorbell import Doorbell
 from kafkabus.ledger.operations import (
     IN_FLIGHT_LIMIT,
@@ -520,7 +520,7 @@ class Reader:
             elif one.ahead:
                 # A ledger made anew looks at the window once more.
                 upto = min(one.start, view.seen_from)
-                view.judged = judge_on(self._services, self._entity, view.partition, one.judged, upto, JUDGE_FOR)
+                view.judged = judge_on(self._services, self._entity, view.partition, one.judged, upto)
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
         """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""

@@ -22,7 +22,7 @@ from kafkabus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
-from kafkabus.judging import JUDGE_FOR, judge_all
+from kafkabus.judging import judge_all
 from kafkabus.keywords import warn_of
 from kafkabus.ledger.operations import Peek
 from kafkabus.ledger.ranges import NEVER
@@ -408,7 +408,7 @@ class ServiceBusAdministrationClient:
     def _voids(self, entity: Entity) -> list[int]:
         """How many records of each partition that were never granted are duplicates, or wait for their time."""
         services = self._connections()
-        judge_all(services, entity, range(entity.partitions), JUDGE_FOR)
+        judge_all(services, entity, range(entity.partitions))
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
         services.courier.ask(*peeks)
         return [len(peek.voids) for peek in peeks]

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus.aio import endings
-from kafkabus.aio.judging import JUDGE_FOR, judge_on
+from kafkabus.aio.judging import JUDGE_FOR, judge_to
 from kafkabus.detection import judge
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
@@ -107,7 +107,9 @@ class Tender:
         ]
         if entity.detects_duplicates:
             # Before anything expires, because a duplicate is none of those that do.
-            ends = await self._judge(entity, states, ends)
+            upto = await judge_to(services, entity, dict(enumerate(states)), ends)
+            self._judged_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
+            ends = upto
         for partition, state in enumerate(states):
             if state is not None and state.schedules:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
@@ -173,18 +175,6 @@ class Tender:
         self._looked_at[partition] = (at, state.version)
         if state.scheduled:
             await endings.activate(self._services, entity, partition)
-
-    async def _judge(
-        self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int]
-    ) -> dict[int, int]:
-        """Find duplicates; returns up to where they are known."""
-        upto: dict[int, int] = {}
-        for partition, state in enumerate(states):
-            judged = 0 if state is None or state.judged is None else state.judged
-            judged = await judge_on(self._services, entity, partition, judged, ends[partition], JUDGE_FOR)
-            upto[partition] = min(ends[partition], judged)
-        self._judged_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
-        return upto
 
     async def _write_down(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
         """Write checkpoints of the ledgers in which anything happened."""

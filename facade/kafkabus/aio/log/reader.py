@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from kafkabus.aio import endings
 from kafkabus.aio._acompat import Lock, acquire, sleep, uninterrupted
-from kafkabus.aio.judging import JUDGE_FOR, judge_on
+from kafkabus.aio.judging import judge_on
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.aio.log.points import READ_TIMEOUT, SILENCE, LogTruncatedError, UnfinishedReadError
 from kafkabus.detection import home_of, judge
@@ -524,7 +524,7 @@ class Reader:
             elif one.ahead:
                 # A ledger made anew looks at the window once more.
                 upto = min(one.start, view.seen_from)
-                view.judged = await judge_on(self._services, self._entity, view.partition, one.judged, upto, JUDGE_FOR)
+                view.judged = await judge_on(self._services, self._entity, view.partition, one.judged, upto)
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
         """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from typing_extensions import Self
 
 from kafkabus.aio._acompat import sleep
-from kafkabus.aio.judging import JUDGE_FOR, judge_all
+from kafkabus.aio.judging import judge_all
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
 from kafkabus.entity import Entity
@@ -409,7 +409,7 @@ class ServiceBusAdministrationClient:
     async def _voids(self, entity: Entity) -> list[int]:
         """How many records of each partition that were never granted are duplicates, or wait for their time."""
         services = self._connections()
-        await judge_all(services, entity, range(entity.partitions), JUDGE_FOR)
+        await judge_all(services, entity, range(entity.partitions))
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
         await services.courier.ask(*peeks)
         return [len(peek.voids) for peek in peeks]
