@@ -9,7 +9,7 @@ With ``--sessions 5`` all messages are in sessions, which nobody holds for long;
 what was delivered for the first time after a later message of the same sender and session. With ``--flow detecting`` the
 queue detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing. With
 ``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all are sent to a queue that forwards them,
-where their order must hold as well.
+where their order must hold as well. ``--runs 200 --kills 3`` does so with 200 seeds, each with a queue of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -214,55 +215,74 @@ def go_on(parties: list[Party]) -> None:
         time.sleep(0.05)
 
 
-def run(seed: int, kills: int, sessions: int = 0, flow: str = "plain") -> Count:
-    """Kill parties in an order that the seed decides, and count."""
-    chance, data = random.Random(seed), scratch_folder()
-    logs = data / "parties"
-    counts: Counter[str] = Counter()
-    parties: list[Party] = []
+def run(seed: int, kills: int, sessions: int = 0, flow: str = "plain", runs: int = 1) -> Generator[Count]:
+    """Kill parties in an order that the seed decides, and count; in several runs with the seeds that follow.
+
+    Each run has a queue of its own, on the same servers.
+    """
+    data = scratch_folder()
     try:
         with EmbeddedRuntime(data / "runtime", namespace="kill") as runtime:
-            logs.mkdir(parents=True)
-            with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
-                administration.create_queue(
-                    QUEUE,
-                    enable_partitioning=True,
-                    lock_duration=LOCK,
-                    max_delivery_count=2000,
-                    requires_session=sessions > 0,
-                    requires_duplicate_detection=flow == "detecting",
-                )
-                if flow == "forwarding":
-                    administration.create_queue(FIRST, enable_partitioning=True, lock_duration=LOCK, forward_to=QUEUE)
-            parties = [
-                Party(role, number, logs, runtime.connection_string, sessions, flow)
-                for role in ("send", "receive")
-                for number in (1, 2)
-            ]
-            for party in parties:
-                party.start()
-            order = [PARTIES[index % len(PARTIES)] for index in range(kills)]
-            chance.shuffle(order)
-            for which in order:
-                if chance.random() < 0.5:
-                    go_on(parties)
-                time.sleep(chance.uniform(0.2, 2.0))
-                while not strike(which, chance, runtime, parties):
-                    time.sleep(0.1)
-                counts[which] += 1
-            time.sleep(2.0)
-            for party in parties:
-                if party.role == "send":
-                    party.kill()
-            time.sleep(2.0)
-            for party in parties:
+            for number in range(runs):
+                with queues_for(runtime, sessions, flow):
+                    yield _run_once(runtime, data / f"parties-{number}", seed + number, kills, sessions, flow)
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[None]:
+    """The queues of a run, deleted afterwards."""
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue(
+            QUEUE,
+            enable_partitioning=True,
+            lock_duration=LOCK,
+            max_delivery_count=2000,
+            requires_session=sessions > 0,
+            requires_duplicate_detection=flow == "detecting",
+        )
+        names = [QUEUE]
+        if flow == "forwarding":
+            administration.create_queue(FIRST, enable_partitioning=True, lock_duration=LOCK, forward_to=QUEUE)
+            names.append(FIRST)
+        yield
+        for name in names:
+            administration.delete_queue(name)
+
+
+def _run_once(runtime: EmbeddedRuntime, logs: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:
+    chance = random.Random(seed)
+    counts: Counter[str] = Counter()
+    logs.mkdir(parents=True)
+    parties = [
+        Party(role, number, logs, runtime.connection_string, sessions, flow)
+        for role in ("send", "receive")
+        for number in (1, 2)
+    ]
+    try:
+        for party in parties:
+            party.start()
+        order = [PARTIES[index % len(PARTIES)] for index in range(kills)]
+        if kills < len(PARTIES):
+            order = chance.sample(PARTIES, kills)
+        chance.shuffle(order)
+        for which in order:
+            if chance.random() < 0.5:
+                go_on(parties)
+            time.sleep(chance.uniform(0.2, 2.0))
+            while not strike(which, chance, runtime, parties):
+                time.sleep(0.1)
+            counts[which] += 1
+        time.sleep(2.0)
+        for party in parties:
+            if party.role == "send":
                 party.kill()
-            left = drain(runtime.connection_string, sessions, flow)
-        return _count(counts, parties, left, sessions, flow)
+        time.sleep(2.0)
     finally:
         for party in parties:
             party.kill()
-        shutil.rmtree(data, ignore_errors=True)
+    return _count(counts, parties, drain(runtime.connection_string, sessions, flow), sessions, flow)
 
 
 def _count(
@@ -319,12 +339,22 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=60)
     parser.add_argument("--sessions", type=int, default=0)
     parser.add_argument("--flow", choices=FLOWS, default="plain")
+    parser.add_argument("--runs", type=int, default=1)
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
-    say(f"seed {options.seed}, {options.kills} kills")
-    count = run(options.seed, options.kills, options.sessions, options.flow)
-    say(str(count))
-    sys.exit(not count.fine)
+    fine, sent = 0, 0
+    for seed, count in enumerate(
+        run(options.seed, options.kills, options.sessions, options.flow, options.runs), options.seed
+    ):
+        fine, sent = fine + count.fine, sent + count.sent
+        if options.runs == 1 or not count.fine:
+            say(f"seed {seed}, {options.kills} kills")
+            say(str(count))
+    if options.runs > 1:
+        say(
+            f"{fine} of {options.runs} runs from seed {options.seed} on, of {options.kills} kills, fine; {sent} messages sent"
+        )
+    sys.exit(fine < options.runs)
 
 
 if __name__ == "__main__":
