@@ -349,7 +349,7 @@ def test_a_queue_that_is_to_be_deleted_can_be_kept(
         assert time.monotonic() < deadline
         later(queue, 70)
         sleep(0.2)
-    administration.update_queue(known, status=EntityStatus.ACTIVE, auto_delete_on_idle=None)
+    administration.update_queue(known, auto_delete_on_idle=None)
     for _ in range(4):
         later(queue, 600)
     (message,) = client.get_queue_receiver(queue).receive_messages(max_wait_time=20)

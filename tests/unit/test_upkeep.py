@@ -67,7 +67,7 @@ def sized(offset: int, size: int) -> StoredRecord:
 
 
 def test_sizes_are_known_from_any_offset_on() -> None:
-    """To within what is kept together; of what was forgotten the rest."""
+    """To within what is kept together; without what was forgotten."""
     sizes = Sizes(100)
     assert sizes.since(100) == 0
     sizes.add(300, [sized(offset, 10) for offset in range(100, 300)])
@@ -80,4 +80,6 @@ def test_sizes_are_known_from_any_offset_on() -> None:
     assert sizes.since(310) == sizes.since(400) == 0
     sizes.add(360, [sized(offset, 1) for offset in range(310, 360, 2)])
     assert sizes.since(310) == 25
-    assert sizes.since(0) == 25
+    assert sizes.since(0) == 12_025
+    sizes.forget(305)
+    assert (sizes.start, sizes.since(0), sizes.since(305)) == (300, 10_025, 5_025)

@@ -169,11 +169,13 @@ class Services:
             if not self._checked:
                 await check(self.redis, self.settings.redis_url)
                 self._checked = True
+            # As old as what it is made of.
+            asked_at = time.monotonic()
             entity = await self._look_up(path, None if known is None else known[1])
             if not path.is_dead_letter:
-                full = await self.courier.full_partitions(full_key(self.settings.namespace, path))
-                entity = replace(entity, full=full)
-            self._entities[path.key] = (time.monotonic(), entity)
+                key = full_key(self.settings.namespace, path, entity.generation)
+                entity = replace(entity, full=await self.courier.full_partitions(key))
+            self._entities[path.key] = (asked_at, entity)
             for ledger in entity.ledgers:
                 self._by_ledger[ledger] = entity
             return entity
@@ -472,6 +474,9 @@ class Services:
         # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
         await self.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
         for which in path.all:
+            known = await self.directory.get(description.name)
+            if known is None or known.topic_id != description.topic_id:
+                return  # Somebody else has deleted it, and there may be another one of that name.
             topic = topic_name(self.settings.namespace, which)
             described = await self.pool.run(self.topics.describe, topic)
             if described is not None:

@@ -251,6 +251,9 @@ class Transfers:
             entity = await self._services.entity(EntityPath.parse(text))
         except MessagingEntityNotFoundError:
             return None
+        if entity.path.key != source.entity.path.key:
+            # A copy that is stored now may be deleted with it.
+            entity.check_in_use()
         return entity if topic_id in {None, entity.topic_id} else None
 
     async def _retreat(self, source: Place, orphans: Sequence[Orphan], began: float) -> None:

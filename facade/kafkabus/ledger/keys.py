@@ -84,14 +84,19 @@ def receivers_key(namespace: str, path: EntityPath) -> str:
     return f"{{{namespace}/{path.key}}}:receivers"
 
 
-def full_key(namespace: str, path: EntityPath) -> str:
-    """The key that says which partitions of an entity are full."""
-    return f"{{{namespace}/{path.key}}}:full"
+def full_key(namespace: str, path: EntityPath, generation: str) -> str:
+    """The key that says which partitions of a generation of an entity are full."""
+    return f"{{{namespace}/{path.key}}}:full:{generation}"
 
 
 def idle_key(namespace: str, path: EntityPath) -> str:
     """The key that says since when nobody has used an entity."""
     return f"{{{namespace}/{path.key}}}:idle"
+
+
+def refused_key(namespace: str, path: EntityPath) -> str:
+    """The key that says since when everybody is refused by an entity that nobody has used."""
+    return f"{{{namespace}/{path.key}}}:refused"
 
 
 def upkeep_key(namespace: str) -> str:

@@ -111,6 +111,8 @@ class Forwarder:
             destination = await self._services.entity(entity.forwards_to)
         except MessagingEntityNotFoundError:
             destination = None
+        if destination is not None and destination.description.retiring_at is not None:
+            raise ServiceBusError(f"{entity.path} waits: queue {entity.forwards_to} is being deleted, or kept")
         turn = 0 if destination is None else await self._next_partition(destination)
         accepted: dict[tuple[int, int], Leased] = defaultdict(lambda: defaultdict(list))
         refused: dict[tuple[int, _Refusal], Leased] = defaultdict(lambda: defaultdict(list))
@@ -143,9 +145,10 @@ class Forwarder:
 
     async def _next_partition(self, destination: Entity) -> int:
         """Where messages without a key go: the next in turn, as when they are sent."""
-        unavailable = await self._services.outages.of(destination) | destination.full
+        unavailable = await self._services.outages.of(destination)
         partitions = range(destination.partitions)
-        open_ones = [one for one in partitions if one not in unavailable] or partitions
+        open_ones = [one for one in partitions if one not in destination.full] or partitions
+        open_ones = [one for one in open_ones if one not in unavailable] or open_ones
         self._turn += 1
         return open_ones[self._turn % len(open_ones)]
 

@@ -6,13 +6,13 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
+from kafkabus.aio._acompat import uninterrupted
 from kafkabus.entity import Entity
-from kafkabus.ledger.keys import idle_key, receivers_key
+from kafkabus.ledger.keys import idle_key, receivers_key, refused_key
 from kafkabus.ledger.operations import Claim, LedgerState
-from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.entities import FOREVER
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ LOGGER = logging.getLogger("kafkabus.upkeep")
 LOOK_EVERY = 2.0
 """How often, in seconds, it is looked whether a queue was used."""
 GRACE = timedelta(seconds=90)
-"""How long a queue that is to be deleted refuses everybody first: longer than a description may be old that a client goes by,
-and than a send takes that began before that."""
+"""How long it is seen that a queue refuses everybody before it is deleted: longer than a description may be old that a client
+goes by, and than a send takes that began before that."""
 REMEMBERED = timedelta(days=1)
 """How long, beyond the time after which a queue is deleted, Redis remembers when it was last seen to be used."""
 
@@ -42,13 +42,11 @@ class Idleness:
         self._services = services
         self._look_at = 0.0
 
-    async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
+    async def look(self, entity: Entity) -> None:
         """Take one step, where one is due: refuse everybody, relent, or delete.
 
         Args:
             entity: The queue.
-            states: Of its ledgers.
-            ends: Of its logs.
 
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached.
@@ -61,25 +59,42 @@ class Idleness:
         ):
             return
         self._look_at = time.monotonic() + LOOK_EVERY
-        now = await self._now(entity)
-        used_at = await self._used_at(entity, states, ends, now)
-        limit = description.auto_delete_on_idle
-        scheduled = any(state is not None and state.scheduled for state in states)
-        idle = not scheduled and limit < FOREVER and now - used_at >= _ms(limit)
+        idle = await self._is_idle(entity)
         if description.retiring_at is None:
             if idle:
-                LOGGER.info("idle entity=%s: not used for %s, it will be deleted", entity.path, limit)
-                await self._retire(entity, now)
+                LOGGER.info("idle entity=%s: not used for %s, it will be deleted", entity.path, _limit(entity))
+                await self._retire(entity, datetime.now(timezone.utc))
         elif not idle:
             LOGGER.info("idle entity=%s: used again", entity.path)
             await self._retire(entity, None)
-        elif now - to_milliseconds(description.retiring_at) >= _ms(GRACE):
-            LOGGER.warning("deleted entity=%s: it was not used for %s", entity.path, limit)
-            if await self._is_current(entity):
-                await self._services.delete_queue(description)
+        # Looked at once more, after everybody was refused for so long.
+        elif (
+            await self._refused_for(entity, description.retiring_at) >= _ms(GRACE)
+            and await self._is_idle(entity)
+            and await self._is_current(entity)
+        ):
+            LOGGER.warning("deleted entity=%s: it was not used for %s", entity.path, _limit(entity))
+            # Whoever shares the entities out leaves this one as soon as that begins.
+            await uninterrupted(self._services.delete_queue(description))
 
-    async def _retire(self, entity: Entity, now: int | None) -> None:
-        retiring_at = None if now is None else from_milliseconds(now)
+    async def _is_idle(self, entity: Entity) -> bool:
+        """Whether nobody has used the queue for as long as it says."""
+        services, limit = self._services, entity.description.auto_delete_on_idle
+        # The time before what is looked at, which so is never older.
+        now, locked = await self._ask(entity)
+        states = await services.courier.states(entity.ledgers)
+        ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        scheduled = any(state is not None and state.scheduled for state in states)
+        used_at = await self._used_at(entity, states, ends, now)
+        return limit < FOREVER and not (locked or scheduled) and now - used_at >= _ms(limit)
+
+    async def _refused_for(self, entity: Entity, since: datetime) -> int:
+        """For how many milliseconds it has been seen that everybody is refused since a time."""
+        key = refused_key(entity.namespace, entity.path)
+        now, _ = await self._ask(entity)
+        return now - await self._services.courier.unchanged_since(key, since.isoformat(), now, GRACE + REMEMBERED)
+
+    async def _retire(self, entity: Entity, retiring_at: datetime | None) -> None:
         if await self._is_current(entity):
             await self._services.directory.put(entity.description.model_copy(update={"retiring_at": retiring_at}))
 
@@ -87,30 +102,41 @@ class Idleness:
         """Whether nobody changed the queue meanwhile."""
         return await self._services.directory.get(entity.path.name) == entity.description
 
-    async def _now(self, entity: Entity) -> int:
-        """The time on the ledgers' clock."""
-        claim = Claim.of_nothing(entity.ledgers[0])
-        await self._services.courier.ask(claim)
-        return claim.granted.now
+    async def _ask(self, entity: Entity) -> tuple[int, bool]:
+        """The time on the ledgers' clock, and whether anything is locked."""
+        claims = [Claim.of_nothing(ledger) for ledger in entity.ledgers]
+        await self._services.courier.ask(*claims)
+        return claims[0].granted.now, any(claim.granted.due_in is not None for claim in claims)
 
     async def _used_at(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int], now: int
     ) -> int:
         """Since when nothing has changed that any use would change."""
-        services, description = self._services, entity.description
-        # Who forwards its messages receives all the time.
-        keys = [] if entity.forwards_to is not None else [entity.receivers_key]
-        keys.append(receivers_key(entity.namespace, entity.path.dead_letter))
-        heard = [await services.courier.last_heartbeat(key) for key in keys]
-        cursors = [None if state is None else state.cursor for state in states]
-        known = description.model_copy(update={"retiring_at": None}).model_dump_json()
-        seen = repr((entity.generation, sorted(ends.items()), cursors, heard, known))
+        services, path, description = self._services, entity.path, entity.description
+        # Who forwards messages receives all the time.
+        receiving = {
+            path: description.forward_to is None,
+            path.dead_letter: description.forward_dead_lettered_messages_to is None,
+            path.transfer_dead_letter: True,
+        }
+        heard = [
+            await services.courier.last_heartbeat(receivers_key(entity.namespace, one))
+            for one, counts in receiving.items()
+            if counts
+        ]
+        known = [None if state is None else (state.cursor, state.held, state.scheduled) for state in states]
+        settings = description.model_copy(update={"retiring_at": None}).model_dump_json()
+        seen = repr((entity.generation, sorted(ends.items()), known, heard, settings))
         return await services.courier.unchanged_since(
             idle_key(entity.namespace, entity.path),
             hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
             now,
             description.auto_delete_on_idle + REMEMBERED,
         )
+
+
+def _limit(entity: Entity) -> timedelta:
+    return entity.description.auto_delete_on_idle
 
 
 def _ms(duration: timedelta) -> int:

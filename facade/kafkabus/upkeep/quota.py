@@ -28,7 +28,7 @@ WORTH_MEASURING = 4
 READ_AT_ONCE = 500
 """How many offsets are measured in one go."""
 MEASURED_FOR = 0.5
-"""For how long, in seconds, a partition is measured at a time."""
+"""For how long, in seconds, a queue is measured at a time."""
 SPAN = 50
 """Sizes are kept for so many messages together."""
 MEGABYTE = 1 << 20
@@ -41,11 +41,12 @@ class Sizes:
         start: The first offset that counts.
 
     Attributes:
+        start: As given, or later.
         upto: Up to which offset they are known.
     """
 
     def __init__(self, start: int) -> None:
-        self.upto = start
+        self.start = self.upto = start
         self._offsets = [start]
         self._totals = [0]
 
@@ -65,16 +66,19 @@ class Sizes:
     def since(self, offset: int) -> float:
         """Bytes from an offset to where they are known; within what is kept together, its share."""
         place = bisect.bisect_right(self._offsets, offset)
-        if place == 0:
-            return self._totals[-1] - self._totals[0]
         if place == len(self._offsets):
             return 0
-        before, behind = self._offsets[place - 1], self._offsets[place]
-        share = (behind - offset) / (behind - before)
-        here = (self._totals[place] - self._totals[place - 1]) * share
-        # What lies before is settled, or counted by its number.
-        self._offsets, self._totals = self._offsets[place - 1 :], self._totals[place - 1 :]
-        return self._totals[-1] - self._totals[1] + here
+        behind = self._totals[-1] - self._totals[place]
+        if place == 0:
+            return behind
+        before, after = self._offsets[place - 1], self._offsets[place]
+        return behind + (self._totals[place] - self._totals[place - 1]) * (after - offset) / (after - before)
+
+    def forget(self, offset: int) -> None:
+        """What lies before an offset is not asked for any more."""
+        place = max(0, bisect.bisect_right(self._offsets, offset) - 1)
+        del self._offsets[:place], self._totals[:place]
+        self.start = self._offsets[0]
 
 
 class Quota:
@@ -92,8 +96,9 @@ class Quota:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._look_at = 0.0
-        self._full: frozenset[int] = frozenset()
-        self._sizes: dict[tuple[str, int], Sizes] = {}
+        self._told: tuple[str, frozenset[int]] | None = None
+        self._sizes: dict[int, Sizes] = {}
+        self._means: dict[int, tuple[int, float]] = {}
 
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Look how full a queue is, now and then, and say so.
@@ -108,60 +113,66 @@ class Quota:
         """
         if entity.path.is_dead_letter or time.monotonic() < self._look_at:
             return
-        self._look_at = time.monotonic() + LOOK_EVERY
-        limit = entity.description.max_size_in_megabytes * MEGABYTE
-        full = frozenset(
-            [
-                partition
-                for partition, state in enumerate(states)
-                if state is not None and await self._size(entity, state, partition, ends[partition], limit) >= limit
-            ]
-        )
-        if full != self._full:
-            LOGGER.warning(
-                "full entity=%s partitions=%s: so many hold %d MB or more",
-                entity.path,
-                sorted(full),
-                limit // MEGABYTE,
+        generation = entity.generation
+        if self._told is None or self._told[0] != generation:
+            self._sizes, self._means = {}, {}
+        limit, until = entity.description.max_size_in_megabytes * MEGABYTE, time.monotonic() + MEASURED_FOR
+        try:
+            full = frozenset(
+                [
+                    partition
+                    for partition, state in enumerate(states)
+                    if state is not None
+                    and await self._size(entity, state, partition, ends[partition], limit, until) >= limit
+                ]
             )
-        if full or self._full:
-            await self._services.courier.tell_full(full_key(entity.namespace, entity.path), full)
-        self._full = full
+        finally:
+            self._look_at = time.monotonic() + LOOK_EVERY
+        if full or self._told != (generation, full):
+            if full:
+                LOGGER.warning("full entity=%s partitions=%s limit_mb=%d", entity.path, sorted(full), limit // MEGABYTE)
+            await self._services.courier.tell_full(full_key(entity.namespace, entity.path, generation), full)
+            self._told = generation, full
 
-    async def _size(self, entity: Entity, state: LedgerState, partition: int, end: int, limit: int) -> float:
+    async def _size(
+        self, entity: Entity, state: LedgerState, partition: int, end: int, limit: int, until: float
+    ) -> float:
         """How many bytes of a partition are not settled, more or less; 0 where they surely fit."""
         waiting = max(0, end - state.cursor)
-        count = waiting + state.held
-        place = (entity.generation, partition)
+        # Scheduled messages that the cursor has not passed are held and wait, too.
+        held = max(0, state.held - min(state.scheduled, waiting))
+        count = waiting + held
         if (
             count * entity.max_message_bytes < limit
-            or await self._estimate(entity, state, partition, end) * WORTH_MEASURING < limit
+            or count * await self._mean(entity, partition, end, count) * WORTH_MEASURING < limit
         ):
-            self._sizes.pop(place, None)
+            self._sizes.pop(partition, None)
             return 0
         start = (await self._services.pool.run(self._services.topics.starts, entity.topic, [partition]))[partition]
         # Where all were received, those before the cursor tell how large they are.
         first = max(start, min(state.cursor, end - READ_AT_ONCE))
-        sizes = self._sizes.get(place)
-        if sizes is None or sizes.upto < first:
-            sizes = self._sizes[place] = Sizes(first)
-        until = time.monotonic() + MEASURED_FOR
-        while sizes.upto < end and time.monotonic() < until:
+        sizes = self._sizes.get(partition)
+        if sizes is None or not sizes.start <= first <= sizes.upto <= end:
+            sizes = self._sizes[partition] = Sizes(first)
+        sizes.forget(first)
+        while sizes.upto < end and sizes.since(state.cursor) < limit and time.monotonic() < until:
             upto = min(end, sizes.upto + READ_AT_ONCE)
             sizes.add(upto, await self._read(entity, partition, sizes.upto, upto - 1))
-        known = max(1, sizes.upto - first)
-        mean = sizes.since(first) / known
-        return sizes.since(state.cursor) + mean * (max(0, end - max(sizes.upto, state.cursor)) + state.held)
+        mean = sizes.since(first) / max(1, sizes.upto - first)
+        return sizes.since(state.cursor) + mean * (max(0, end - max(sizes.upto, state.cursor)) + held)
 
-    async def _estimate(self, entity: Entity, state: LedgerState, partition: int, end: int) -> float:
-        """The same, of a few messages that are evenly spread."""
-        count = max(0, end - state.cursor) + state.held
-        first = max(0, end - count)
-        sizes: list[int] = []
-        for probe in range(PROBES):
-            at = first + (end - first) * probe // PROBES
-            sizes += map(_size_of, await self._read(entity, partition, at, at))
-        return count * sum(sizes) / len(sizes) if sizes else 0
+    async def _mean(self, entity: Entity, partition: int, end: int, count: int) -> float:
+        """The mean size of a few messages that are evenly spread; of as many as before, what it was before."""
+        known, mean = self._means.get(partition, (0, 0.0))
+        if not known * 0.8 < count < known * 1.25:
+            first = max(0, end - count)
+            sizes: list[int] = []
+            for probe in range(PROBES):
+                at = first + (end - first) * probe // PROBES
+                sizes += map(_size_of, await self._read(entity, partition, at, at))
+            mean = sum(sizes) / len(sizes) if sizes else 0.0
+            self._means[partition] = count, mean
+        return mean
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
         return await self._services.points.read(entity.topic, partition, first, last)

@@ -78,12 +78,18 @@ class Upkeep:
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
             await services.directory.check_server()
+            descriptions = await services.directory.all()
             self._paths = [
                 path
-                for description in await services.directory.all()
+                for description in descriptions
                 if description.status is not EntityStatus.DELETING
                 for path in EntityPath(description.name).all
             ]
+            for description in descriptions:
+                home = is_home(EntityPath(description.name).key, services.client_id, members)
+                if home and description.status is EntityStatus.DELETING and description.retiring_at is not None:
+                    # Whoever deleted it because nobody used it did not come to the end.
+                    await services.delete_queue(description)
         mine = {path.key: path for path in self._paths if is_home(path.key, services.client_id, members)}
         for entity, task in list(self._tasks.items()):
             if entity not in mine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -105,6 +105,7 @@ class Tender:
             for partition, state in enumerate(states)
             if state is None or state.held or state.cursor < ends[partition]
         ]
+        log_ends = ends
         if entity.detects_duplicates:
             # Before anything expires, because a duplicate is none of those that do.
             upto = await judge_to(services, entity, dict(enumerate(states)), ends)
@@ -114,10 +115,16 @@ class Tender:
             if state is not None and state.schedules:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
         await self._keep(entity, states)
-        await self._idleness.look(entity, states, ends)
-        await self._quota.look(entity, states, ends)
-        if not busy:
-            return entity
+        if busy:
+            await self._clear_away(entity, states, ends, busy)
+        await self._look_after(entity, states, log_ends)
+        return entity
+
+    async def _clear_away(
+        self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int], busy: Sequence[int]
+    ) -> None:
+        """What has expired, was delivered too often, or was left half moved."""
+        services = self._services
         # What has expired goes back, and the answer says what else is to be done.
         claims = [Claim.of_nothing(entity.ledgers[partition]) for partition in busy]
         await services.courier.ask(*claims)
@@ -128,7 +135,16 @@ class Tender:
                 await self._give_up_hopeless(entity, claim.ledger.partition)
         if entity.expires:
             await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
-        return entity
+
+    async def _look_after(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
+        """How full the queue is, and whether anybody uses it; what of that fails keeps nothing else from being done."""
+        try:
+            await self._quota.look(entity, states, ends)
+            await self._idleness.look(entity)
+        except MessagingEntityNotFoundError:
+            raise
+        except ServiceBusError as error:
+            LOGGER.warning("upkeep_entity entity=%s error=%s", self.path, error)
 
     async def _entity(self) -> Entity | None:
         """The entity; None where it is a dead-letter queue that nobody needed yet."""

@@ -352,7 +352,7 @@ async def test_a_queue_that_is_to_be_deleted_can_be_kept(
         assert time.monotonic() < deadline
         await later(queue, 70)
         await sleep(0.2)
-    await administration.update_queue(known, status=EntityStatus.ACTIVE, auto_delete_on_idle=None)
+    await administration.update_queue(known, auto_delete_on_idle=None)
     for _ in range(4):
         await later(queue, 600)
     (message,) = await client.get_queue_receiver(queue).receive_messages(max_wait_time=20)

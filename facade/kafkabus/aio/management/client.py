@@ -272,6 +272,9 @@ class ServiceBusAdministrationClient:
                     f"{one}={value!r} of queue {name!r}: fixed at creation as {getattr(known, one)!r}; create another queue"
                 )
         await self._resolve_destinations(wanted, known)
+        if known.retiring_at is not None and wanted.get("status") == EntityStatus.DELETING:
+            # As get_queue tells it of a queue that is to be deleted because nobody used it, and this is use.
+            wanted["status"] = known.status
         now = datetime.now(timezone.utc)
         description = _validated({**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
         _obey(await services.namespace(), description)
