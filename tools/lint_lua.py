@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus.ledger.scripts import FRAGMENTS
+from kafkabus.ledger.scripts import FRAGMENTS, PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,7 @@ def main() -> int:
         The exit status: 0 when there is nothing to mend, 1 otherwise.
     """
     try:
-        findings, complete = lint(FOLDER, FRAGMENTS)
+        findings, complete = lint(FOLDER, FRAGMENTS, [program for program in PROGRAMS if program != FRAGMENTS])
     except LuacheckError as error:
         print(error, file=sys.stderr)
         return 1
@@ -87,12 +87,13 @@ class LuacheckError(Exception):
     """luacheck could not do its work."""
 
 
-def lint(folder: Path, fragments: Sequence[str]) -> tuple[list[Finding], bool]:
+def lint(folder: Path, fragments: Sequence[str], parts: Sequence[Sequence[str]] = ()) -> tuple[list[Finding], bool]:
     """Lint a folder of scripts.
 
     Args:
         folder: Where the `.lua` files are.
         fragments: Names of those joined into one program, in order.
+        parts: Names of those joined into a program that has some of its operations; what nobody uses there is no fault.
 
     Returns:
         What there is to mend, and whether luacheck was there to look too.
@@ -114,6 +115,9 @@ def lint(folder: Path, fragments: Sequence[str]) -> tuple[list[Finding], bool]:
     if complete:
         for program in filter(None, programs):
             findings += luacheck_findings(program)
+        for names in parts:
+            part = [folder / name for name in names]
+            findings += [one for one in luacheck_findings(part) if "undefined variable" in one.message]
     return findings, complete
 
 

@@ -1283,6 +1283,7 @@ class Request:
     Attributes:
         groups: Its operations in the order in which the ledger does them; those of a group it does as one.
         payload: What is to be done, as the script reads it.
+        names: Of the operations.
     """
 
     ledger: Ledger
@@ -1290,10 +1291,13 @@ class Request:
     operations: list[Operation]
     groups: list[list[Operation]] = field(init=False)
     payload: str = field(init=False)
+    names: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.groups = _groups(self.operations)
-        self.payload = json.dumps([_arguments(group) for group in self.groups], separators=(",", ":"))
+        arguments = [_arguments(group) for group in self.groups]
+        self.payload = json.dumps(arguments, separators=(",", ":"))
+        self.names = frozenset(one["op"] for one in arguments)
 
     def script_arguments(self) -> tuple[object, ...]:
         """What follows the script's name in ``EVALSHA``: the number of keys, the keys, the arguments."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_script, restore_script
+from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_scripts, restore_script
 from kafkabus.testing.ledger import MemoryLedger
 
 WITH_SESSIONS = {16, 21}
@@ -38,16 +38,14 @@ class Store:
         self._listeners: dict[str, list[deque[int]]] = {}
         self._bells: dict[tuple[str, int], None] = {}
         self._scripts: dict[str, Callable[[list[str], list[Any]], Any]] = {
-            request_script().sha: self._request,
+            **{script.sha: self._request for script in request_scripts()},
             create_script().sha: self._create,
             restore_script().sha: self._restore,
             heartbeat_script().sha: self._heartbeat,
             describe_script().sha: self._describe,
         }
-        self._by_text = {
-            script().text: script().sha
-            for script in (create_script, restore_script, heartbeat_script, describe_script, request_script)
-        }
+        others = [script() for script in (create_script, restore_script, heartbeat_script, describe_script)]
+        self._by_text = {script.text: script.sha for script in (*others, *request_scripts())}
 
     def evaluate(self, sha: str, count: int, *arguments: Any) -> Any:
         """Run a script; its keys come first."""

@@ -366,10 +366,13 @@ class Bench:
 
     def send(self, number: int, *operations: Operation) -> dict[str, object]:
         """Send a request under a number of one's own, as a copy on the wire would arrive."""
-        payload = json.dumps([operation.arguments() for operation in operations])
+        arguments = [operation.arguments() for operation in operations]
+        payload, names = json.dumps(arguments), frozenset(one["op"] for one in arguments)
         keys = self.ledger.script_keys
         return json.loads(  # type: ignore[no-any-return]
-            self.store.eval(self.courier._script.text, len(keys), *keys, number, self.ledger.channel, 0, payload)
+            self.store.eval(
+                self.courier._script_for(names).text, len(keys), *keys, number, self.ledger.channel, 0, payload
+            )
         )
 
     def snapshot(self) -> dict[str, object]:

@@ -44,8 +44,8 @@ class Both(RuleBasedStateMachine):
     """Three clients of a ledger in Redis and, in step with them, of one in memory."""
 
     store: ClassVar[redis.Redis]
-    script: ClassVar[Script | None] = None
-    """What Redis runs instead of the real script."""
+    scripts: ClassVar[Scripts]
+    """What Redis runs."""
     has_sessions: ClassVar[bool] = False
     detects: ClassVar[bool] = False
 
@@ -55,9 +55,8 @@ class Both(RuleBasedStateMachine):
         self.began = round(time.time() * 1000)
         memory = cast("redis.Redis", MemoryRedis(Store(lambda: self.now)))
         self.sides = [self.clients_of(self.store), self.clients_of(memory)]
-        if self.script is not None:
-            for client in self.sides[0]:
-                client.courier._script = self.script
+        for client in self.sides[0]:
+            client.courier._script_for = self.scripts.of
         self.leases: list[tuple[Held, Held]] = []
         COUNTS["examples"] = COUNTS.get("examples", 0) + 1
 
@@ -650,11 +649,30 @@ def _offsets(ranges: Iterable[Sequence[int] | Range]) -> list[int]:
     return [offset for first, last in ranges for offset in range(first, last + 1)]
 
 
-def _text(machine: type[Both]) -> str:
-    """The scripts, in which few messages of a session fill a chunk already."""
-    long = "local CHUNK = 500"
-    assert long in request_script().text
-    return request_script().text.replace(long, "local CHUNK = 8" if machine.has_sessions else long)
+def _text(machine: type[Both], names: frozenset[str] | None = None) -> str:
+    """A program, in which few messages of a session fill a chunk already."""
+    long, text = "local CHUNK = 500", request_script(names).text
+    assert long in text
+    return text.replace(long, "local CHUNK = 8" if machine.has_sessions else long)
+
+
+class Scripts:
+    """What Redis runs for a request, by the names of its operations."""
+
+    def __init__(self, store: redis.Redis, machine: type[Both], instead: Script | None) -> None:
+        self._store = store
+        self._machine = machine
+        self._instead = instead
+        self._known: dict[frozenset[str], Script] = {}
+
+    def of(self, names: frozenset[str]) -> Script:
+        """The real program, but for the length of chunks; or what stands instead of all."""
+        if self._instead is not None:
+            return self._instead
+        if names not in self._known:
+            text = _text(self._machine, names)
+            self._known[names] = Script(text, self._store.script_load(text))
+        return self._known[names]
 
 
 def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = Both, **options: Any) -> None:
@@ -664,8 +682,8 @@ def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = 
         AssertionError: They did not come to the same.
     """
     COUNTS.clear()
-    text = _text(machine)
-    Both.store, Both.script = store, script or Script(text, store.script_load(text))
+
+    Both.store, Both.scripts = store, Scripts(store, machine, script)
     run_state_machine_as_test(
         machine,
         settings=settings(

@@ -17,7 +17,13 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
 from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Request
-from kafkabus.ledger.scripts import create_script, heartbeat_script, request_script, restore_script
+from kafkabus.ledger.scripts import (
+    Script,
+    create_script,
+    heartbeat_script,
+    request_script,
+    restore_script,
+)
 from kafkabus.ledger.snapshot import Snapshot, Written
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -84,7 +90,7 @@ class Courier:
         self._turn = Lock()
         self._waiting: dict[Ledger, None] = {}
         self._errands: dict[_Errand, None] = {}
-        self._script = request_script()
+        self._script_for: Callable[[frozenset[str]], Script] = request_script
 
     async def ask(self, *operations: Operation) -> None:
         """Have operations done, each by its ledger, in one round trip where possible; returns when all are done.
@@ -349,24 +355,32 @@ class Courier:
     async def _exchange(self, requests: list[Request]) -> list[Any]:
         if len(requests) == 1:
             try:
-                return [await self._redis.execute_command("EVALSHA", self._script.sha, *requests[0].script_arguments())]
+                return [await self._redis.execute_command(*self._command(requests[0]))]
             except NoScriptError:
-                await self._redis.script_load(self._script.text)
+                await self._load_scripts(requests)
                 return await self._exchange(requests)
             except ResponseError as error:
                 return [error]
         pipeline = self._redis.pipeline(transaction=False)
         for request in requests:
-            pipeline.execute_command("EVALSHA", self._script.sha, *request.script_arguments())
+            pipeline.execute_command(*self._command(request))
         replies = await pipeline.execute(raise_on_error=False)
         if any(isinstance(reply, NoScriptError) for reply in replies):
             # Those that ran meanwhile answer again, as they are numbered.
-            await self._redis.script_load(self._script.text)
+            await self._load_scripts(requests)
             return await self._exchange(requests)
         for reply in replies:
             if isinstance(reply, _PASSING):
                 raise reply
         return replies
+
+    def _command(self, request: Request) -> tuple[object, ...]:
+        return ("EVALSHA", self._script_for(request.names).sha, *request.script_arguments())
+
+    async def _load_scripts(self, requests: Sequence[Request]) -> None:
+        """Redis does not know a script that it was asked to run."""
+        for script in {self._script_for(request.names) for request in requests}:
+            await self._redis.script_load(script.text)
 
     async def _make_anew(self, request: Request) -> None:
         """Redis does not hold a request's ledger: nothing was done, and is asked for again once the ledger is there."""
