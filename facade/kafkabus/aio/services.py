@@ -399,6 +399,7 @@ class Services:
         await self.check_topic(entity)
         known = self._readers.get(entity.path.key)
         if known is not None and known[0].generation == entity.generation:
+            known[1].go_by(entity)
             return known[1]
         async with self._locks.setdefault(entity.path.key, Lock()):
             known = self._readers.get(entity.path.key)

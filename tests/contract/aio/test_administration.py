@@ -358,3 +358,24 @@ async def test_a_queue_that_is_to_be_deleted_can_be_kept(
     (message,) = await client.get_queue_receiver(queue).receive_messages(max_wait_time=20)
     assert str(message) == "kept"
     assert (await administration.get_queue(queue)).status is EntityStatus.ACTIVE
+
+
+async def test_who_receives_goes_by_a_new_lock_duration(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """Within some seconds, also with a receiver that was there before."""
+    queue = await make_queue(partitioned=False, max_delivery_count=2000)
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        deadline, locked_for = time.monotonic() + 30, timedelta(minutes=1)
+        while time.monotonic() < deadline and locked_for > timedelta(seconds=20):
+            (message,) = await receiver.receive_messages(max_wait_time=10)
+            assert message.locked_until_utc is not None
+            locked_for = message.locked_until_utc - datetime.now(timezone.utc)
+            await receiver.abandon_message(message)
+            if locked_for > timedelta(seconds=50):
+                await administration.update_queue(
+                    await administration.get_queue(queue), lock_duration=timedelta(seconds=15)
+                )
+            await sleep(0.2)
+    assert locked_for < timedelta(seconds=20)

@@ -141,6 +141,10 @@ class Reader:
         self._few_until = math.inf if entity.detects_duplicates else 0.0
         self._taken: list[Grant] = []
 
+    def go_by(self, entity: Entity) -> None:
+        """The entity is described so from now on; it is the same one, with the same ledgers."""
+        self._entity = entity
+
     async def receive(
         self, want: int, timeout: float, closed: Callable[[], bool], *, take: bool = False
     ) -> list[Grant]:
