@@ -445,14 +445,8 @@ class Services:
         if known is not None:
             LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
         namespace = self.namespace()
-        entity = Entity.of(
-            self.settings.namespace,
-            path,
-            description,
-            topic=topic,
-            topic_id=topic_id,
-            client_id=self.client_id,
-            max_message_bytes=namespace.max_message_bytes,
+        entity = replace(
+            self.described(path, description, topic, topic_id), max_message_bytes=namespace.max_message_bytes
         )
         if path.is_dead_letter:
             self.create_ledgers(entity.ledgers)

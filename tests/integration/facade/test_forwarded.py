@@ -69,6 +69,17 @@ def forward(connection_string: str, queue: str, rounds: int = 1) -> LedgerState:
     return asyncio.run(work())
 
 
+def die_at(
+    step: str, connection_string: str, client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Send three messages; whoever forwards them dies at a step of that."""
+    send(client, queue, "1", "2", "3")
+    with monkeypatch.context() as patch:
+        patch.setattr(Transfers, step, _fail)
+        with pytest.raises(ServiceBusCommunicationError):
+            forward(connection_string, queue)
+
+
 @pytest.mark.parametrize("step", ["begin", "produce", "end"])
 def test_whoever_forwards_may_die(
     untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, step: str
@@ -77,11 +88,7 @@ def test_whoever_forwards_may_die(
     destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace
     queue = new_queue(untended, forward_to=destination)
     with ServiceBusClient.from_connection_string(untended) as client:
-        send(client, queue, "1", "2", "3")
-        with monkeypatch.context() as patch:
-            patch.setattr(Transfers, step, _fail)
-            with pytest.raises(ServiceBusCommunicationError):
-                forward(untended, queue)
+        die_at(step, untended, client, queue, monkeypatch)
         send(client, queue, "4", "5")
         state = forward(untended, queue)
         if step == "begin":
@@ -126,11 +133,7 @@ def test_a_destination_that_goes_while_messages_are_on_their_way(
     destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace
     queue = new_queue(untended, forward_to=destination)
     with ServiceBusClient.from_connection_string(untended) as client:
-        send(client, queue, "1", "2", "3")
-        with monkeypatch.context() as patch:
-            patch.setattr(Transfers, "produce", _fail)
-            with pytest.raises(ServiceBusCommunicationError):
-                forward(untended, queue)
+        die_at("produce", untended, client, queue, monkeypatch)
         with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
             administration.delete_queue(destination)
             if anew:
