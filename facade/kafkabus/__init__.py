@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kafkabus.renewer import AutoLockRenewer
     from kafkabus.sender import ServiceBusSender
     from kafkabus.session import ServiceBusSession
+    from kafkabus.transaction import ServiceBusTransaction
 
 __version__ = "0.1.0"
 
@@ -44,11 +45,22 @@ __all__ = [
     "ServiceBusSession",
     "ServiceBusSessionFilter",
     "ServiceBusSubQueue",
+    "ServiceBusTransaction",
     "TransportType",
     "parse_connection_string",
 ]
 
-_MODULES = ("enums", "connection_string", "message", "sender", "session", "receiver", "renewer", "client")
+_MODULES = (
+    "enums",
+    "connection_string",
+    "message",
+    "sender",
+    "session",
+    "receiver",
+    "renewer",
+    "transaction",
+    "client",
+)
 """Where the names are, each where it is defined, the cheapest to import first."""
 
 

@@ -27,6 +27,7 @@ from kafkabus.renewer import AutoLockRenewer
 from kafkabus.sender import ServiceBusSender
 from kafkabus.services import Services
 from kafkabus.session import ServiceBusSession, session_ids
+from kafkabus.transaction import ServiceBusTransaction
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity
 
 MAX_PREFETCH = 50_000
@@ -302,6 +303,21 @@ class ServiceBusClient:
             on_message=on_message,
             on_error=on_error,
         )
+
+    def transaction(self) -> ServiceBusTransaction:
+        """A transaction of this client's senders and receivers, to be used in a ``with`` block.
+
+        What is given to it by ``transaction=`` is done when the block ends, all of it; where an exception leaves the block,
+        nothing is. Azure's SDK for Python has none; its .NET SDK has transaction scopes.
+
+        Examples:
+            ::
+
+                with client.transaction() as transaction:
+                    sender.send_messages(ServiceBusMessage(b"paid", session_id="order-7"), transaction=transaction)
+                    receiver.complete_message(order, transaction=transaction)
+        """
+        return ServiceBusTransaction(self._connections())
 
     def list_queue_sessions(
         self,

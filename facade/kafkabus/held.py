@@ -77,14 +77,21 @@ def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
     return list(held.values())
 
 
-def check_unsettled(held: Sequence[Held]) -> None:
+def check_unsettled(held: Sequence[Held], *, enlisted: bool = False) -> None:
     """Refuse what was settled before.
+
+    Args:
+        held: Messages.
+        enlisted: Whether those may be among them that an open transaction is to settle.
 
     Raises:
         MessageAlreadySettled: One of the messages was.
     """
-    if any(message._settled for one in held for message in one.messages):
-        raise MessageAlreadySettled
+    for message in (message for one in held for message in one.messages):
+        if message._settled:
+            raise MessageAlreadySettled
+        if message._enlisted and not enlisted:
+            raise MessageAlreadySettled("a transaction that is not over yet settles the message")
 
 
 def still_there(held: list[Held], entity: Entity) -> tuple[list[Held], list[ServiceBusReceivedMessage]]:

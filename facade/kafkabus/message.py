@@ -427,6 +427,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     __slots__ = (
         "_delivery",
+        "_enlisted",
         "_lock_until",
         "_properties",
         "_record",
@@ -440,6 +441,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         self._own_envelope = None
         self._properties: ApplicationProperties | None = None
         self._settled = False
+        self._enlisted = False
         self._lock_until = delivery.expiry
         self.auto_renew_error: Exception | None = None
 

@@ -47,6 +47,7 @@ from kafkabus_mapping.numbers import split_sequence_number
 
 if TYPE_CHECKING:
     from kafkabus.renewer import AutoLockRenewer
+    from kafkabus.transaction import ServiceBusTransaction
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -181,8 +182,14 @@ class ServiceBusReceiver:
             if self._max_wait_time is not None:
                 raise StopIteration
 
-    def complete_message(self, message: ServiceBusReceivedMessage) -> None:
+    def complete_message(
+        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
         """The message is done with: it will not be delivered again.
+
+        Args:
+            message: The message.
+            transaction: One that this is to be part of: then it happens when that is committed.
 
         Raises:
             TypeError: It is no received message.
@@ -191,33 +198,54 @@ class ServiceBusReceiver:
             MessageLockLostError: Its lock expired; it will be delivered again.
             ServiceBusCommunicationError: Redis cannot be reached; whether it was completed is unknown.
         """
-        self.complete_messages([message])
+        self.complete_messages([message], transaction=transaction)
 
-    def complete_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+    def complete_messages(
+        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
         """Complete several messages in one round trip.
+
+        Args:
+            messages: The messages.
+            transaction: See ``complete_message``.
 
         Raises:
             MessageLockLostError: Locks of some expired, the error says whose; the others were completed.
             TypeError: See ``complete_message``, likewise ValueError, MessageAlreadySettled: nothing was done.
             ServiceBusCommunicationError: Redis cannot be reached; whether they were completed is unknown.
         """
-        held = self._held(messages)
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            transaction._add_settlements(self, "complete", held)
+            return
         entity = self._services.entity(self._path)
         self._raise_lost("completed", self._settle(entity, "complete", held))
 
-    def abandon_message(self, message: ServiceBusReceivedMessage) -> None:
+    def abandon_message(
+        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
         """Give the message back: it is available at once, one delivery counted.
 
         A message that was delivered ``max_delivery_count`` times with this is dead-lettered instead.
 
+        Args:
+            message: The message.
+            transaction: See ``complete_message``.
+
         Raises:
             MessageLockLostError: Its lock expired; it is available anyway. For the others see ``complete_message``.
         """
-        self.abandon_messages([message])
+        self.abandon_messages([message], transaction=transaction)
 
-    def abandon_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+    def abandon_messages(
+        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
         """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
-        held = self._held(messages)
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            # One that was delivered too often with this is dead-lettered by whoever would receive it next.
+            transaction._add_settlements(self, "abandon", held)
+            return
         entity = self._services.entity(self._path)
         last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
         lost = self._settle(entity, "abandon", [one for one in held if one not in last])
@@ -225,18 +253,29 @@ class ServiceBusReceiver:
             lost += self._dead_letter(entity, [one], *endings.delivered_too_often(entity, one.delivery.count + 1))
         self._raise_lost("abandoned", lost)
 
-    def defer_message(self, message: ServiceBusReceivedMessage) -> None:
+    def defer_message(
+        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
         """Set the message aside: it can be had by its sequence number only, see ``receive_deferred_messages``.
+
+        Args:
+            message: The message.
+            transaction: See ``complete_message``.
 
         Raises:
             ServiceBusQuotaExceededError: Too many messages of its partition are deferred already; it stays locked.
             MessageLockLostError: Its lock expired; it is available again. For the others see ``complete_message``.
         """
-        self.defer_messages([message])
+        self.defer_messages([message], transaction=transaction)
 
-    def defer_messages(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+    def defer_messages(
+        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
-        held = self._held(messages)
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            transaction._add_settlements(self, "defer", held)
+            return
         entity = self._services.entity(self._path)
         asked, lost = self._ask(
             entity, held, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
@@ -246,14 +285,16 @@ class ServiceBusReceiver:
             if not deferral.full:
                 lost += one.settled(deferral.lost)
         if full:
-            raise ServiceBusQuotaExceededError(
-                f"{entity.path}, partition {full[0]}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
-                "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
-            )
+            raise too_many_deferred(entity, full[0])
         self._raise_lost("deferred", lost)
 
     def dead_letter_message(
-        self, message: ServiceBusReceivedMessage, reason: str | None = None, error_description: str | None = None
+        self,
+        message: ServiceBusReceivedMessage,
+        reason: str | None = None,
+        error_description: str | None = None,
+        *,
+        transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Move the message into the queue's dead-letter queue.
 
@@ -261,21 +302,28 @@ class ServiceBusReceiver:
             message: The message.
             reason: Why, in a word.
             error_description: Why, in more.
+            transaction: See ``complete_message``.
 
         Raises:
             MessageLockLostError: Its lock expired; it stays where it is. For the others see ``complete_message``.
             OperationTimeoutError: The move began and was not finished in time; it will be.
         """
-        self.dead_letter_messages([message], reason, error_description)
+        self.dead_letter_messages([message], reason, error_description, transaction=transaction)
 
     def dead_letter_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
         reason: str | None = None,
         error_description: str | None = None,
+        *,
+        transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
-        held = self._held(messages)
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            verb = "abandon" if self._path.is_dead_letter else "dead_letter"
+            transaction._add_settlements(self, verb, held, reason, error_description)
+            return
         entity = self._services.entity(self._path)
         if self._path.is_dead_letter:
             # A dead-letter queue has none of its own: what is dead-lettered there stays there.
@@ -305,7 +353,7 @@ class ServiceBusReceiver:
         check_timeout(timeout)
         if self._session is not None:
             raise TypeError("messages of a session are locked with it: renew with receiver.session.renew_lock()")
-        raise_lost("renewed", self._renew(self._held([message])))
+        raise_lost("renewed", self._renew(self._held([message], renewing=True)))
         until = message.locked_until_utc
         if until is None:
             raise MessageAlreadySettled  # By another thread, while this one waited.
@@ -718,15 +766,23 @@ class ServiceBusReceiver:
                     grant.records = [record for record in grant.records if record.offset() not in lost]
                     grant.delivery = replace(grant.delivery, lease="", expiry=0)
 
-    def _held(self, messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
+    def _held(
+        self,
+        messages: Sequence[ServiceBusReceivedMessage],
+        transaction: ServiceBusTransaction | None = None,
+        *,
+        renewing: bool = False,
+    ) -> list[Held]:
         """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
+        if transaction is not None:
+            transaction._check(self._services)
         if self._session is not None and self._session._is_lost:
             raise self._session._lost()
         held = by_delivery(messages)
         for one in held:
             self._check_delivery(one.delivery)
-        check_unsettled(held)
+        check_unsettled(held, enlisted=renewing)
         return held
 
     def _check_delivery(self, delivery: Delivery) -> None:
@@ -756,6 +812,14 @@ def _place_of(number: int, entity: Entity) -> tuple[int, int]:
     if partition >= entity.partitions:
         raise _not_deferred(entity, [number])
     return partition, offset
+
+
+def too_many_deferred(entity: Entity, partition: int) -> ServiceBusQuotaExceededError:
+    """What is said where a partition takes no more deferred messages."""
+    return ServiceBusQuotaExceededError(
+        f"{entity.path}, partition {partition}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
+        "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
+    )
 
 
 def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
@@ -46,6 +46,9 @@ from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
+
+if TYPE_CHECKING:
+    from kafkabus.transaction import ServiceBusTransaction
 
 LOGGER = logging.getLogger("kafkabus.sender")
 
@@ -107,6 +110,7 @@ class ServiceBusSender:
         message: MessageLike | Iterable[MessageLike] | ServiceBusMessageBatch,
         *,
         timeout: float | None = None,
+        transaction: ServiceBusTransaction | None = None,
         **unsupported: object,
     ) -> None:
         """Send one message, several, or a batch; when this returns they are durable.
@@ -118,11 +122,13 @@ class ServiceBusSender:
             message: A message, a mapping of its arguments, any iterable of these, or a batch. An empty one is no error.
             timeout: In seconds, default 60. Up to 15 s draws a warning on a partitioned queue: it leaves no time for another
                 partition.
+            transaction: One that this is to be part of: then they are checked now, and sent when it is committed. To a
+                partitioned queue it sends messages with one key.
             **unsupported: Named in a warning.
 
         Raises:
             TypeError: Something is no message.
-            ValueError: The sender was closed, or the timeout is not positive.
+            ValueError: The sender was closed, the transaction is not open or another client's, or the timeout is not positive.
             MessageSizeExceededError: The message or the batch is too large; nothing was sent.
             InvalidOperationError: A rule of the queue forbids a message; nothing was sent.
             MessagingEntityNotFoundError: There is no such queue.
@@ -134,7 +140,11 @@ class ServiceBusSender:
         """
         self._check_open()
         warn_of(unsupported)
-        self._send(_outgoing(message), _check_timeout(timeout))
+        outgoing, seconds = _outgoing(message), _check_timeout(timeout)
+        if transaction is None:
+            self._send(outgoing, seconds)
+        else:
+            self._enlist(transaction, outgoing, seconds)
 
     def schedule_messages(
         self,
@@ -217,15 +227,28 @@ class ServiceBusSender:
                 "scheduled, are cancelled, or were enqueued at their time"
             )
 
+    def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
+        """Have messages sent by a transaction."""
+        transaction._check(self._services)
+        if outgoing:
+            entity = self._checked(outgoing, seconds)
+            keyed, keyless = self._place(entity, outgoing, frozenset())
+            transaction._add_sends(entity, outgoing, [*keyed, *keyless])
+
+    def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
+        """The entity, which takes these messages as far as is known."""
+        entity = self._services.entity(self._path)
+        _check_size(outgoing, entity.max_message_bytes)
+        _check_entity(entity, seconds)
+        _check_sessions(entity, outgoing)
+        return entity
+
     def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
         """See ``send_messages``; returns where they were stored, where that is kept."""
         if not outgoing:
             return _Places(wanted=False)
-        entity = self._services.entity(self._path)
-        _check_size(outgoing, entity.max_message_bytes)
-        _check_entity(entity, seconds)
+        entity = self._checked(outgoing, seconds)
         deadline = time.monotonic() + seconds
-        _check_sessions(entity, outgoing)
         keyed, keyless = self._place(entity, outgoing, self._services.outages.of(entity))
         mortal = any(one.envelope.time_to_live is not None for one in outgoing)
         if mortal:

@@ -31,6 +31,8 @@ from kafkabus.log.points import PointReader
 from kafkabus.log.reader import Reader
 from kafkabus.log.session_reader import SessionReader
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
+from kafkabus.log.transactor import Transactors
+from kafkabus.markers import Markers
 from kafkabus.outages import Outages
 from kafkabus.session_states import SessionStates
 from kafkabus.transfer import Transfers
@@ -77,6 +79,8 @@ class Services:
         self.clocks = Clocks(self)
         self.checkpoints = Checkpoints(self)
         self.session_states = SessionStates(self)
+        self.markers = Markers(self)
+        self.transactors = Transactors(settings, self.pool, self.client_id)
         self.outages = Outages(self)
         self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
@@ -348,7 +352,8 @@ class Services:
         member = INCARNATIONS[entity.path.sub_queue]
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            self._restore(entity, ledger, mend(ledger.partition, keep.snapshot))
+            mended = mend(ledger.partition, keep.snapshot)
+            self._restore(entity, ledger, self.markers.account_for(mended, keep.ledger.keys.prefix))
         self.directory.put(known)
         self.courier.forget(list(entity.ledgers))
 
@@ -535,7 +540,8 @@ class Services:
     def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
         snapshot = self.checkpoints.read(ledger.keys.prefix)
         start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
+        if snapshot is None:
+            judged = start if entity.detects_duplicates else None
+            snapshot = Snapshot(start, 0, mortal=True, judged=judged, markers=0)
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        if snapshot is not None:
-            return snapshot.within(start)
-        return Snapshot(start, 0, mortal=True, judged=start if entity.detects_duplicates else None)
+        return self.markers.account_for(snapshot.within(start), ledger.keys.prefix)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
 from kafkabus.ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Retreat, Void
+from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.log.plan import sweeps
@@ -227,9 +228,15 @@ class Transfers:
         began = time.monotonic()
         by_destination: dict[tuple[str | None, int | None, str | None], list[Orphan]] = defaultdict(list)
         # All of them first: what cannot be finished comes again together, in its order.
+        prepared: dict[str, list[int]] = defaultdict(list)
         for orphan in self.adopt(source):
+            transactional = Prepared.from_text(orphan.intent)
+            if transactional is not None:
+                prepared[transactional.transaction].append(orphan.offset)
+                continue
             intent = Intent.from_text(orphan.intent)
             by_destination[intent.path, intent.partition, intent.topic_id].append(orphan)
+        self._services.markers.resolve(source.ledger, prepared)
         for (text, partition, topic_id), orphans in by_destination.items():
             destination = self._entity_of(source, text, topic_id)
             if destination is None:
@@ -295,7 +302,7 @@ class Transfers:
             OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
         """
         entity, partition = source.entity, source.partition
-        outgoing = [_copy(record, source, destination, intent) for record, intent in copies]
+        outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
         if destination.entity.expires and any(own_time_to_live(record) is not None for record, _ in copies):
             # As before they are sent.
             self._services.mark_mortal(destination.entity, {destination.partition})
@@ -436,7 +443,7 @@ def envelope_of(record: Record) -> Envelope:
     return decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
 
 
-def _copy(record: Record, source: Place, destination: Place, intent: Intent) -> OutgoingRecord:
+def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -> OutgoingRecord:
     """A record as it is stored elsewhere: as it was, with why it is where it is."""
     envelope, offset = envelope_of(record), record.offset() or 0
     number = str(sequence_number(source.partition, offset))

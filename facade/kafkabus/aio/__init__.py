@@ -8,5 +8,13 @@ from kafkabus.aio.receiver import ServiceBusReceiver
 from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.sender import ServiceBusSender
 from kafkabus.aio.session import ServiceBusSession
+from kafkabus.aio.transaction import ServiceBusTransaction
 
-__all__ = ["AutoLockRenewer", "ServiceBusClient", "ServiceBusReceiver", "ServiceBusSender", "ServiceBusSession"]
+__all__ = [
+    "AutoLockRenewer",
+    "ServiceBusClient",
+    "ServiceBusReceiver",
+    "ServiceBusSender",
+    "ServiceBusSession",
+    "ServiceBusTransaction",
+]

@@ -17,6 +17,7 @@ from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.sender import ServiceBusSender
 from kafkabus.aio.services import Services
 from kafkabus.aio.session import ServiceBusSession, session_ids
+from kafkabus.aio.transaction import ServiceBusTransaction
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
 from kafkabus.enums import (
     NEXT_AVAILABLE_SESSION,
@@ -301,6 +302,21 @@ class ServiceBusClient:
             on_message=on_message,
             on_error=on_error,
         )
+
+    def transaction(self) -> ServiceBusTransaction:
+        """A transaction of this client's senders and receivers, to be used in a ``with`` block.
+
+        What is given to it by ``transaction=`` is done when the block ends, all of it; where an exception leaves the block,
+        nothing is. Azure's SDK for Python has none; its .NET SDK has transaction scopes.
+
+        Examples:
+            ::
+
+                async with client.transaction() as transaction:
+                    await sender.send_messages(ServiceBusMessage(b"paid", session_id="order-7"), transaction=transaction)
+                    await receiver.complete_message(order, transaction=transaction)
+        """
+        return ServiceBusTransaction(self._connections())
 
     def list_queue_sessions(
         self,

@@ -22,6 +22,8 @@ from kafkabus.aio.log.outbox import Outbox
 from kafkabus.aio.log.points import PointReader
 from kafkabus.aio.log.reader import Reader
 from kafkabus.aio.log.session_reader import SessionReader
+from kafkabus.aio.log.transactor import Transactors
+from kafkabus.aio.markers import Markers
 from kafkabus.aio.outages import Outages
 from kafkabus.aio.session_states import SessionStates
 from kafkabus.aio.transfer import Transfers
@@ -76,6 +78,8 @@ class Services:
         self.clocks = Clocks(self)
         self.checkpoints = Checkpoints(self)
         self.session_states = SessionStates(self)
+        self.markers = Markers(self)
+        self.transactors = Transactors(settings, self.pool, self.client_id)
         self.outages = Outages(self)
         self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
@@ -347,7 +351,8 @@ class Services:
         member = INCARNATIONS[entity.path.sub_queue]
         known = known.model_copy(update={member: getattr(known, member) + 1})
         for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            await self._restore(entity, ledger, mend(ledger.partition, keep.snapshot))
+            mended = mend(ledger.partition, keep.snapshot)
+            await self._restore(entity, ledger, await self.markers.account_for(mended, keep.ledger.keys.prefix))
         await self.directory.put(known)
         await self.courier.forget(list(entity.ledgers))
 
@@ -534,7 +539,8 @@ class Services:
     async def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
         snapshot = await self.checkpoints.read(ledger.keys.prefix)
         start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
+        if snapshot is None:
+            judged = start if entity.detects_duplicates else None
+            snapshot = Snapshot(start, 0, mortal=True, judged=judged, markers=0)
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        if snapshot is not None:
-            return snapshot.within(start)
-        return Snapshot(start, 0, mortal=True, judged=start if entity.detects_duplicates else None)
+        return await self.markers.account_for(snapshot.within(start), ledger.keys.prefix)

@@ -19,6 +19,7 @@ FRAGMENTS = (
     "lease.lua",
     "settle.lua",
     "move.lua",
+    "transact.lua",
     "schedule.lua",
     "claim.lua",
     "recall.lua",

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, offsets_of, union
 
 VERSIONS_AHEAD = 1_000_000
@@ -56,6 +57,8 @@ class Snapshot:
         duplicates: Offsets of those that are, ascending, as far as they are in the window.
         schedules: Whether the log holds records of scheduled messages.
         scheduled: Offset and time, ms since 1970, of what waits for it, ascending.
+        markers: An offset of the namespace's transactions: those whose record stands below are all accounted for, or
+            prepared, so that their messages are moving. None where nobody looked.
     """
 
     cursor: int
@@ -71,15 +74,17 @@ class Snapshot:
     duplicates: list[Range] = field(default_factory=list)
     schedules: bool = False
     scheduled: list[tuple[int, int]] = field(default_factory=list)
+    markers: int | None = None
 
     def __post_init__(self) -> None:
         # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
         held = {offset for first, last, _ in self.waiting for offset in range(max(first, self.cursor), last + 1)}
-        held |= {offset for first, last, _ in self.deferred for offset in range(max(first, self.cursor), last + 1)}
         held |= {offset for offset, _ in self.scheduled}
         self.voids = sorted(offset for offset in set(self.voids) - held if offset >= self.cursor)
         self.waiting = _below(self.waiting, self.cursor)
-        self.deferred = _below(self.deferred, self.cursor)
+        # Below the cursor; beyond it what claims pass over.
+        passed_over = union([(0, self.cursor - 1), *((offset, offset) for offset in self.voids)])
+        self.deferred = joined(cut(self.deferred, passed_over))
         self.moving = sorted(self.moving)
         self.scheduled = sorted(self.scheduled)
 
@@ -107,6 +112,7 @@ class Snapshot:
                 "voids": self.voids,
             }
             | ({"schedules": True} if self.schedules else {})
+            | ({} if self.markers is None else {"markers": self.markers})
             | ({} if self.judged is None else {"judged": self.judged, "judged_epoch": self.judged_epoch}),
             separators=(",", ":"),
         )
@@ -145,6 +151,7 @@ class Snapshot:
             duplicates=common(self.duplicates, [(start, end - 1)]),
             schedules=self.schedules,
             scheduled=[one for one in self.scheduled if start <= one[0] < end],
+            markers=self.markers,
         )
 
     @property
@@ -171,7 +178,8 @@ class Snapshot:
         still = minus([(one, one) for one in sorted(times)], [(move[0], move[0]) for move in moving])
         scheduled = [(offset, times[offset]) for offset in offsets_of(common(still, open_ones))]
         apart = union((one[0], one[0]) for several in (moving, scheduled) for one in several)
-        rest = minus(common(open_ones, [(0, ahead.cursor - 1)]), apart)
+        aside = [(first, last) for first, last, _ in (*self.deferred, *earlier.deferred)]
+        rest = minus(common(open_ones, union([(0, ahead.cursor - 1), *aside])), apart)
         homes: list[list[Counted]] = []
         for several in ((earlier.deferred, self.deferred), (self.waiting, earlier.waiting)):
             home: list[Counted] = []
@@ -195,7 +203,39 @@ class Snapshot:
             duplicates=earlier.duplicates,
             schedules=self.schedules or earlier.schedules,
             scheduled=scheduled,
+            markers=earlier.markers,
         )
+
+    def after(self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range]]]) -> Snapshot:
+        """This snapshot once it is known what became of transactions: nothing is prepared any more.
+
+        Args:
+            committed: Whether a transaction was, by what names it in its intents; those that were not never will be.
+            settled: Verb and offsets of what others did that were, since the snapshot or before it.
+        """
+        waiting, deferred, voids = list(self.waiting), list(self.deferred), list(self.voids)
+        moving: list[tuple[int, int, str]] = []
+        for offset, count, intent in self.moving:
+            prepared = Prepared.from_text(intent)
+            if prepared is None:
+                moving.append((offset, count, intent))
+            elif not committed(prepared.transaction) or prepared.verb == "abandon":
+                (deferred if prepared.deferred else waiting).append((offset, offset, count + 1))
+            elif prepared.verb == "defer":
+                deferred.append((offset, offset, count))
+        waiting, deferred = sorted(waiting), sorted(deferred)
+        for verb, ranges in settled:
+            if verb != "abandon":
+                rest = minus([(0, NEVER)], ranges)
+                ahead = offsets_of(common(ranges, [(self.cursor, NEVER)]))
+                if verb == "defer":
+                    deferred += [*cut(waiting, ranges), *((offset, offset, 0) for offset in ahead)]
+                    deferred.sort()
+                else:
+                    deferred = cut(deferred, rest)
+                waiting = cut(waiting, rest)
+                voids += ahead
+        return replace(self, waiting=waiting, deferred=deferred, moving=moving, voids=voids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +350,7 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         scheduled=scheduled,
         judged=judged,
         judged_epoch=state.get("judged_epoch"),
+        markers=state.get("markers"),
         duplicates=common(union(duplicates), [(0, (judged or 0) - 1)]),
     )
 

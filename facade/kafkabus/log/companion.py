@@ -49,6 +49,16 @@ class Companion:
         self._pool = pool
         self._exists = False
 
+    def make_ready(self) -> None:
+        """Create the topic where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not self._exists:
+            self._pool.run(self._topics.create, self.name, 1, self._config)
+            self._exists = True
+
     def store(self, what: str, records: Mapping[str | None, bytes | None], *, timeout: float) -> list[int]:
         """Store records; they are durable when this returns.
 
@@ -63,9 +73,7 @@ class Companion:
         Raises:
             ServiceBusCommunicationError: They were not all stored.
         """
-        if not self._exists:
-            self._pool.run(self._topics.create, self.name, 1, self._config)
-            self._exists = True
+        self.make_ready()
         outgoing = [OutgoingRecord(0, key, value, []) for key, value in records.items()]
         parcel = self._outbox.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
         if not parcel.done or parcel.failures:

@@ -91,6 +91,24 @@ def producer_options(settings: Settings, *, message_timeout: float) -> Options:
     }
 
 
+def transactional_options(
+    settings: Settings, transactional_id: str, *, timeout: float, message_timeout: float
+) -> Options:
+    """Options of a producer that stores its records in transactions.
+
+    Args:
+        settings: Where Kafka is.
+        transactional_id: The name by which Kafka knows it.
+        timeout: After how many seconds the broker aborts a transaction that is not ended.
+        message_timeout: After how many seconds a record is given up.
+    """
+    return {
+        **producer_options(settings, message_timeout=message_timeout),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": int(timeout * 1000),
+    }
+
+
 def consumer_options(settings: Settings, group: str) -> Options:
     """Options of a consumer that assigns its partitions itself and never commits.
 

@@ -56,6 +56,13 @@ COMPANION_TOPIC: Mapping[str, str] = {
     "min.cleanable.dirty.ratio": "0.1",
     "max.message.bytes": "2000000",
 }
+MARKER_TOPIC: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": "2000000",
+}
+"""Of markers of transactions, which are needed until the ledgers that they name are written down; that is done all the time."""
 
 
 ASKED_FOR = 3.0
@@ -231,6 +238,15 @@ class Topics:
         """
         return self._offsets(name, partitions, OffsetSpec.latest())
 
+    def stored_ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The end of each partition's log, records of open transactions included.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        found = self._ask(name, partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
+        return {partition: one.offset for partition, one in found.items()}
+
     def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:
         """The committed end of each partition's log, and its leader's epoch.
 
@@ -288,16 +304,19 @@ class Topics:
         return {partition: found.offset for partition, found in self._ask(name, partitions, spec, timeout).items()}
 
     def _ask(
-        self, name: str, partitions: Iterable[int], spec: OffsetSpec, timeout: float | None = None
+        self,
+        name: str,
+        partitions: Iterable[int],
+        spec: OffsetSpec,
+        timeout: float | None = None,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[int, ListOffsetsResultInfo]:
         """What each partition's leader answers when it is asked for an offset."""
         wanted = {TopicPartition(name, partition): spec for partition in partitions}
         asked_for = min(ASKED_FOR, timeout or self._timeout)
 
         def ask() -> dict[int, ListOffsetsResultInfo]:
-            futures = self._admin.list_offsets(
-                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=asked_for
-            )
+            futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=asked_for)
             found = {where.partition: future.result() for where, future in futures.items()}
             if any(one.offset == OFFSET_INVALID for one in found.values()):
                 # What Kafka's client says, without an error, of a partition whose broker did not answer in time.

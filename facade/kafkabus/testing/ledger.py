@@ -39,6 +39,8 @@ class State(Enum):
     """Not to be granted before its time."""
     MOVING = "moving"
     """On its way into another log."""
+    PREPARED = "prepared"
+    """Settled, or not, by a transaction."""
     MOVED = "moved"
     """There; where to is remembered for a while."""
 
@@ -56,6 +58,7 @@ class Message:
         due: When its transfer wants attention, or its time comes, ms.
         intent: Of its transfer.
         at: Offset of its copy.
+        verb: What the transaction does with it that prepared it.
         session: The one that it is filed under.
         sorted: Whether its lease is of one who sorts it, so that no delivery is counted.
     """
@@ -68,6 +71,7 @@ class Message:
     due: int = 0
     intent: str = ""
     at: int = 0
+    verb: str = ""
     session: str | None = None
     sorted: bool = False
 
@@ -261,7 +265,9 @@ class MemoryLedger:
             "version": self.version,
             "waiting": waiting,
             "deferred": deferred,
-            "moving": [(offset, message.count, message.intent) for offset, message in self._in(State.MOVING)],
+            "moving": [
+                (offset, message.count, message.intent) for offset, message in self._in(State.MOVING, State.PREPARED)
+            ],
             "voids": self._voids_ahead(),
             "scheduled": [(offset, message.due) for offset, message in self._in(State.SCHEDULED)],
         }
@@ -286,7 +292,7 @@ class MemoryLedger:
     def _claim(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         if "alone" in op:
-            if self._in(State.LEASED) or self._locks or self.moving:
+            if self._in(State.LEASED, State.MOVING, State.PREPARED) or self._locks:
                 return self._grant(op | {"want": 0}, now) | {"limited": True, "returned": 0}
             if self._in(State.RETURNED):
                 op = {name: value for name, value in op.items() if name not in {"from", "ahead"}}
@@ -349,12 +355,12 @@ class MemoryLedger:
         return reply | {
             "cursor": self.cursor,
             "returned": 0 if self._placing else len(self._in(State.RETURNED)),
-            "moves": any(message.due <= now for _, message in self._in(State.MOVING, State.MOVED)),
+            "moves": any(message.due <= now for _, message in self._in(State.MOVING, State.PREPARED, State.MOVED)),
         }
 
     def _recall(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        lock = self._locks.get(op["lease"])
+        lock = self._locked_by(op["lease"], now)
         if op["session"] and lock is None:
             return {"missing": [], "gone": True}
         offsets = offsets_of(op["ranges"])
@@ -411,10 +417,16 @@ class MemoryLedger:
     def _expire(self, now: int) -> None:
         expired = [(lock.expiry, lease) for lease, lock in self._locks.items() if lock.expiry <= now]
         for _, lease in sorted(expired):
-            self._dissolve(lease, 1)
+            self._expire_lock(lease, now, 1)
         for _, message in self._in(State.LEASED):
             if message.expiry <= now and message.lease not in self._locks:
                 self._put_back(message, 0 if message.sorted else 1)
+
+    def _expire_lock(self, lease: str, now: int, counted: int) -> None:
+        if any(message.lease == lease for _, message in self._in(State.PREPARED)):
+            self._locks[lease].expiry = min(self._locks[lease].expiry, now)
+        else:
+            self._dissolve(lease, counted)
 
     def _put_back(self, message: Message, counted: int) -> None:
         message.count += counted
@@ -479,12 +491,12 @@ class MemoryLedger:
 
     def _state(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        lock = self._locks.get(op["lease"])
+        lock = self._locked_by(op["lease"], now)
         return {"gone": True} if lock is None else self._tell_state(lock.session)
 
     def _set_state(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        lock = self._locks.get(op["lease"])
+        lock = self._locked_by(op["lease"], now)
         if lock is None:
             return {"gone": True}
         before = self._states.get(lock.session)
@@ -533,6 +545,11 @@ class MemoryLedger:
         if self._waiting_in(lock.session):
             self._free.setdefault(lock.session)
             self.rings = True
+
+    def _locked_by(self, lease: str, now: int) -> Lock | None:
+        """The session's lock, where it has not expired."""
+        lock = self._locks.get(lease)
+        return lock if lock is not None and lock.expiry > now else None
 
     def _is_locked(self, session: str) -> bool:
         return any(lock.session == session for lock in self._locks.values())
@@ -587,7 +604,7 @@ class MemoryLedger:
 
     def _next(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        lock = self._locks.get(op["lease"])
+        lock = self._locked_by(op["lease"], now)
         if lock is None:
             return {"gone": True}
         self._unplaced = self._unplaced and (self._placing or bool(self._in(State.RETURNED)))
@@ -604,7 +621,7 @@ class MemoryLedger:
 
     def _extend(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        lock = self._locks.get(op["lease"])
+        lock = self._locked_by(op["lease"], now)
         if lock is None:
             return {"gone": True}
         lock.expiry = now + op["lock_ms"]
@@ -613,7 +630,7 @@ class MemoryLedger:
     def _leave(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         if op["lease"] in self._locks:
-            self._dissolve(op["lease"], 0)
+            self._expire_lock(op["lease"], now, 0)
         return {}
 
     def _sessions(self, _op: Arguments, _now: int) -> Reply:
@@ -680,6 +697,54 @@ class MemoryLedger:
             message.state, message.intent, message.due = State.MOVING, op["intent"], now + op["orphan_ms"]
         return reply
 
+    # Transactions.
+
+    def _prepare(self, op: Arguments, now: int) -> Reply:
+        held: list[tuple[Arguments, list[int], list[int]]] = []
+        for item in op["items"]:
+            ranges = [(first, last) for first, last, _ in read_runs(item["ranges"])]
+            held.append((item, *self._held_by(item["lease"], ranges, now)))
+        reply: Reply = {"lost": [merge_offsets(lost) for _, _, lost in held]}
+        if any(lost for _, _, lost in held):
+            return reply
+        coming = sum(len(taken) for item, taken, _ in held if item["verb"] == "defer")
+        if coming and len(self._in(State.DEFERRED)) + coming > op["limit"]:
+            return reply | {"full": op["limit"]}
+        for item, taken, _ in held:
+            for message in (self._messages[offset] for offset in taken):
+                kind = "d" if message.deferred else "s" if message.sorted else "n"
+                parts = ("prepared", item["verb"], message.lease, kind, self._expiry_of(message), op["transaction"])
+                message.state, message.verb, message.due = State.PREPARED, item["verb"], now + op["orphan_ms"]
+                message.intent = ":".join(map(str, parts))
+        return reply
+
+    def _prepared(self, op: Arguments) -> list[tuple[int, Message]]:
+        """What a transaction prepared."""
+        wanted = set(offsets_of(op["ranges"]))
+        return [
+            (offset, message)
+            for offset, message in self._in(State.PREPARED)
+            if offset in wanted and message.intent.endswith(f":{op['transaction']}")
+        ]
+
+    def _commit(self, op: Arguments, _now: int) -> Reply:
+        for offset, message in self._prepared(op):
+            if message.verb == "complete":
+                del self._messages[offset]
+            elif message.verb == "defer":
+                message.state, message.deferred = State.DEFERRED, False
+            else:
+                self._put_back(message, 1)
+        return {}
+
+    def _rollback(self, op: Arguments, now: int) -> Reply:
+        for _, message in self._prepared(op):
+            if self._expiry_of(message) > now:
+                message.state = State.LEASED
+            else:
+                self._put_back(message, 1)
+        return {}
+
     # Transfers.
 
     def _moved(self, op: Arguments, now: int) -> Reply:
@@ -692,7 +757,7 @@ class MemoryLedger:
 
     def _adopt(self, op: Arguments, now: int) -> Reply:
         orphans: list[tuple[int, int, str]] = []
-        late = [one for one in self._in(State.MOVING, State.MOVED) if one[1].due <= now]
+        late = [one for one in self._in(State.MOVING, State.PREPARED, State.MOVED) if one[1].due <= now]
         for offset, message in sorted(late, key=lambda one: one[1].due)[: op["limit"]]:
             if message.state is State.MOVED:
                 del self._messages[offset]

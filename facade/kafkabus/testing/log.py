@@ -74,14 +74,26 @@ class MemoryMessage:
 
 @dataclass(slots=True)
 class _Log:
-    """One partition's records; ``start`` is the first one's offset."""
+    """One partition's records; ``start`` is the first one's offset, ``open`` has those of open transactions.
+
+    Where a transaction wrote that it ended, and in place of what it wrote where it was aborted, there is none.
+    """
 
     start: int = 0
-    records: list[MemoryMessage] = field(default_factory=list[MemoryMessage])
+    records: list[MemoryMessage | None] = field(default_factory=list[MemoryMessage | None])
+    open: set[int] = field(default_factory=set[int])
+
+    @property
+    def stored_end(self) -> int:
+        return self.start + len(self.records)
 
     @property
     def end(self) -> int:
-        return self.start + len(self.records)
+        return min(self.open, default=self.stored_end)
+
+    @property
+    def committed(self) -> list[MemoryMessage]:
+        return [record for record in self.records[: self.end - self.start] if record is not None]
 
 
 @dataclass(slots=True)
@@ -106,18 +118,39 @@ class Cluster:
         self.grown = threading.Condition()
         self.topics: dict[str, _Topic] = {}
 
-    def append(self, topic: str, partition: int, content: tuple[bytes | None, bytes | None, Headers]) -> MemoryMessage:
-        """Store a record; returns it, or an event that says why not."""
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        content: tuple[bytes | None, bytes | None, Headers],
+        transaction: list[tuple[_Log, int]] | None = None,
+    ) -> MemoryMessage:
+        """Store a record, of a transaction or by itself; returns it, or an event that says why not."""
         with self.grown:
             known = self.topics.get(topic)
             if known is None or not 0 <= partition < len(known.logs):
                 error = KafkaError(KafkaError._UNKNOWN_TOPIC if known is None else KafkaError._UNKNOWN_PARTITION)
                 return MemoryMessage((topic, partition, -1), content, 0, error)
             log = known.logs[partition]
-            stored = MemoryMessage((topic, partition, log.end), content, self._now_ms())
+            stored = MemoryMessage((topic, partition, log.stored_end), content, self._now_ms())
             log.records.append(stored)
+            if transaction is not None:
+                log.open.add(stored.offset())
+                transaction.append((log, stored.offset()))
             self.grown.notify_all()
             return stored
+
+    def end(self, transaction: list[tuple[_Log, int]], *, committed: bool) -> None:
+        """End a transaction: what it stored may be read, or is gone."""
+        with self.grown:
+            for log, offset in transaction:
+                log.open.discard(offset)
+                if not committed and offset >= log.start:
+                    log.records[offset - log.start] = None
+            for log in {id(log): log for log, _ in transaction}.values():
+                log.records.append(None)
+            transaction.clear()
+            self.grown.notify_all()
 
 
 class MemoryTopics:
@@ -172,6 +205,11 @@ class MemoryTopics:
         with self._cluster.grown:
             return {partition: self._log(name, partition).end for partition in partitions}
 
+    def stored_ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The end of each log, records of open transactions included."""
+        with self._cluster.grown:
+            return {partition: self._log(name, partition).stored_end for partition in partitions}
+
     def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:  # noqa: ARG002  # as Kafka's
         """The end of each log; its leader never changes."""
         try:
@@ -183,14 +221,14 @@ class MemoryTopics:
         """When the newest record was stored, ms since 1970; None where there is none."""
         with self._cluster.grown:
             logs = [self._log(name, partition) for partition in partitions]
-            return max((record.timestamp()[1] for log in logs for record in log.records[-1:]), default=None)
+            return max((record.timestamp()[1] for log in logs for record in log.committed[-1:]), default=None)
 
     def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
         """The first offset of each log whose record is not older than a moment; the end where none is."""
         with self._cluster.grown:
             logs = {partition: self._log(name, partition) for partition in partitions}
             return {
-                partition: next((one.offset() for one in log.records if one.timestamp()[1] >= moment_ms), log.end)
+                partition: next((one.offset() for one in log.committed if one.timestamp()[1] >= moment_ms), log.end)
                 for partition, log in logs.items()
             }
 
@@ -216,6 +254,7 @@ class MemoryProducer:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._told: deque[Callable[[], object]] = deque()
+        self._transaction: list[tuple[_Log, int]] | None = None
 
     def produce(
         self,
@@ -230,7 +269,7 @@ class MemoryProducer:
     ) -> None:
         """Store a record; the callback is told by the next ``flush``."""
         kept = [(name, _bytes(content)) for name, content in headers]
-        stored = self._cluster.append(topic, partition, (_bytes(key), _bytes(value), kept))
+        stored = self._cluster.append(topic, partition, (_bytes(key), _bytes(value), kept), self._transaction)
         self._told.append(lambda: callback(stored.error(), stored))
 
     def flush(self, _timeout: float = -1) -> int:
@@ -242,6 +281,26 @@ class MemoryProducer:
                 break  # Another thread told it.
             tell()
         return 0
+
+    def init_transactions(self, _timeout: float = -1) -> None:
+        """Nothing: whoever had the transactional id before ended what was begun."""
+
+    def begin_transaction(self) -> None:
+        """What is stored from now on is to be read together, or not at all."""
+        self._transaction = []
+
+    def commit_transaction(self, _timeout: float = -1) -> None:
+        """It may be read."""
+        self._end(committed=True)
+
+    def abort_transaction(self, _timeout: float = -1) -> None:
+        """It is gone."""
+        self._end(committed=False)
+
+    def _end(self, *, committed: bool) -> None:
+        transaction, self._transaction = self._transaction or [], None
+        self.flush()
+        self._cluster.end(transaction, committed=committed)
 
 
 @dataclass(slots=True)
@@ -330,11 +389,14 @@ class MemoryConsumer:
             return self._say_once(KafkaError._AUTO_OFFSET_RESET, topic, partition, position)
         if position.offset == log.end:
             return self._say_once(KafkaError._PARTITION_EOF, topic, partition, position)
-        begin = position.offset - log.start
-        records = log.records[begin : begin + count]
-        position.offset += len(records)
+        records: list[MemoryMessage] = []
+        while len(records) < count and position.offset < log.end:
+            record = log.records[position.offset - log.start]
+            position.offset += 1
+            if record is not None:
+                records.append(record)
         position.quiet_at = -1
-        return records
+        return records or self._read(topic, partition, position, count)
 
     @staticmethod
     def _say_once(code: int, topic: str, partition: int, position: _Position) -> list[MemoryMessage]:

@@ -201,6 +201,8 @@ class Tender:
         ]
         began = time.monotonic()
         written = await self._last_written(keeps)
+        # Asked for before the ledgers, so that each transaction that they do not know of yet has its marker beyond.
+        markers = await self._services.markers.end() if keeps else None
         await self._services.courier.ask(*keeps)
         behind = {
             keep.ledger.partition: last
@@ -211,7 +213,7 @@ class Tender:
             await self._services.go_on_with_more(entity, behind)
         news: dict[str, Snapshot] = {}
         for keep in keeps:
-            partition, snapshot = keep.ledger.partition, keep.snapshot
+            partition, snapshot = keep.ledger.partition, replace(keep.snapshot, markers=markers)
             # Its own request counts as well.
             self._versions[partition] = snapshot.version + 1
             if not same(snapshot, self._written.get(partition)):
@@ -362,5 +364,5 @@ class Tender:
 
 
 def same(snapshot: Snapshot, other: Snapshot | None) -> bool:
-    """Whether two snapshots differ in nothing but their version."""
-    return other is not None and replace(snapshot, version=0) == replace(other, version=0)
+    """Whether two snapshots say the same, whenever that was."""
+    return other is not None and replace(snapshot, version=0, markers=0) == replace(other, version=0, markers=0)

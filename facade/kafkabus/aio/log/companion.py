@@ -48,6 +48,16 @@ class Companion:
         self._pool = pool
         self._exists = False
 
+    async def make_ready(self) -> None:
+        """Create the topic where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not self._exists:
+            await self._pool.run(self._topics.create, self.name, 1, self._config)
+            self._exists = True
+
     async def store(self, what: str, records: Mapping[str | None, bytes | None], *, timeout: float) -> list[int]:
         """Store records; they are durable when this returns.
 
@@ -62,9 +72,7 @@ class Companion:
         Raises:
             ServiceBusCommunicationError: They were not all stored.
         """
-        if not self._exists:
-            await self._pool.run(self._topics.create, self.name, 1, self._config)
-            self._exists = True
+        await self.make_ready()
         outgoing = [OutgoingRecord(0, key, value, []) for key, value in records.items()]
         parcel = await self._outbox.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
         if not parcel.done or parcel.failures:

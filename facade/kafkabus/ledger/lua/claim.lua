@@ -175,7 +175,7 @@ end
 
 operations.claim = function(op)
   expire_leases()
-  local waits = op.alone and (redis.call('HLEN', LEASES) > 0 or ledger.moving > 0)
+  local waits = op.alone and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)
   if waits then
     op.want = 0
   elseif op.alone and redis.call('ZCARD', RETURNED) > 0 then

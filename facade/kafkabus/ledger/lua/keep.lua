@@ -37,12 +37,13 @@ operations.snapshot = function()
     local offset, at = split_deferred(member)
     scheduled[#scheduled + 1] = { num(offset), num(at) }
   end
-  local states = redis.call('HGETALL', MOVING)
+  local states, prepared = redis.call('HGETALL', MOVING), 0
   for index = 1, #states, 2 do
     local count, intent = split_move(states[index + 1])
     moving[#moving + 1] = { states[index], count, intent }
+    prepared = prepared + (string.find(intent, '^prepared:') and 1 or 0)
   end
-  ledger.moving = #moving
+  ledger.moving = #moving - prepared
   return {
     cursor = num(ledger.cursor), version = num(ledger.version), mortal = ledger.mortal or nil,
     epoch = ledger.epoch ~= '' and ledger.epoch or nil,

@@ -1,8 +1,8 @@
 -- Leases as text, and messages that go back to where they came from.
 --
 -- Defines split_lease, leased, split_returned, split_deferred, each_open, give_back, returned_at, leave_returned,
--- set_aside, put_back, store_lease, write_lease, lease_text, without, dissolve, delivered and
--- expire_leases.
+-- set_aside, put_back, store_lease, write_lease, lease_text, without, dissolve, in_doubt, expire_holder, delivered
+-- and expire_leases.
 
 local function split_lease(text)
   local segments = {}
@@ -215,6 +215,29 @@ local function dissolve(id, held, counted)
   write('ZREM', EXPIRIES, id)
 end
 
+-- Whether messages of a lease are part of a transaction of which it is not known yet what becomes of it. Where the
+-- lease locks a session nobody else gets that until then, or these could come back behind later ones.
+local function in_doubt(id)
+  if redis.call('HLEN', MOVING) > 0 then
+    for _, state in ipairs(redis.call('HVALS', MOVING)) do
+      if string.match(state, '^%d+|prepared:%a+:(%x+):') == id then
+        return true
+      end
+    end
+  end
+  return false
+end
+
+-- A lease that locks a session has expired: nobody holds that any more, or will not once all is known of its messages.
+local function expire_holder(id, held, counted)
+  if not in_doubt(id) then
+    return dissolve(id, held, counted)
+  end
+  local again = num(now + 1000)
+  write('HSET', HOLDERS, id, num(math.min(held.expiry, now)) .. '|' .. num(held.most) .. '|' .. held.name)
+  write('ZADD', EXPIRIES, again, id)
+end
+
 -- How often a segment's messages were delivered once their lock expires.
 local function delivered(segment)
   return segment.count + (segment.kind == 's' and 0 or 1)
@@ -225,7 +248,7 @@ local function expire_leases()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', num(now), 'LIMIT', 0, 64)) do
     local left, segments, held = {}, leased(id)
     if held then
-      dissolve(id, held, 1)
+      expire_holder(id, held, 1)
     else
       for _, segment in ipairs(segments) do
         if segment.expiry > now then

@@ -19,7 +19,7 @@
 --                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d where they were deferred
 --       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time
 --       4 returned zset: "<first>:<last>:<count>" by first: granted once, to be granted again
---       5 moving   hash: offset -> "<count>|<intent>" while a transfer is under way
+--       5 moving   hash: offset -> "<count>|<intent>" while a transfer is under way, or a transaction (transact.lua)
 --       6 moves    zset: offset, with 15 digits, by when it wants attention (an unfinished transfer's orphan time,
 --                  an ended one's forgetting), ms
 --       7 voids    zset: offset by itself: records beyond the cursor that no claim may grant

@@ -90,7 +90,7 @@ operations.accept = function(op)
   end
   local session = session_at(name) or new_session(name)
   local other = session.lease ~= '' and holder(session.lease)
-  if other and other.expiry > now then
+  if other and (other.expiry > now or in_doubt(session.lease)) then
     return { held = true }
   elseif other then
     dissolve(session.lease, other, 1)
@@ -161,7 +161,7 @@ operations.leave = function(op)
   expire_leases()
   local held = holder(op.lease)
   if held then
-    dissolve(op.lease, held, 0)
+    expire_holder(op.lease, held, 0)
   end
   return {}
 end
