@@ -712,6 +712,8 @@ class MemoryLedger:
             return reply | {"full": op["limit"]}
         for item, taken, _ in held:
             for message in (self._messages[offset] for offset in taken):
+                if message.state is State.PREPARED:
+                    continue  # Named twice: the first counts.
                 kind = "d" if message.deferred else "s" if message.sorted else "n"
                 parts = ("prepared", item["verb"], message.lease, kind, self._expiry_of(message), op["transaction"])
                 message.state, message.verb, message.due = State.PREPARED, item["verb"], now + op["orphan_ms"]

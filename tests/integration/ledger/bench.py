@@ -36,9 +36,11 @@ from kafkabus.ledger.operations import (
     Peek,
     Place,
     Postpone,
+    Prepare,
     Purge,
     Recall,
     Renewal,
+    Resolve,
     Retreat,
     Schedule,
     Seen,
@@ -321,6 +323,19 @@ class Bench:
     def retreat(self, offset: int, intent: str, *, gone: bool = False) -> None:
         """Give up a transfer that has this intent."""
         self.courier.ask(Retreat(self.ledger, Orphan(offset, 0, intent), gone=gone))
+
+    def prepare(self, *items: tuple[str, Held, Sequence[Range]], transaction: str = "t") -> list[list[Range]]:
+        """Prepare settlements, each a verb, who holds the messages, and which; returns what was lost of each."""
+        wanted = [(verb, held.lease, ranges) for verb, held, ranges in items]
+        prepare = Prepare(self.ledger, wanted, transaction, ORPHAN_MS, DEFERRED_LIMIT)
+        self.courier.ask(prepare)
+        if prepare.full:
+            raise Full
+        return prepare.lost
+
+    def resolve(self, *ranges: Range, transaction: str = "t", committed: bool = True) -> None:
+        """Settle what a transaction prepared, or take it back."""
+        self.courier.ask(Resolve(self.ledger, list(ranges), transaction, committed=committed))
 
     def void(self, offset: int) -> bool:
         """Void a record; returns whether it was in time."""

@@ -33,6 +33,11 @@ STEPS: dict[str, Step] = {
     "seizure of what was delivered too often": lambda bench, _: bench.seize_hopeless(1),
     "purge": lambda bench, _: bench.purge(3),
     "begin of a transfer": lambda bench, held: bench.begin(held, (4, 5)),
+    "preparation": lambda bench, held: bench.prepare(("complete", held, [(4, 5)]), ("defer", held, [(6, 6)])),
+    "rollback": lambda bench, held: transacted(bench, held, committed=False),
+    "rollback of what expired": lambda bench, held: transacted(bench, held, committed=False, late=True),
+    "commit of an abandonment": lambda bench, held: transacted(bench, held, verb="abandon"),
+    "commit of a deferral": lambda bench, held: transacted(bench, held, verb="defer"),
     "void of a returned message": lambda bench, _: bench.void(1),
     "expiry": lambda bench, _: bench.expire(),
 }
@@ -47,6 +52,14 @@ def recalled(bench: Bench, held: Held, verb: str) -> Held:
     elif not missing:
         bench.settle(verb, again, (6, 6))
     return again
+
+
+def transacted(bench: Bench, held: Held, *, verb: str = "complete", committed: bool = True, late: bool = False) -> None:
+    """Settle two messages in a transaction, as far as an earlier attempt did not."""
+    bench.prepare((verb, held, [(5, 6)]))
+    if late:
+        bench.pass_time(LOCK_MS + 1)
+    bench.resolve((5, 6), committed=committed)
 
 
 def prepared(bench: Bench) -> Held:

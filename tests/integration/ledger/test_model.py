@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.ledger.operations import GetState, Granted, Mark, Next, SetState, Settlement, StateStored, Tail
+from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.scripts import Script, request_script
 from kafkabus.ledger.snapshot import Snapshot
@@ -34,6 +35,8 @@ BEGINNING = 1_000_000
 OFFSET = st.integers(0, LOG_END - 1)
 LIMIT = st.sampled_from([1000, 1000, 4, 9])
 WHO = st.integers(0, 2)
+VERB = st.sampled_from(["complete", "abandon", "defer"])
+TRANSACTION = st.sampled_from(["t", "t", "u"])
 TICK_MS = 5
 WAIT = st.sampled_from([-3_600_000, -60_000, 14_500, 14_500, 3_600_000])
 """How long it is until a message is due, in ms: not so that it matters how long a test takes."""
@@ -280,6 +283,57 @@ class Both(RuleBasedStateMachine):
             lambda side: self.sides[side][who].retreat(moving[0] if moving and likely else offset, intent, gone=gone)
         )
 
+    @precondition(lambda self: self.leases)
+    @rule(
+        data=st.data(),
+        who=WHO,
+        first=OFFSET,
+        more=st.integers(0, 6),
+        verbs=st.lists(VERB, min_size=1, max_size=2),
+        transaction=TRANSACTION,
+    )
+    def prepare(self, data: st.DataObject, who: int, first: int, more: int, verbs: list[str], transaction: str) -> None:
+        """Prepare settlements with any tokens ever given out, stale ones too: all of them, or none."""
+        items = []
+        for verb in verbs:
+            pair, offset = self.drawn(data, first)
+            items.append((verb, pair, [(offset, min(LOG_END - 1, offset + more))]))
+
+        def act(side: int) -> list[list[int]] | str:
+            wanted = [(verb, pair[side], ranges) for verb, pair, ranges in items]
+            try:
+                return list(map(_offsets, self.sides[side][who].prepare(*wanted, transaction=transaction)))
+            except Full:
+                return "full"
+
+        self.same(act)
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), who=WHO, verb=VERB, transaction=TRANSACTION, late=st.booleans(), committed=st.booleans())
+    def transact(self, data: st.DataObject, who: int, verb: str, transaction: str, late: bool, committed: bool) -> None:
+        """Settle some of what was granted last in a transaction, whose end is known in time or not."""
+        pair = self.leases[-1]
+        ranges = merge_offsets(data.draw(st.sets(st.sampled_from(pair[0].offsets), min_size=1)))
+
+        def act(side: int) -> list[list[int]] | str:
+            try:
+                return list(
+                    map(_offsets, self.sides[side][who].prepare((verb, pair[side], ranges), transaction=transaction))
+                )
+            except Full:
+                return "full"
+
+        self.same(act)
+        if late:
+            self.pass_time(LOCK_MS)
+        self.resolve(who, ranges[0][0], ranges[-1][1] - ranges[0][0], transaction, committed)
+
+    @rule(who=WHO, first=OFFSET, more=st.integers(0, 9), transaction=TRANSACTION, committed=st.booleans())
+    def resolve(self, who: int, first: int, more: int, transaction: str, committed: bool) -> None:
+        """Tell what became of a transaction, also where it prepared nothing, or that was told before."""
+        part = (first, min(LOG_END - 1, first + more))
+        self.both(lambda side: self.sides[side][who].resolve(part, transaction=transaction, committed=committed))
+
     @rule(who=WHO, offset=OFFSET)
     def void(self, who: int, offset: int) -> None:
         """Void a record."""
@@ -335,7 +389,8 @@ class Both(RuleBasedStateMachine):
         if one_in_ten == 0:
             for clients, snapshot in zip(self.sides, snapshots, strict=True):
                 clients[0].lose_everything()
-                assert clients[0].restore(snapshot, window_start=window_start)
+                decided = snapshot.after(lambda transaction: transaction == "t", [])
+                assert clients[0].restore(decided, window_start=window_start)
             self.sides[0][0].pass_time(self.now - BEGINNING)
 
     @rule(ms=st.sampled_from([1_000, ORPHAN_MS, LOCK_MS]))
@@ -399,7 +454,7 @@ class BothDetecting(Both):
             return
         start = known[0][0]
         for clients in self.sides:
-            snapshot = clients[0].snapshot_to_keep()
+            snapshot = clients[0].snapshot_to_keep().after(lambda transaction: transaction == "t", [])
             clients[0].lose_everything()
             assert clients[0].restore(snapshot, window_start=start)
         self.sides[0][0].pass_time(self.now - BEGINNING)
@@ -556,6 +611,29 @@ class BothWithSessions(Both):
         locks = data.draw(st.sampled_from(self.locks[-3:]))
         self.same(lambda side: self.sides[side][who].leave(locks[side]))
 
+    @precondition(lambda self: self.locks and self.leases)
+    @rule(data=st.data(), who=WHO, verb=VERB, leaves=st.booleans(), committed=st.booleans())
+    def end_in_doubt(self, data: st.DataObject, who: int, verb: str, leaves: bool, committed: bool) -> None:
+        """A session's lock ends while a transaction is to settle some of it: nobody gets it before that is over."""
+        locks, pair = self.locks[-1], self.leases[-1]
+        chosen = merge_offsets(data.draw(st.sets(st.sampled_from(pair[0].offsets), min_size=1)))
+
+        def act(side: int) -> list[list[int]] | str:
+            try:
+                return list(map(_offsets, self.sides[side][who].prepare((verb, pair[side], chosen))))
+            except Full:
+                return "full"
+
+        self.same(act)
+        if leaves:
+            self.same(lambda side: self.sides[side][who].leave(locks[side]))
+        else:
+            self.pass_time(LOCK_MS)
+        session = self.session_of.get(pair[0].offsets[0])
+        self.accept(who, session, 9)
+        self.resolve(who, 0, LOG_END, "t", committed)
+        self.accept(who, session, 9)
+
     @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO, chosen=st.sets(OFFSET, min_size=1, max_size=3))
     def recall_in_session(self, data: st.DataObject, who: int, chosen: set[int]) -> None:
@@ -635,7 +713,8 @@ def _written(snapshot: Snapshot) -> Any:
         for several in (snapshot.waiting, snapshot.deferred)
     )
     rest: tuple[object, ...] = (
-        snapshot.moving,
+        # Leases and expiries of what is prepared are each side's own.
+        [(offset, count, Prepared.from_text(intent) or intent) for offset, count, intent in snapshot.moving],
         snapshot.voids,
         snapshot.judged,
         snapshot.duplicates,
@@ -736,7 +815,10 @@ BROKEN = {
         "put_back(segment, first, last, segment.count)\n  end)",
     ),
     "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
-    "messages overtake each other": ("op.alone and (redis.call('HLEN', LEASES) > 0 or ledger.moving > 0)", "false"),
+    "messages overtake each other": (
+        "op.alone and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)",
+        "false",
+    ),
     "another's transfer is given up": ("if intent == op.intent then", "if intent then"),
     "a transfer that was given up goes on": (
         "write('HDEL', MOVING, offset)\n    write('ZREM', MOVES, padded(op.offset))\n  end\n  return {}",
@@ -746,15 +828,19 @@ BROKEN = {
 """Scripts with one fault each: what stands there, and what instead."""
 
 BROKEN_SESSIONS = {
-    "a locked session is locked again": ("if other and other.expiry > now then", "if false then"),
+    "a locked session is locked again": (
+        "if other and (other.expiry > now or in_doubt(session.lease)) then",
+        "if false then",
+    ),
     "what an expired lock held does not come back": (
-        "if held then\n      dissolve(id, held, 1)",
+        "if held then\n      expire_holder(id, held, 1)",
         "if held then\n      write('ZREM', EXPIRIES, id)",
     ),
     "a session's messages come out of order": (
         "(some[i] and some[i][1] < others[j][1])",
         "some[i]",
     ),
+    "a session in doubt is another's": ("or in_doubt(session.lease)", "or false"),
     "what is not placed is passed over": ("if unfiled() then", "if false then"),
     "an older state stands": ("if state.version ~= op.version then", "if false then"),
     "an expired lock of a session settles": ("if not text or not locked_by(op.lease) then", "if not text then"),
@@ -781,6 +867,23 @@ BROKEN_SCHEDULING = {
 }
 """Likewise, of scheduled messages."""
 
+BROKEN_TRANSACTIONS = {
+    "half of a transaction is prepared": ("if missing > 0 then", "if false then"),
+    "what another transaction prepared is settled": ("if transaction == op.transaction then", "if transaction then"),
+    "what is rolled back is settled": ("rejoin(lease, segment)\n", "ledger.held = ledger.held - 1\n"),
+    "an expired lease gets its messages back": ("if expiry > now then\n      rejoin", "if true then\n      rejoin"),
+    "what is prepared is delivered": (
+        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)\n      end",
+        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)\n        give_back(offset, offset, 0)\n"
+        "      end",
+    ),
+    "what is committed stays prepared": (
+        "write('HDEL', MOVING, num(offset))\n    write('ZREM', MOVES, padded(offset))",
+        "",
+    ),
+}
+"""Likewise, of transactions."""
+
 BROKEN_DETECTION = {
     "what is not judged is granted": (
         "return DUPLICATES and (upto > ledger.judged or",
@@ -803,13 +906,15 @@ BROKEN_DETECTION = {
         *((BothWithSessions, fault) for fault in BROKEN_SESSIONS),
         *((BothDetecting, fault) for fault in BROKEN_DETECTION),
         *((Both, fault) for fault in BROKEN_SCHEDULING),
+        *((Both, fault) for fault in BROKEN_TRANSACTIONS),
     ],
 )
 def test_a_broken_script_is_noticed(
     runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
 ) -> None:
     """The comparison is worth something only if it fails where it should."""
-    right, wrong = {**BROKEN, **BROKEN_SESSIONS, **BROKEN_DETECTION, **BROKEN_SCHEDULING}[fault]
+    all_faults = {**BROKEN, **BROKEN_SESSIONS, **BROKEN_DETECTION, **BROKEN_SCHEDULING, **BROKEN_TRANSACTIONS}
+    right, wrong = all_faults[fault]
     text = _text(machine)
     assert text.count(right) == 1
     with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:

@@ -41,7 +41,7 @@ operations.snapshot = function()
   for index = 1, #states, 2 do
     local count, intent = split_move(states[index + 1])
     moving[#moving + 1] = { states[index], count, intent }
-    prepared = prepared + (string.find(intent, '^prepared:') and 1 or 0)
+    prepared = prepared + (is_prepared(intent) and 1 or 0)
   end
   ledger.moving = #moving - prepared
   return {

@@ -19,6 +19,11 @@ local function split_move(state)
   return string.match(state, '^(%d+)|(.*)$')
 end
 
+-- Whether an intent is a transaction's (transact.lua), and no transfer's.
+local function is_prepared(intent)
+  return string.find(intent, 'prepared:', 1, true) == 1
+end
+
 -- A transfer begins, or is another's from now on.
 local function move_until(offset, at)
   write('ZADD', MOVES, num(at), padded(offset))
@@ -42,7 +47,8 @@ operations.moved = function(op)
   if winner then
     return { winner = winner }
   end
-  if redis.call('HEXISTS', MOVING, offset) == 0 then
+  local _, intent = split_move(redis.call('HGET', MOVING, offset) or '')
+  if not intent or is_prepared(intent) then
     return {}
   end
   move_until(op.offset, now + op.keep_ms)

@@ -1,17 +1,17 @@
 -- Settlements that are part of a transaction: prepared, and carried out or taken back once it is known what became of
 -- it.
 --
--- A message that is prepared is moving, with an intent of its own: "prepared:<verb>:<lease>:<kind>:<expiry ms>:
--- <transaction>". No expiry touches it, and whoever finds it late (adopt) can tell by the transaction's record what is
--- to become of it.
+-- A message that is prepared is moving, with an intent of its own:
+-- "prepared:<verb>:<lease>:<kind>:<expiry ms>:<transaction>". No expiry touches it, and whoever finds it late (adopt)
+-- can tell by the transaction's marker what is to become of it.
 --
 -- Defines
 --   prepare  {items, transaction, orphan_ms, limit}  items is [{lease, ranges, verb}, …], verb one of complete,
 --            abandon and defer: the messages leave their leases, all of them or, where any is not there any more, none.
 --            Reply: {"lost": [[[first, last], …], …]} by item; also "full": limit where more would be set aside
 --   commit   {ranges, transaction}    those that this transaction prepared are settled, as it says. Reply: {}
---   rollback {ranges, transaction}    they are their lease's again; where that has expired, they are available again, or
---            set aside again, the delivery counted. Reply: {}
+--   rollback {ranges, transaction}    they are their lease's again; where that has expired, they are available again,
+--            or set aside again, the delivery counted. Reply: {}
 
 local function join_prepared(verb, lease, segment, transaction)
   return 'prepared:' .. verb .. ':' .. lease .. ':' .. segment.kind .. ':' .. num(segment.expiry) .. ':' .. transaction
