@@ -14,8 +14,8 @@ ADDRESS = "memory"
 class Backend(Protocol):
     """What stands in for Kafka and Redis; each call makes another client of them."""
 
-    def producer(self) -> Any:
-        """Stands in for ``confluent_kafka.Producer``."""
+    def producer(self, transactional_id: str) -> Any:
+        """Stands in for ``confluent_kafka.Producer``; the id is empty where it has no transactions."""
         ...
 
     def consumer(self) -> Any:

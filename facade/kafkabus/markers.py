@@ -23,7 +23,7 @@ from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.log.topics import MARKER_TOPIC
-from kafkabus.record import as_bytes
+from kafkabus.record import Record, as_bytes
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -72,6 +72,14 @@ class Settles(NamedTuple):
     ranges: Sequence[Range]
 
 
+def _read(record: Record) -> list[Settles]:
+    """What a marker's transaction settles."""
+    return [
+        Settles(prefix, verb, [(first, last) for first, last, _ in read_runs(words)])
+        for prefix, verb, words in json.loads(as_bytes(record.value()) or b"[]")
+    ]
+
+
 class Markers:
     """A namespace's transactions.
 
@@ -107,13 +115,16 @@ class Markers:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         services, topic = self._services, self._companion.name
-        if self._there():
-            starts = services.pool.run(services.topics.starts, topic, [0])
-            if starts[0] <= marker.offset:
-                if self.end() <= marker.offset:
-                    return None
-                records = services.points.read(topic, 0, marker.offset, marker.offset)
-                return any(as_bytes(record.key()) == marker.transaction_id.encode() for record in records)
+        # It was stored before it was named: where the topic is not known it is gone, or new to the broker that was asked.
+        self._companion.make_ready()
+        starts = services.pool.run(services.topics.starts, topic, [0])
+        stored = services.pool.run(services.topics.stored_ends, topic, [0])
+        if starts[0] <= marker.offset < stored[0]:
+            committed = services.pool.run(services.topics.ends, topic, [0])
+            if committed[0] <= marker.offset:
+                return None
+            records = services.points.read(topic, 0, marker.offset, marker.offset)
+            return any(as_bytes(record.key()) == marker.transaction_id.encode() for record in records)
         LOGGER.error(
             "transaction_forgotten transaction=%s offset=%d: topic %s does not hold its marker any more, so what it was to "
             "settle is available again",
@@ -175,11 +186,8 @@ class Markers:
         outcomes = {name: self.wait_for(Marker.from_text(name)) for name in names}
         settled: list[tuple[str, Sequence[Range]]] = []
         if snapshot.markers is not None:
-            records, _ = self._companion.read(snapshot.markers)
-            for record in records:
-                for where, verb, words in json.loads(as_bytes(record.value()) or b"[]"):
-                    if where == prefix:
-                        settled.append((verb, [(first, last) for first, last, _ in read_runs(words)]))
+            for _, records in self._companion.batches(snapshot.markers):
+                settled += [one[1:] for record in records for one in _read(record) if one.prefix == prefix]
         return snapshot.after(lambda name: outcomes[name], settled)
 
     def _wait_for_all(self) -> None:

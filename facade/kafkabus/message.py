@@ -429,6 +429,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         "_delivery",
         "_enlisted",
         "_lock_until",
+        "_prepared",
         "_properties",
         "_record",
         "_settled",
@@ -442,6 +443,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         self._properties: ApplicationProperties | None = None
         self._settled = False
         self._enlisted = False
+        self._prepared = False
         self._lock_until = delivery.expiry
         self.auto_renew_error: Exception | None = None
 

@@ -53,6 +53,11 @@ class _Registration:
         return settled or self.receiver._closed
 
     @property
+    def waits(self) -> bool:
+        """Whether a transaction is about to settle it, so that it has no lock, or has it again in a moment."""
+        return isinstance(self.what, ServiceBusReceivedMessage) and self.what._prepared
+
+    @property
     def name(self) -> str:
         """What it is."""
         if isinstance(self.what, ServiceBusSession):
@@ -186,7 +191,7 @@ class AutoLockRenewer:
                 while self._due and self._due[0][0] <= now:
                     due.append(heapq.heappop(self._due)[2])
             if due:
-                self._renew([one for one in due if not one.over])
+                self._renew(self._not_waiting([one for one in due if not one.over]))
             else:
                 self._bell.wait(wait)
 
@@ -210,10 +215,22 @@ class AutoLockRenewer:
                     self._try_again(one, error)
                 continue
             for one in together:
-                if id(one.what) not in lost:
-                    self._schedule(one)
-                elif not one.over:
-                    self._fail(one, None)
+                self._renewed(one, lost=id(one.what) in lost)
+
+    def _not_waiting(self, due: Sequence[_Registration]) -> list[_Registration]:
+        """Those that no transaction is about to settle; the others are looked at in a moment."""
+        waiting = [one for one in due if one.waits]
+        for one in waiting:
+            self._schedule(one, RETRY_AFTER)
+        return [one for one in due if one not in waiting]
+
+    def _renewed(self, one: _Registration, *, lost: bool) -> None:
+        if one.waits:
+            self._schedule(one, RETRY_AFTER)
+        elif not lost:
+            self._schedule(one)
+        elif not one.over:
+            self._fail(one, None)
 
     def _renew_session(self, one: _Registration, session: ServiceBusSession) -> None:
         try:

@@ -231,9 +231,13 @@ class ServiceBusSender:
         """Have messages sent by a transaction."""
         transaction._check(self._services)
         if outgoing:
-            entity = self._checked(outgoing, seconds)
-            keyed, keyless = self._place(entity, outgoing, frozenset())
-            transaction._add_sends(entity, outgoing, [*keyed, *keyless])
+            transaction._add_sends(self, outgoing, *self._placed(outgoing, seconds))
+
+    def _placed(self, outgoing: Sequence[Outgoing], seconds: float) -> tuple[Entity, list[OutgoingRecord]]:
+        """The entity, and messages with their partitions, as a transaction sends them."""
+        entity = self._checked(outgoing, seconds)
+        keyed, keyless = self._place(entity, outgoing, frozenset())
+        return entity, [*keyed, *keyless]
 
     def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
         """The entity, which takes these messages as far as is known."""

@@ -33,6 +33,7 @@ from kafkabus.log.transactor import Stored, Transactor
 from kafkabus.markers import Marker, Settles
 from kafkabus.message import Outgoing
 from kafkabus.receiver import DEFERRED_LIMIT, ServiceBusReceiver, too_many_deferred
+from kafkabus.sender import DEFAULT_TIMEOUT, ServiceBusSender
 from kafkabus.services import Services
 from kafkabus.transfer import Intent, Place, copy_of
 from kafkabus_mapping.codec import to_milliseconds
@@ -48,9 +49,14 @@ PREPARED_FOR = 15.0
 class _Sends:
     """Messages to send to one queue, and the records that they become."""
 
-    entity: Entity
+    sender: ServiceBusSender
     outgoing: Sequence[Outgoing]
+    entity: Entity
     records: Sequence[OutgoingRecord]
+
+    def anew(self) -> _Sends:
+        """Checked once more, against what the queue is like now."""
+        return _Sends(self.sender, self.outgoing, *self.sender._placed(self.outgoing, DEFAULT_TIMEOUT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +124,9 @@ class ServiceBusTransaction:
                 "the transaction is of another client: use senders and receivers of the client that made it"
             )
 
-    def _add_sends(self, entity: Entity, outgoing: Sequence[Outgoing], records: Sequence[OutgoingRecord]) -> None:
+    def _add_sends(
+        self, sender: ServiceBusSender, outgoing: Sequence[Outgoing], entity: Entity, records: Sequence[OutgoingRecord]
+    ) -> None:
         """Have checked messages sent.
 
         Raises:
@@ -126,7 +134,7 @@ class ServiceBusTransaction:
         """
         if entity.partitions > 1:
             self._check_keys(entity, records)
-        self._sends.append(_Sends(entity, outgoing, records))
+        self._sends.append(_Sends(sender, outgoing, entity, records))
 
     def _check_keys(self, entity: Entity, records: Sequence[OutgoingRecord]) -> None:
         known = self._key
@@ -158,10 +166,10 @@ class ServiceBusTransaction:
             self._settlements.append(_Settlement(receiver, receiver._path, verb, one, reason, description))
         self._mark(enlisted=True)
 
-    def _mark(self, *, enlisted: bool = False, settled: bool = False) -> None:
+    def _mark(self, *, enlisted: bool = False, prepared: bool = False, settled: bool = False) -> None:
         for one in self._settlements:
             for message in one.held.messages:
-                message._enlisted, message._settled = enlisted, settled
+                message._enlisted, message._prepared, message._settled = enlisted, prepared, settled
 
     def _commit(self) -> None:
         services = self._services
@@ -178,6 +186,7 @@ class ServiceBusTransaction:
 
     def _carry_out(self, transactor: Transactor) -> None:
         entities = {one.path.key: self._services.entity(one.path) for one in self._settlements}
+        self._sends = [one.anew() for one in self._sends]
         self._announce()
         transactor.begin()
         prepares: list[Prepare] = []
@@ -229,6 +238,8 @@ class ServiceBusTransaction:
             ServiceBusQuotaExceededError: Too many messages are deferred.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
+        # Nobody renews their locks meanwhile.
+        self._mark(enlisted=True, prepared=True)
         self._services.courier.ask(*prepares)
         gone: dict[tuple[Ledger, str], list[Range]] = defaultdict(list)
         for prepare in prepares:
@@ -244,8 +255,6 @@ class ServiceBusTransaction:
         for entity in entities.values():
             for ledger in full.intersection(entity.ledgers):
                 raise too_many_deferred(entity, ledger.partition)
-        # Nobody renews their locks any more.
-        self._mark(settled=True)
 
     def _decide(self, transactor: Transactor, marker: Marker, prepares: Sequence[Prepare]) -> None:
         """Commit the Kafka transaction, and where it is unknown whether that was done, find out.

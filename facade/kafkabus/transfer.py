@@ -236,20 +236,22 @@ class Transfers:
                 continue
             intent = Intent.from_text(orphan.intent)
             by_destination[intent.path, intent.partition, intent.topic_id].append(orphan)
-        self._services.markers.resolve(source.ledger, prepared)
-        for (text, partition, topic_id), orphans in by_destination.items():
-            destination = self._entity_of(source, text, topic_id)
-            if destination is None:
-                self._retreat(source, orphans, began)
-                continue
-            there = Place(destination, source.partition if partition is None else partition)
-            ends = self.search(source, there, orphans)
-            try:
-                ends |= self.produce_again(
-                    source, there, [orphan for orphan in orphans if orphan.offset not in ends], began
-                )
-            finally:
-                self.end(source, there, ends)
+        try:
+            for (text, partition, topic_id), orphans in by_destination.items():
+                destination = self._entity_of(source, text, topic_id)
+                if destination is None:
+                    self._retreat(source, orphans, began)
+                    continue
+                there = Place(destination, source.partition if partition is None else partition)
+                ends = self.search(source, there, orphans)
+                try:
+                    ends |= self.produce_again(
+                        source, there, [orphan for orphan in orphans if orphan.offset not in ends], began
+                    )
+                finally:
+                    self.end(source, there, ends)
+        finally:
+            self._services.markers.resolve(source.ledger, prepared)
 
     def _entity_of(self, source: Place, text: str | None, topic_id: str | None) -> Entity | None:
         """Where a transfer goes; None where that is gone, or another one of that name."""
@@ -406,7 +408,14 @@ class Transfers:
         """Offset there by offset here of the copies that the destination holds already, the first of each."""
         wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
+        where = destination.entity.topic, destination.partition
+        stored = self._services.pool.run(self._services.topics.stored_ends, where[0], [where[1]])
         end = self._ask_end(destination)
+        if end < stored[where[1]]:
+            raise OperationTimeoutError(
+                f"{where[0]}/{where[1]} has a transaction that is not over, and the copy may stand behind it: it is looked "
+                "for again later"
+            )
         found: dict[int, int] = {}
         for first in range(start, end, SEARCHED_AT_ONCE):
             last = min(end, first + SEARCHED_AT_ONCE) - 1

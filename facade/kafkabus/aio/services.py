@@ -346,7 +346,7 @@ class Services:
         known = await self._description_of(entity)
         if known is None:
             return
-        keeps = [Keep(ledger) for ledger in entity.ledgers]
+        keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
         await self.courier.ask(*keeps)
         member = INCARNATIONS[entity.path.sub_queue]
         known = known.model_copy(update={member: getattr(known, member) + 1})

@@ -1306,19 +1306,24 @@ class Purge(Operation):
 class Keep(Operation):
     """Asks for all that is to be written down of a ledger.
 
+    Args:
+        ledger: Which.
+        close: Whether another one follows it, so that no transaction prepares anything here any more.
+
     Attributes:
         snapshot: It, known when done.
     """
 
-    __slots__ = ("snapshot",)
+    __slots__ = ("_close", "snapshot")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, close: bool = False) -> None:
         super().__init__(ledger)
+        self._close = close
         self.snapshot = Snapshot(0, 0)
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "snapshot"}
+        return {"op": "snapshot", "close": True} if self._close else {"op": "snapshot"}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

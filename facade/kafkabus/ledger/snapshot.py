@@ -225,16 +225,18 @@ class Snapshot:
                 deferred.append((offset, offset, count))
         waiting, deferred = sorted(waiting), sorted(deferred)
         for verb, ranges in settled:
-            if verb != "abandon":
-                rest = minus([(0, NEVER)], ranges)
-                ahead = offsets_of(common(ranges, [(self.cursor, NEVER)]))
-                if verb == "defer":
-                    deferred += [*cut(waiting, ranges), *((offset, offset, 0) for offset in ahead)]
-                    deferred.sort()
-                else:
-                    deferred = cut(deferred, rest)
-                waiting = cut(waiting, rest)
-                voids += ahead
+            if verb == "abandon":
+                continue
+            rest, ahead = minus([(0, NEVER)], ranges), common(ranges, [(self.cursor, NEVER)])
+            if verb == "defer":
+                aside = cut([(*one, 0) for one in ahead], minus([(0, NEVER)], [one[:2] for one in deferred]))
+                deferred = sorted([*deferred, *cut(waiting, ranges), *aside])
+            else:
+                deferred = cut(deferred, rest)
+            waiting = cut(waiting, rest)
+            # A transfer that was given up since.
+            moving = [one for one in moving if common([(one[0], one[0])], rest)]
+            voids += offsets_of(ahead)
         return replace(self, waiting=waiting, deferred=deferred, moving=moving, voids=voids)
 
 
@@ -350,7 +352,8 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         scheduled=scheduled,
         judged=judged,
         judged_epoch=state.get("judged_epoch"),
-        markers=state.get("markers"),
+        # What was settled of an outdated block is not known any more: all that is known of it is told anew.
+        markers=0 if outdated and "markers" in state else state.get("markers"),
         duplicates=common(union(duplicates), [(0, (judged or 0) - 1)]),
     )
 

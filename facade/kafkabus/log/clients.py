@@ -15,7 +15,11 @@ from kafkabus.log.topics import Topics
 def open_producer(settings: Settings, options: Options) -> Producer:
     """A producer; see ``producer_options``."""
     here = in_process.find(settings.bootstrap_servers)
-    return Producer(options, logger=LOGGER) if here is None else cast("Producer", here.producer())
+    return (
+        Producer(options, logger=LOGGER)
+        if here is None
+        else cast("Producer", here.producer(str(options.get("transactional.id", ""))))
+    )
 
 
 def open_consumer(settings: Settings, options: Options) -> Consumer:

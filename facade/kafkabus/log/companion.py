@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kafkabus._acompat import Pool
 from kafkabus.exceptions import ServiceBusCommunicationError
@@ -91,13 +91,24 @@ class Companion:
         records: list[Record] = []
         if self._pool.run(self._topics.describe, self.name) is None:
             return records, start
+        for upto, some in self.batches(start):
+            records += some
+            start = upto
+        return records, start
+
+    def batches(self, start: int) -> Iterator[tuple[int, list[Record]]]:
+        """The records of a topic that is there from an offset on, some at a time, and where these end.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
         at = max(start, (self._pool.run(self._topics.starts, self.name, [0]))[0])
         end = (self._pool.run(self._topics.ends, self.name, [0]))[0]
+        yield at, []
         while at < end:
             upto = min(end, at + READ_AT_ONCE)
-            records += self._points.read(self.name, 0, at, upto - 1)
+            yield upto, self._points.read(self.name, 0, at, upto - 1)
             at = upto
-        return records, at
 
     def read_one(self, offset: int) -> Record:
         """The record at an offset.

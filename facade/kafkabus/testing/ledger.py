@@ -152,6 +152,7 @@ class MemoryLedger:
         self._unplaced = False
         self._states: dict[str, SessionState] = {}
         self._cleared = 0
+        self._closed = False
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
@@ -254,7 +255,8 @@ class MemoryLedger:
         ]
         return {"cursor": self.cursor, "found": found[: op["limit"]], "voids": self._voids_ahead()}
 
-    def _snapshot(self, _op: Arguments, _now: int) -> Reply:
+    def _snapshot(self, op: Arguments, _now: int) -> Reply:
+        self._closed = self._closed or "close" in op
         waiting: list[tuple[int, int, int]] = []
         deferred: list[tuple[int, int, int]] = []
         for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED):
@@ -630,6 +632,7 @@ class MemoryLedger:
     def _leave(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         if op["lease"] in self._locks:
+            self._release(op, now)
             self._expire_lock(op["lease"], now, 0)
         return {}
 
@@ -705,6 +708,8 @@ class MemoryLedger:
             ranges = [(first, last) for first, last, _ in read_runs(item["ranges"])]
             held.append((item, *self._held_by(item["lease"], ranges, now)))
         reply: Reply = {"lost": [merge_offsets(lost) for _, _, lost in held]}
+        if self._closed:
+            return {"lost": [merge_offsets([*taken, *lost]) for _, taken, lost in held]}
         if any(lost for _, _, lost in held):
             return reply
         coming = sum(len(taken) for item, taken, _ in held if item["verb"] == "defer")

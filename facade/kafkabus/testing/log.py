@@ -111,12 +111,14 @@ class Cluster:
     Attributes:
         grown: Held while topics are looked at or changed; whoever waits for records is told through it.
         topics: By name.
+        open: What open transactions stored, by their producers' transactional ids.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.grown = threading.Condition()
         self.topics: dict[str, _Topic] = {}
+        self.open: dict[str, list[tuple[_Log, int]]] = {}
 
     def append(
         self,
@@ -251,8 +253,9 @@ class MemoryTopics:
 class MemoryProducer:
     """Stands in for ``confluent_kafka.Producer``."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, transactional_id: str = "") -> None:
         self._cluster = cluster
+        self._transactional_id = transactional_id
         self._told: deque[Callable[[], object]] = deque()
         self._transaction: list[tuple[_Log, int]] | None = None
 
@@ -283,11 +286,12 @@ class MemoryProducer:
         return 0
 
     def init_transactions(self, _timeout: float = -1) -> None:
-        """Nothing: whoever had the transactional id before ended what was begun."""
+        """What one of the same transactional id before left open is gone."""
+        self._cluster.end(self._cluster.open.pop(self._transactional_id, []), committed=False)
 
     def begin_transaction(self) -> None:
         """What is stored from now on is to be read together, or not at all."""
-        self._transaction = []
+        self._transaction = self._cluster.open[self._transactional_id] = []
 
     def commit_transaction(self, _timeout: float = -1) -> None:
         """It may be read."""
@@ -299,6 +303,7 @@ class MemoryProducer:
 
     def _end(self, *, committed: bool) -> None:
         transaction, self._transaction = self._transaction or [], None
+        self._cluster.open.pop(self._transactional_id, None)
         self.flush()
         self._cluster.end(transaction, committed=committed)
 

@@ -121,9 +121,9 @@ class InMemoryNamespace:
 
     # What clients are given in place of Kafka's and Redis's.
 
-    def producer(self) -> MemoryProducer:
+    def producer(self, transactional_id: str) -> MemoryProducer:
         """Stands in for ``confluent_kafka.Producer``."""
-        return MemoryProducer(self._cluster)
+        return MemoryProducer(self._cluster, transactional_id)
 
     def consumer(self) -> MemoryConsumer:
         """Stands in for ``confluent_kafka.Consumer``."""

@@ -38,6 +38,8 @@ CHECKPOINT_EVERY = 5.0
 """How often, in seconds, it is written down where a ledger stands."""
 TRIM_EVERY = 30.0
 """How often, in seconds, records are deleted that nobody needs any more."""
+MARKERS_BEHIND = 5_000
+"""How many transactions of the namespace a checkpoint may be behind, even where the ledger is as it was."""
 LOOKED_AT_ONCE = 2_000
 """How many records are looked at in one go for scheduled ones."""
 LOCK_MS = 60_000
@@ -216,7 +218,8 @@ class Tender:
             partition, snapshot = keep.ledger.partition, replace(keep.snapshot, markers=markers)
             # Its own request counts as well.
             self._versions[partition] = snapshot.version + 1
-            if not same(snapshot, self._written.get(partition)):
+            last = self._written.get(partition)
+            if not same(snapshot, last) or (markers or 0) - (last.markers or 0 if last else 0) > MARKERS_BEHIND:
                 news[keep.ledger.keys.prefix] = snapshot
                 self._written[partition] = snapshot
         try:

@@ -870,12 +870,11 @@ BROKEN_SCHEDULING = {
 BROKEN_TRANSACTIONS = {
     "half of a transaction is prepared": ("if missing > 0 then", "if false then"),
     "what another transaction prepared is settled": ("if transaction == op.transaction then", "if transaction then"),
-    "what is rolled back is settled": ("rejoin(lease, segment)\n", "ledger.held = ledger.held - 1\n"),
-    "an expired lease gets its messages back": ("if expiry > now then\n      rejoin", "if true then\n      rejoin"),
+    "what is rolled back is settled": ("rejoin(lease, coming)\n", "ledger.held = ledger.held - #coming\n"),
+    "an expired lease gets its messages back": ("if expiry > now then\n      back", "if true then\n      back"),
     "what is prepared is delivered": (
         "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)\n      end",
-        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)\n        give_back(offset, offset, 0)\n"
-        "      end",
+        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent) give_back(offset, offset, 0)\n      end",
     ),
     "what is committed stays prepared": (
         "write('HDEL', MOVING, num(offset))\n    write('ZREM', MOVES, padded(offset))",

@@ -15,8 +15,8 @@ from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, R
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
 
 from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
-from kafkabus.exceptions import LedgerError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Request
+from kafkabus.exceptions import LedgerError, MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Prepare, Request
 from kafkabus.ledger.scripts import (
     Script,
     create_script,
@@ -40,6 +40,11 @@ ANEW_SECONDS = 600
 
 _STATE = ("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving")
 """Fields of a ledger's head that say where it stands."""
+
+_LOCKS_LOST = (
+    "Redis lost the ledger {prefix}, and all locks with it: nothing of the transaction was done, and its messages are "
+    "delivered again, so handle them anew"
+)
 
 _STALE = 2
 """``restore.lua``'s reply where Redis was emptied since the mark was set."""
@@ -384,10 +389,22 @@ class Courier:
 
     async def _make_anew(self, request: Request) -> None:
         """Redis does not hold a request's ledger: nothing was done, and is asked for again once the ledger is there."""
+        ledger = request.ledger
+        prepares = [operation for operation in request.operations if isinstance(operation, Prepare)]
+        if prepares:
+            # None of their locks is left. They do not wait until it is made anew, because that waits for all transactions
+            # to end, theirs too.
+            for operation in prepares:
+                operation.fail(MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix)))
+            ledger.in_doubt = None
+            ledger.pending.extendleft(
+                operation for operation in reversed(request.operations) if operation not in prepares
+            )
+            return
         try:
-            await self._rebuild(request.ledger)
+            await self._rebuild(ledger)
         except ServiceBusError as error:
-            request.ledger.in_doubt = None
+            ledger.in_doubt = None
             _fail(request, error)
 
     def _take_reply(self, request: Request, reply: Any, asked_at: float) -> bool:

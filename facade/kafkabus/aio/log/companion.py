@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 
 from kafkabus.aio._acompat import Pool
 from kafkabus.aio.log.outbox import Outbox, OutgoingRecord
@@ -90,13 +90,24 @@ class Companion:
         records: list[Record] = []
         if await self._pool.run(self._topics.describe, self.name) is None:
             return records, start
+        async for upto, some in self.batches(start):
+            records += some
+            start = upto
+        return records, start
+
+    async def batches(self, start: int) -> AsyncIterator[tuple[int, list[Record]]]:
+        """The records of a topic that is there from an offset on, some at a time, and where these end.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
         at = max(start, (await self._pool.run(self._topics.starts, self.name, [0]))[0])
         end = (await self._pool.run(self._topics.ends, self.name, [0]))[0]
+        yield at, []
         while at < end:
             upto = min(end, at + READ_AT_ONCE)
-            records += await self._points.read(self.name, 0, at, upto - 1)
+            yield upto, await self._points.read(self.name, 0, at, upto - 1)
             at = upto
-        return records, at
 
     async def read_one(self, offset: int) -> Record:
         """The record at an offset.

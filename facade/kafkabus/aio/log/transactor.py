@@ -85,8 +85,8 @@ class Transactor:
             def told(error: KafkaError | None, message: Message) -> None:
                 if error is not None:
                     failed.append(error)
-                else:
-                    found[index] = Stored(message.partition() or 0, message.offset() or 0)
+                elif (offset := message.offset()) is not None and offset >= 0:
+                    found[index] = Stored(message.partition() or 0, offset)
 
             return told
 

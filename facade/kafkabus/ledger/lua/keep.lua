@@ -1,7 +1,8 @@
 -- What is written down of a ledger outside of Redis, so that it can be made anew.
 --
 -- Defines
---   snapshot {}  Reply: {"cursor": offset, "version": number, "mortal": true, "epoch": number where it is known,
+--   snapshot {close}  with close (true), nothing is prepared here any more.
+--                Reply: {"cursor": offset, "version": number, "mortal": true, "epoch": number where it is known,
 --                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, nobody
 --                                                              holds them; a delivery under way is counted
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
@@ -10,7 +11,10 @@
 --                  and, where duplicates are detected, "judged": offset, "duplicates": [offset, …],
 --                  "judged_epoch": number where it is known
 
-operations.snapshot = function()
+operations.snapshot = function(op)
+  if op.close then
+    write('HSET', META, 'closed', '1')
+  end
   local waiting, deferred, moving, scheduled = {}, {}, {}, {}
   for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, -1)) do
     local first, last, count = split_returned(member)

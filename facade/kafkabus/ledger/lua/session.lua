@@ -161,6 +161,7 @@ operations.leave = function(op)
   expire_leases()
   local held = holder(op.lease)
   if held then
+    operations.release({ lease = op.lease })
     expire_holder(op.lease, held, 0)
   end
   return {}

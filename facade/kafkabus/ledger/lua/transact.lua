@@ -25,6 +25,16 @@ operations.prepare = function(op)
     missing = missing + #lost[index]
     coming = coming + (item.verb == 'defer' and found or 0)
   end
+  if redis.call('HGET', META, 'closed') then
+    -- What is known of this ledger was copied; nothing may be part of it that the copy does not know.
+    for index, item in ipairs(op.items) do
+      lost[index] = read_ranges(item.ranges)
+      for _, range in ipairs(lost[index]) do
+        range[1], range[2], range[3] = num(range[1]), num(range[2]), nil
+      end
+    end
+    return { lost = lost }
+  end
   if missing > 0 then
     return { lost = lost }
   end
@@ -44,9 +54,9 @@ operations.prepare = function(op)
   return { lost = lost }
 end
 
--- Calls visit(offset, verb, lease, segment) for each message that a transaction prepared, which says where it goes;
--- afterwards it is moving no more.
-local function resolve(op, visit)
+-- Calls visit(offset, verb, lease, segment) for each message that a transaction prepared, which says where it goes, and
+-- then arrived(), where there is one; afterwards they are moving no more.
+local function resolve(op, visit, arrived)
   local resolved, holders = {}, {}
   for _, range in ipairs(read_ranges(op.ranges)) do
     for offset = range[1], range[2] do
@@ -64,6 +74,9 @@ local function resolve(op, visit)
     end
   end
   arrive()
+  if arrived then
+    arrived()
+  end
   for _, offset in ipairs(resolved) do
     write('HDEL', MOVING, num(offset))
     write('ZREM', MOVES, padded(offset))
@@ -89,31 +102,46 @@ operations.commit = function(op)
   return {}
 end
 
--- A message is in its lease again, where what was settled of the lease meanwhile may have left a gap for it, or not.
-local function rejoin(id, segment)
-  local segments = leased(id)
-  for _, one in ipairs(segments) do
-    if one.first <= segment.first and segment.first <= one.last then
-      if one.bits == '' then
-        return
+-- Messages are in their lease again, where what was settled of the lease meanwhile may have left gaps for them, or not.
+local function rejoin(id, coming)
+  local segments, index, added = leased(id), 1, {}
+  for _, one in ipairs(coming) do
+    while segments[index] and segments[index].last < one.first do
+      index = index + 1
+    end
+    local there, before = segments[index], added[#added]
+    if there and there.first <= one.first then
+      local at = one.first - there.first + 1
+      if there.bits ~= '' then
+        there.bits = string.sub(there.bits, 1, at - 1) .. '0' .. string.sub(there.bits, at + 1)
       end
-      local at = segment.first - one.first + 1
-      one.bits = string.sub(one.bits, 1, at - 1) .. '0' .. string.sub(one.bits, at + 1)
-      return store_lease(id, segments)
+    elseif before and before.last == one.first - 1 and before.count == one.count and before.kind == one.kind
+      and before.expiry == one.expiry then
+      before.last = one.first
+    else
+      added[#added + 1] = one
     end
   end
-  segments[#segments + 1] = segment
+  for _, one in ipairs(added) do
+    segments[#segments + 1] = one
+  end
   table.sort(segments, function(a, b) return a.first < b.first end)
   store_lease(id, segments)
 end
 
 operations.rollback = function(op)
+  local back = {}
   resolve(op, function(offset, _, lease, segment)
     local expiry = segment.held and segment.held.expiry or segment.expiry
     if expiry > now then
-      rejoin(lease, segment)
+      back[lease] = back[lease] or {}
+      table.insert(back[lease], segment)
     else
       put_back(segment, offset, offset, segment.count + 1)
+    end
+  end, function()
+    for lease, coming in pairs(back) do
+      rejoin(lease, coming)
     end
   end)
   return {}

@@ -1,0 +1,347 @@
+"""Transactions: sends and settlements that happen together or not at all, and the rules of their keys."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode
+from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
+from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.exceptions import (
+    InvalidOperationError,
+    MessageAlreadySettled,
+    MessageLockLostError,
+    MessageNotFoundError,
+    SessionLockLostError,
+)
+from kafkabus.message import ServiceBusReceivedMessage
+from tests.contract.aio.conftest import Advance, MakeQueue
+
+A_MOMENT = 0.5
+"""How long is waited for what should not come, in seconds."""
+PATIENCE = 20.0
+"""How long is waited for what should, at the most."""
+
+
+class OnPurpose(Exception):
+    """Leaves a block."""
+
+
+@pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
+async def kind(make_queue: MakeQueue, request: pytest.FixtureRequest) -> str:
+    """A new queue."""
+    return await make_queue(partitioned=request.param)
+
+
+def keyed(*bodies: str, key: str = "k") -> list[ServiceBusMessage]:
+    """Messages with one key."""
+    return [ServiceBusMessage(body, partition_key=key) for body in bodies]
+
+
+async def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> None:
+    """Send messages, in no transaction."""
+    async with client.get_queue_sender(queue) as sender:
+        await sender.send_messages(list(messages))
+
+
+async def take(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """Receive so many messages."""
+    messages: list[ServiceBusReceivedMessage] = []
+    while len(messages) < count:
+        more = await receiver.receive_messages(count - len(messages), max_wait_time=PATIENCE)
+        assert more
+        messages += more
+    return messages
+
+
+async def left_in(client: ServiceBusClient, queue: str, count: int, sub_queue: str | None = None) -> list[str]:
+    """Receive and complete so many messages, and see that these are all; what they say."""
+    async with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
+        messages = await take(receiver, count)
+        await receiver.complete_messages(messages)
+        assert await receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        return [str(message) for message in messages]
+
+
+async def test_what_is_sent_and_settled_happens_at_the_end(
+    client: ServiceBusClient, kind: str, make_queue: MakeQueue
+) -> None:
+    """All of it, in two queues, and nothing of it before."""
+    other = await make_queue()
+    await send(client, kind, *keyed("order"))
+    async with client.get_queue_sender(other) as sender, client.get_queue_receiver(kind) as receiver:
+        (order,) = await take(receiver, 1)
+        async with client.transaction() as transaction:
+            await sender.send_messages(keyed("paid", "shipped"), transaction=transaction)
+            await receiver.complete_message(order, transaction=transaction)
+            async with client.get_queue_receiver(other) as early:
+                assert await early.receive_messages(1, max_wait_time=A_MOMENT) == []
+                assert await early.peek_messages(1) == []
+        with pytest.raises(MessageAlreadySettled):
+            await receiver.complete_message(order)
+    assert await left_in(client, other, 2) == ["paid", "shipped"]
+    assert await left_in(client, kind, 0) == []
+
+
+async def test_an_exception_takes_all_of_it_back(client: ServiceBusClient, kind: str) -> None:
+    """The message stays locked as it was, and can be settled otherwise."""
+    await send(client, kind, *keyed("order"))
+    async with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
+        (order,) = await take(receiver, 1)
+        with pytest.raises(OnPurpose):  # noqa: PT012 - the block is what is tested
+            async with client.transaction() as transaction:
+                await sender.send_messages(keyed("paid"), transaction=transaction)
+                await receiver.complete_message(order, transaction=transaction)
+                raise OnPurpose
+        assert await receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        await receiver.abandon_message(order)
+    assert await left_in(client, kind, 1) == ["order"]
+
+
+async def test_all_ways_to_settle(client: ServiceBusClient, kind: str) -> None:
+    """Completed, abandoned, deferred and dead-lettered, each as it is alone."""
+    await send(client, kind, *keyed("complete", "abandon", "defer", "dead-letter"))
+    async with client.get_queue_receiver(kind) as receiver:
+        done, again, later, dead = await take(receiver, 4)
+        async with client.transaction() as transaction:
+            await receiver.complete_message(done, transaction=transaction)
+            await receiver.abandon_message(again, transaction=transaction)
+            await receiver.defer_message(later, transaction=transaction)
+            await receiver.dead_letter_message(dead, "why", "in more words", transaction=transaction)
+        (abandoned,) = await take(receiver, 1)
+        assert (str(abandoned), abandoned.delivery_count) == ("abandon", 1)
+        await receiver.complete_message(abandoned)
+        assert await receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        assert later.sequence_number is not None
+        (deferred,) = await receiver.receive_deferred_messages(later.sequence_number)
+        async with client.transaction() as transaction:
+            await receiver.complete_message(deferred, transaction=transaction)
+        with pytest.raises(MessageNotFoundError):
+            await receiver.receive_deferred_messages(later.sequence_number)
+    async with client.get_queue_receiver(kind, sub_queue="deadletter") as receiver:
+        (letter,) = await take(receiver, 1)
+        assert (str(letter), letter.dead_letter_reason) == ("dead-letter", "why")
+        assert letter.dead_letter_error_description == "in more words"
+        assert letter.dead_letter_source == kind
+        await receiver.complete_message(letter)
+
+
+async def test_what_was_taken_back_is_there_once(client: ServiceBusClient, kind: str, later: Advance) -> None:
+    """One lock of several was lost: nothing is done, and the other messages can be settled still."""
+    await send(client, kind, *keyed("first"))
+    async with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
+        (first,) = await take(receiver, 1)
+        await later(kind, 61)
+        await sender.send_messages(keyed("second", key="another"))
+        (*_, second) = await take(receiver, 2)
+        with pytest.raises(MessageLockLostError, match="nothing else"):  # noqa: PT012 - likewise
+            async with client.transaction() as transaction:
+                await sender.send_messages(keyed("third"), transaction=transaction)
+                await receiver.complete_message(second, transaction=transaction)
+                await receiver.defer_message(first, transaction=transaction)
+        await receiver.complete_message(second)
+        await later(kind, 61)
+    assert await left_in(client, kind, 1) == [{"first", "second"}.difference({str(second)}).pop()]
+
+
+async def test_a_message_is_in_one_transaction(client: ServiceBusClient, kind: str) -> None:
+    """And settled once, in it or without; its lock can be renewed meanwhile."""
+    await send(client, kind, *keyed("order"))
+    async with client.get_queue_receiver(kind) as receiver:
+        (order,) = await take(receiver, 1)
+        async with client.transaction() as transaction:
+            await receiver.complete_message(order, transaction=transaction)
+            with pytest.raises(MessageAlreadySettled, match="not over"):
+                await receiver.abandon_message(order)
+            with pytest.raises(MessageAlreadySettled, match="not over"):
+                await receiver.defer_message(order, transaction=transaction)
+            await receiver.renew_message_lock(order)
+        with pytest.raises(MessageAlreadySettled):
+            await receiver.abandon_message(order)
+    assert await left_in(client, kind, 0) == []
+
+
+async def test_a_transaction_is_used_in_its_block(
+    client: ServiceBusClient, other_client: ServiceBusClient, queue: str
+) -> None:
+    """Once, with what its own client made."""
+    async with client.get_queue_sender(queue) as sender, other_client.get_queue_sender(queue) as other:
+        transaction = client.transaction()
+        with pytest.raises(ValueError, match="not open"):
+            await sender.send_messages(keyed("early"), transaction=transaction)
+        async with transaction:
+            with pytest.raises(ValueError, match="another client"):
+                await other.send_messages(keyed("elsewhere"), transaction=transaction)
+            await sender.send_messages([], transaction=transaction)
+        with pytest.raises(ValueError, match="not open"):
+            await sender.send_messages(keyed("late"), transaction=transaction)
+        with pytest.raises(ValueError, match="one 'with' block"):
+            async with transaction:
+                pass
+    async with client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        await send(client, queue, *keyed("gone"))
+        (gone,) = await take(receiver, 1)
+        async with client.transaction() as another:
+            with pytest.raises(ValueError, match="not locked"):
+                await receiver.complete_message(gone, transaction=another)
+    assert await left_in(client, queue, 0) == []
+
+
+async def test_what_a_transaction_sends_to_a_partitioned_queue_has_a_key(client: ServiceBusClient, queue: str) -> None:
+    """A message without is refused before anything is sent, and the transaction goes on without it."""
+    async with client.get_queue_sender(queue) as sender, client.transaction() as transaction:
+        with pytest.raises(InvalidOperationError, match="has no key"):
+            await sender.send_messages(ServiceBusMessage("any"), transaction=transaction)
+        with pytest.raises(InvalidOperationError, match="has no key"):
+            await sender.send_messages([*keyed("one"), ServiceBusMessage("any")], transaction=transaction)
+        await sender.send_messages(keyed("another", key="other"), transaction=transaction)
+    assert await left_in(client, queue, 1) == ["another"]
+
+
+async def test_what_a_transaction_sends_to_partitioned_queues_has_one_key(
+    client: ServiceBusClient, queue: str, make_queue: MakeQueue
+) -> None:
+    """Whichever of several queues it is sent to, and whether a session or a partition key is the key."""
+    other, sessions = await make_queue(), await make_queue(requires_session=True)
+    async with (
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_sender(other) as another,
+        client.get_queue_sender(sessions) as third,
+    ):
+        async with client.transaction() as transaction:
+            await sender.send_messages(keyed("one"), transaction=transaction)
+            for wrong in (sender, another):
+                with pytest.raises(InvalidOperationError, match="'k'"):
+                    await wrong.send_messages(keyed("two", key="l"), transaction=transaction)
+            with pytest.raises(InvalidOperationError, match="'k'"):
+                await third.send_messages(ServiceBusMessage("three", session_id="l"), transaction=transaction)
+            await third.send_messages(ServiceBusMessage("three", session_id="k"), transaction=transaction)
+        async with client.transaction() as transaction:
+            with pytest.raises(InvalidOperationError, match="'k'"):
+                await sender.send_messages([*keyed("two"), *keyed("four", key="l")], transaction=transaction)
+    assert await left_in(client, queue, 1) == ["one"]
+    assert await left_in(client, other, 0) == []
+
+
+async def test_a_message_id_is_the_key_where_duplicates_are_detected(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """As it is in any send; so two messages without another key are one too many, and one is enough."""
+    queue = await make_queue(requires_duplicate_detection=True)
+    async with client.get_queue_sender(queue) as sender:
+        async with client.transaction() as transaction:
+            await sender.send_messages(ServiceBusMessage("one", message_id="a"), transaction=transaction)
+            with pytest.raises(InvalidOperationError, match="'a'"):
+                await sender.send_messages(ServiceBusMessage("two", message_id="b"), transaction=transaction)
+        async with client.transaction() as transaction:
+            await sender.send_messages(ServiceBusMessage("again", message_id="a"), transaction=transaction)
+    assert await left_in(client, queue, 1) == ["one"]
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+async def test_the_rules_of_sessions_hold_in_a_transaction(
+    client: ServiceBusClient, make_queue: MakeQueue, partitioned: bool
+) -> None:
+    """A session is needed where the queue has sessions, and a partition key must equal it everywhere."""
+    queue = await make_queue(partitioned=partitioned, requires_session=True)
+    odd = ServiceBusMessage("odd", session_id="s")
+    odd.raw_amqp_message.annotations = {"x-opt-partition-key": "t"}
+    async with client.get_queue_sender(queue) as sender, client.transaction() as transaction:
+        with pytest.raises(InvalidOperationError, match="no session_id"):
+            await sender.send_messages(keyed("none"), transaction=transaction)
+        with pytest.raises(ValueError, match="partition"):
+            await sender.send_messages(
+                {"body": b"both", "session_id": "s", "partition_key": "t"}, transaction=transaction
+            )
+        await sender.send_messages(ServiceBusMessage("one", session_id="s"), transaction=transaction)
+    async with client.get_queue_receiver(queue, session_id="s") as receiver:
+        assert [str(message) for message in await take(receiver, 1)] == ["one"]
+
+
+async def test_sessions_of_one_transaction(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """To a plain queue it sends to several sessions, to a partitioned one it does not."""
+    plain, partitioned = (
+        await make_queue(partitioned=False, requires_session=True),
+        await make_queue(requires_session=True),
+    )
+    async with client.get_queue_sender(plain) as sender, client.transaction() as transaction:
+        await sender.send_messages(
+            [ServiceBusMessage("a", session_id="a"), ServiceBusMessage("b", session_id="b")], transaction=transaction
+        )
+    async with client.get_queue_sender(partitioned) as sender, client.transaction() as transaction:
+        with pytest.raises(InvalidOperationError, match="one session_id or partition_key"):
+            await sender.send_messages(
+                [ServiceBusMessage("a", session_id="a"), ServiceBusMessage("b", session_id="b")],
+                transaction=transaction,
+            )
+    for session in "ab":
+        async with client.get_queue_receiver(plain, session_id=session) as receiver:
+            assert [str(message) for message in await take(receiver, 1)] == [session]
+
+
+async def test_messages_of_a_session_are_settled(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """In order, whatever is taken back."""
+    queue = await make_queue(requires_session=True)
+    await send(client, queue, *[ServiceBusMessage(str(number), session_id="s") for number in range(4)])
+    async with client.get_queue_receiver(queue, session_id="s") as receiver:
+        messages = await take(receiver, 4)
+        async with client.transaction() as transaction:
+            await receiver.complete_messages(messages[:2], transaction=transaction)
+        with pytest.raises(OnPurpose):  # noqa: PT012 - the block is what is tested
+            async with client.transaction() as transaction:
+                await receiver.complete_messages(messages[2:], transaction=transaction)
+                raise OnPurpose
+    async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as receiver:
+        assert [str(message) for message in await take(receiver, 2)] == ["2", "3"]
+
+
+async def test_a_session_whose_lock_was_lost(client: ServiceBusClient, make_queue: MakeQueue, later: Advance) -> None:
+    """Nothing of the transaction is done."""
+    queue, other = await make_queue(requires_session=True), await make_queue()
+    await send(client, queue, ServiceBusMessage("x", session_id="s"))
+    async with client.get_queue_receiver(queue, session_id="s") as receiver, client.get_queue_sender(other) as sender:
+        (message,) = await take(receiver, 1)
+        await later(queue, 61)
+        with pytest.raises(SessionLockLostError):  # noqa: PT012 - likewise
+            async with client.transaction() as transaction:
+                await sender.send_messages(keyed("y"), transaction=transaction)
+                await receiver.complete_message(message, transaction=transaction)
+    assert await left_in(client, other, 0) == []
+    async with client.get_queue_receiver(queue, session_id="s") as receiver:
+        assert [str(message) for message in await take(receiver, 1)] == ["x"]
+
+
+async def test_a_scheduled_message_of_a_transaction(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str, later: Advance
+) -> None:
+    """It waits for its time like any other."""
+    due = datetime.now(timezone.utc) + timedelta(hours=1)
+    async with client.get_queue_sender(kind) as sender, client.transaction() as transaction:
+        message = ServiceBusMessage("x", partition_key="k", scheduled_enqueue_time_utc=due)
+        await sender.send_messages([message, *keyed("now")], transaction=transaction)
+    assert (await administration.get_queue_runtime_properties(kind)).scheduled_message_count == 1
+    assert await left_in(client, kind, 1) == ["now"]
+    await later(kind, 3601)
+    assert await left_in(client, kind, 1) == ["x"]
+
+
+async def test_counts_after_a_transaction(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str
+) -> None:
+    """What Kafka wrote at its end is no message."""
+    await send(client, kind, *keyed("a", "b", "c"))
+    async with client.get_queue_receiver(kind) as receiver, client.get_queue_sender(kind) as sender:
+        messages = await take(receiver, 3)
+        async with client.transaction() as transaction:
+            await sender.send_messages(keyed("d"), transaction=transaction)
+            await receiver.complete_messages(messages[:2], transaction=transaction)
+        await receiver.abandon_message(messages[2])
+        found = await take(receiver, 2)
+        assert sorted(str(message) for message in found) == ["c", "d"]
+        assert (await administration.get_queue_runtime_properties(kind)).total_message_count >= 2
+        await receiver.complete_messages(found)
+        assert await receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        counts = await administration.get_queue_runtime_properties(kind)
+        assert (counts.active_message_count, counts.total_message_count) == (0, 0)

@@ -1,0 +1,349 @@
+# Generated from tests/contract/aio/test_transactions.py by tools/generate_blocking.py. Do not edit.
+"""Transactions: sends and settlements that happen together or not at all, and the rules of their keys."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from kafkabus import (
+    NEXT_AVAILABLE_SESSION,
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceiveMode,
+    ServiceBusReceiver,
+)
+from kafkabus.exceptions import (
+    InvalidOperationError,
+    MessageAlreadySettled,
+    MessageLockLostError,
+    MessageNotFoundError,
+    SessionLockLostError,
+)
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.message import ServiceBusReceivedMessage
+from tests.contract.conftest import Advance, MakeQueue
+
+A_MOMENT = 0.5
+"""How long is waited for what should not come, in seconds."""
+PATIENCE = 20.0
+"""How long is waited for what should, at the most."""
+
+
+class OnPurpose(Exception):
+    """Leaves a block."""
+
+
+@pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
+def kind(make_queue: MakeQueue, request: pytest.FixtureRequest) -> str:
+    """A new queue."""
+    return make_queue(partitioned=request.param)
+
+
+def keyed(*bodies: str, key: str = "k") -> list[ServiceBusMessage]:
+    """Messages with one key."""
+    return [ServiceBusMessage(body, partition_key=key) for body in bodies]
+
+
+def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> None:
+    """Send messages, in no transaction."""
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(list(messages))
+
+
+def take(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """Receive so many messages."""
+    messages: list[ServiceBusReceivedMessage] = []
+    while len(messages) < count:
+        more = receiver.receive_messages(count - len(messages), max_wait_time=PATIENCE)
+        assert more
+        messages += more
+    return messages
+
+
+def left_in(client: ServiceBusClient, queue: str, count: int, sub_queue: str | None = None) -> list[str]:
+    """Receive and complete so many messages, and see that these are all; what they say."""
+    with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
+        messages = take(receiver, count)
+        receiver.complete_messages(messages)
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        return [str(message) for message in messages]
+
+
+def test_what_is_sent_and_settled_happens_at_the_end(
+    client: ServiceBusClient, kind: str, make_queue: MakeQueue
+) -> None:
+    """All of it, in two queues, and nothing of it before."""
+    other = make_queue()
+    send(client, kind, *keyed("order"))
+    with client.get_queue_sender(other) as sender, client.get_queue_receiver(kind) as receiver:
+        (order,) = take(receiver, 1)
+        with client.transaction() as transaction:
+            sender.send_messages(keyed("paid", "shipped"), transaction=transaction)
+            receiver.complete_message(order, transaction=transaction)
+            with client.get_queue_receiver(other) as early:
+                assert early.receive_messages(1, max_wait_time=A_MOMENT) == []
+                assert early.peek_messages(1) == []
+        with pytest.raises(MessageAlreadySettled):
+            receiver.complete_message(order)
+    assert left_in(client, other, 2) == ["paid", "shipped"]
+    assert left_in(client, kind, 0) == []
+
+
+def test_an_exception_takes_all_of_it_back(client: ServiceBusClient, kind: str) -> None:
+    """The message stays locked as it was, and can be settled otherwise."""
+    send(client, kind, *keyed("order"))
+    with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
+        (order,) = take(receiver, 1)
+        with pytest.raises(OnPurpose):  # noqa: PT012 - the block is what is tested
+            with client.transaction() as transaction:
+                sender.send_messages(keyed("paid"), transaction=transaction)
+                receiver.complete_message(order, transaction=transaction)
+                raise OnPurpose
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        receiver.abandon_message(order)
+    assert left_in(client, kind, 1) == ["order"]
+
+
+def test_all_ways_to_settle(client: ServiceBusClient, kind: str) -> None:
+    """Completed, abandoned, deferred and dead-lettered, each as it is alone."""
+    send(client, kind, *keyed("complete", "abandon", "defer", "dead-letter"))
+    with client.get_queue_receiver(kind) as receiver:
+        done, again, later, dead = take(receiver, 4)
+        with client.transaction() as transaction:
+            receiver.complete_message(done, transaction=transaction)
+            receiver.abandon_message(again, transaction=transaction)
+            receiver.defer_message(later, transaction=transaction)
+            receiver.dead_letter_message(dead, "why", "in more words", transaction=transaction)
+        (abandoned,) = take(receiver, 1)
+        assert (str(abandoned), abandoned.delivery_count) == ("abandon", 1)
+        receiver.complete_message(abandoned)
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        assert later.sequence_number is not None
+        (deferred,) = receiver.receive_deferred_messages(later.sequence_number)
+        with client.transaction() as transaction:
+            receiver.complete_message(deferred, transaction=transaction)
+        with pytest.raises(MessageNotFoundError):
+            receiver.receive_deferred_messages(later.sequence_number)
+    with client.get_queue_receiver(kind, sub_queue="deadletter") as receiver:
+        (letter,) = take(receiver, 1)
+        assert (str(letter), letter.dead_letter_reason) == ("dead-letter", "why")
+        assert letter.dead_letter_error_description == "in more words"
+        assert letter.dead_letter_source == kind
+        receiver.complete_message(letter)
+
+
+def test_what_was_taken_back_is_there_once(client: ServiceBusClient, kind: str, later: Advance) -> None:
+    """One lock of several was lost: nothing is done, and the other messages can be settled still."""
+    send(client, kind, *keyed("first"))
+    with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
+        (first,) = take(receiver, 1)
+        later(kind, 61)
+        sender.send_messages(keyed("second", key="another"))
+        (*_, second) = take(receiver, 2)
+        with pytest.raises(MessageLockLostError, match="nothing else"):  # noqa: PT012 - likewise
+            with client.transaction() as transaction:
+                sender.send_messages(keyed("third"), transaction=transaction)
+                receiver.complete_message(second, transaction=transaction)
+                receiver.defer_message(first, transaction=transaction)
+        receiver.complete_message(second)
+        later(kind, 61)
+    assert left_in(client, kind, 1) == [{"first", "second"}.difference({str(second)}).pop()]
+
+
+def test_a_message_is_in_one_transaction(client: ServiceBusClient, kind: str) -> None:
+    """And settled once, in it or without; its lock can be renewed meanwhile."""
+    send(client, kind, *keyed("order"))
+    with client.get_queue_receiver(kind) as receiver:
+        (order,) = take(receiver, 1)
+        with client.transaction() as transaction:
+            receiver.complete_message(order, transaction=transaction)
+            with pytest.raises(MessageAlreadySettled, match="not over"):
+                receiver.abandon_message(order)
+            with pytest.raises(MessageAlreadySettled, match="not over"):
+                receiver.defer_message(order, transaction=transaction)
+            receiver.renew_message_lock(order)
+        with pytest.raises(MessageAlreadySettled):
+            receiver.abandon_message(order)
+    assert left_in(client, kind, 0) == []
+
+
+def test_a_transaction_is_used_in_its_block(
+    client: ServiceBusClient, other_client: ServiceBusClient, queue: str
+) -> None:
+    """Once, with what its own client made."""
+    with client.get_queue_sender(queue) as sender, other_client.get_queue_sender(queue) as other:
+        transaction = client.transaction()
+        with pytest.raises(ValueError, match="not open"):
+            sender.send_messages(keyed("early"), transaction=transaction)
+        with transaction:
+            with pytest.raises(ValueError, match="another client"):
+                other.send_messages(keyed("elsewhere"), transaction=transaction)
+            sender.send_messages([], transaction=transaction)
+        with pytest.raises(ValueError, match="not open"):
+            sender.send_messages(keyed("late"), transaction=transaction)
+        with pytest.raises(ValueError, match="one 'with' block"):
+            with transaction:
+                pass
+    with client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE) as receiver:
+        send(client, queue, *keyed("gone"))
+        (gone,) = take(receiver, 1)
+        with client.transaction() as another:
+            with pytest.raises(ValueError, match="not locked"):
+                receiver.complete_message(gone, transaction=another)
+    assert left_in(client, queue, 0) == []
+
+
+def test_what_a_transaction_sends_to_a_partitioned_queue_has_a_key(client: ServiceBusClient, queue: str) -> None:
+    """A message without is refused before anything is sent, and the transaction goes on without it."""
+    with client.get_queue_sender(queue) as sender, client.transaction() as transaction:
+        with pytest.raises(InvalidOperationError, match="has no key"):
+            sender.send_messages(ServiceBusMessage("any"), transaction=transaction)
+        with pytest.raises(InvalidOperationError, match="has no key"):
+            sender.send_messages([*keyed("one"), ServiceBusMessage("any")], transaction=transaction)
+        sender.send_messages(keyed("another", key="other"), transaction=transaction)
+    assert left_in(client, queue, 1) == ["another"]
+
+
+def test_what_a_transaction_sends_to_partitioned_queues_has_one_key(
+    client: ServiceBusClient, queue: str, make_queue: MakeQueue
+) -> None:
+    """Whichever of several queues it is sent to, and whether a session or a partition key is the key."""
+    other, sessions = make_queue(), make_queue(requires_session=True)
+    with (
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_sender(other) as another,
+        client.get_queue_sender(sessions) as third,
+    ):
+        with client.transaction() as transaction:
+            sender.send_messages(keyed("one"), transaction=transaction)
+            for wrong in (sender, another):
+                with pytest.raises(InvalidOperationError, match="'k'"):
+                    wrong.send_messages(keyed("two", key="l"), transaction=transaction)
+            with pytest.raises(InvalidOperationError, match="'k'"):
+                third.send_messages(ServiceBusMessage("three", session_id="l"), transaction=transaction)
+            third.send_messages(ServiceBusMessage("three", session_id="k"), transaction=transaction)
+        with client.transaction() as transaction:
+            with pytest.raises(InvalidOperationError, match="'k'"):
+                sender.send_messages([*keyed("two"), *keyed("four", key="l")], transaction=transaction)
+    assert left_in(client, queue, 1) == ["one"]
+    assert left_in(client, other, 0) == []
+
+
+def test_a_message_id_is_the_key_where_duplicates_are_detected(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """As it is in any send; so two messages without another key are one too many, and one is enough."""
+    queue = make_queue(requires_duplicate_detection=True)
+    with client.get_queue_sender(queue) as sender:
+        with client.transaction() as transaction:
+            sender.send_messages(ServiceBusMessage("one", message_id="a"), transaction=transaction)
+            with pytest.raises(InvalidOperationError, match="'a'"):
+                sender.send_messages(ServiceBusMessage("two", message_id="b"), transaction=transaction)
+        with client.transaction() as transaction:
+            sender.send_messages(ServiceBusMessage("again", message_id="a"), transaction=transaction)
+    assert left_in(client, queue, 1) == ["one"]
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_the_rules_of_sessions_hold_in_a_transaction(
+    client: ServiceBusClient, make_queue: MakeQueue, partitioned: bool
+) -> None:
+    """A session is needed where the queue has sessions, and a partition key must equal it everywhere."""
+    queue = make_queue(partitioned=partitioned, requires_session=True)
+    odd = ServiceBusMessage("odd", session_id="s")
+    odd.raw_amqp_message.annotations = {"x-opt-partition-key": "t"}
+    with client.get_queue_sender(queue) as sender, client.transaction() as transaction:
+        with pytest.raises(InvalidOperationError, match="no session_id"):
+            sender.send_messages(keyed("none"), transaction=transaction)
+        with pytest.raises(ValueError, match="partition"):
+            sender.send_messages({"body": b"both", "session_id": "s", "partition_key": "t"}, transaction=transaction)
+        sender.send_messages(ServiceBusMessage("one", session_id="s"), transaction=transaction)
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        assert [str(message) for message in take(receiver, 1)] == ["one"]
+
+
+def test_sessions_of_one_transaction(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """To a plain queue it sends to several sessions, to a partitioned one it does not."""
+    plain, partitioned = (
+        make_queue(partitioned=False, requires_session=True),
+        make_queue(requires_session=True),
+    )
+    with client.get_queue_sender(plain) as sender, client.transaction() as transaction:
+        sender.send_messages(
+            [ServiceBusMessage("a", session_id="a"), ServiceBusMessage("b", session_id="b")], transaction=transaction
+        )
+    with client.get_queue_sender(partitioned) as sender, client.transaction() as transaction:
+        with pytest.raises(InvalidOperationError, match="one session_id or partition_key"):
+            sender.send_messages(
+                [ServiceBusMessage("a", session_id="a"), ServiceBusMessage("b", session_id="b")],
+                transaction=transaction,
+            )
+    for session in "ab":
+        with client.get_queue_receiver(plain, session_id=session) as receiver:
+            assert [str(message) for message in take(receiver, 1)] == [session]
+
+
+def test_messages_of_a_session_are_settled(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """In order, whatever is taken back."""
+    queue = make_queue(requires_session=True)
+    send(client, queue, *[ServiceBusMessage(str(number), session_id="s") for number in range(4)])
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        messages = take(receiver, 4)
+        with client.transaction() as transaction:
+            receiver.complete_messages(messages[:2], transaction=transaction)
+        with pytest.raises(OnPurpose):  # noqa: PT012 - the block is what is tested
+            with client.transaction() as transaction:
+                receiver.complete_messages(messages[2:], transaction=transaction)
+                raise OnPurpose
+    with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as receiver:
+        assert [str(message) for message in take(receiver, 2)] == ["2", "3"]
+
+
+def test_a_session_whose_lock_was_lost(client: ServiceBusClient, make_queue: MakeQueue, later: Advance) -> None:
+    """Nothing of the transaction is done."""
+    queue, other = make_queue(requires_session=True), make_queue()
+    send(client, queue, ServiceBusMessage("x", session_id="s"))
+    with client.get_queue_receiver(queue, session_id="s") as receiver, client.get_queue_sender(other) as sender:
+        (message,) = take(receiver, 1)
+        later(queue, 61)
+        with pytest.raises(SessionLockLostError):  # noqa: PT012 - likewise
+            with client.transaction() as transaction:
+                sender.send_messages(keyed("y"), transaction=transaction)
+                receiver.complete_message(message, transaction=transaction)
+    assert left_in(client, other, 0) == []
+    with client.get_queue_receiver(queue, session_id="s") as receiver:
+        assert [str(message) for message in take(receiver, 1)] == ["x"]
+
+
+def test_a_scheduled_message_of_a_transaction(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str, later: Advance
+) -> None:
+    """It waits for its time like any other."""
+    due = datetime.now(timezone.utc) + timedelta(hours=1)
+    with client.get_queue_sender(kind) as sender, client.transaction() as transaction:
+        message = ServiceBusMessage("x", partition_key="k", scheduled_enqueue_time_utc=due)
+        sender.send_messages([message, *keyed("now")], transaction=transaction)
+    assert (administration.get_queue_runtime_properties(kind)).scheduled_message_count == 1
+    assert left_in(client, kind, 1) == ["now"]
+    later(kind, 3601)
+    assert left_in(client, kind, 1) == ["x"]
+
+
+def test_counts_after_a_transaction(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str
+) -> None:
+    """What Kafka wrote at its end is no message."""
+    send(client, kind, *keyed("a", "b", "c"))
+    with client.get_queue_receiver(kind) as receiver, client.get_queue_sender(kind) as sender:
+        messages = take(receiver, 3)
+        with client.transaction() as transaction:
+            sender.send_messages(keyed("d"), transaction=transaction)
+            receiver.complete_messages(messages[:2], transaction=transaction)
+        receiver.abandon_message(messages[2])
+        found = take(receiver, 2)
+        assert sorted(str(message) for message in found) == ["c", "d"]
+        assert (administration.get_queue_runtime_properties(kind)).total_message_count >= 2
+        receiver.complete_messages(found)
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        counts = administration.get_queue_runtime_properties(kind)
+        assert (counts.active_message_count, counts.total_message_count) == (0, 0)
