@@ -204,6 +204,7 @@ class ServiceBusTransaction:
     def _announce(self) -> None:
         """What whoever is granted one of the messages must know before it is stored."""
         for one in self._sends:
+            self._services.mark_transacts(one.entity, {record.partition for record in one.records})
             envelopes = [outgoing.envelope for outgoing in one.outgoing]
             if any(envelope.time_to_live is not None for envelope in envelopes):
                 self._services.mark_mortal(one.entity, {record.partition for record in one.records})
@@ -326,10 +327,9 @@ class ServiceBusTransaction:
         partition = one.held.delivery.partition
         if partition >= entity.partitions:
             return []
-        source, destination = (
-            Place(entity, partition),
-            Place(self._services.entity(entity.path.dead_letter), partition),
-        )
+        source, letters = Place(entity, partition), self._services.entity(entity.path.dead_letter)
+        self._services.mark_transacts(letters, [partition])
+        destination = Place(letters, partition)
         intent = Intent(0, one.reason, one.description)
         return [
             (destination.entity.topic, copy_of(message._record, source, destination, intent))

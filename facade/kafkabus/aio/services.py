@@ -90,6 +90,7 @@ class Services:
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
         self._mortal: set[tuple[str, int]] = set()
+        self._transacts: set[tuple[str, int]] = set()
         self._topics_seen: dict[str, float] = {}
         self._readers: dict[str, tuple[Entity, Reader]] = {}
 
@@ -212,6 +213,17 @@ class Services:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         await self.courier.ask(*(Mark(ledger, schedules=True) for ledger in entity.ledgers))
+
+    async def mark_transacts(self, entity: Entity, partitions: Iterable[int]) -> None:
+        """Transactions are about to store records in these partitions; said once each.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        places = {(entity.generation, partition) for partition in partitions} - self._transacts
+        if places:
+            await self.courier.ask(*(Mark(entity.ledgers[partition], transacts=True) for _, partition in places))
+            self._transacts |= places
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""

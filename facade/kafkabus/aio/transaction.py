@@ -203,6 +203,7 @@ class ServiceBusTransaction:
     async def _announce(self) -> None:
         """What whoever is granted one of the messages must know before it is stored."""
         for one in self._sends:
+            await self._services.mark_transacts(one.entity, {record.partition for record in one.records})
             envelopes = [outgoing.envelope for outgoing in one.outgoing]
             if any(envelope.time_to_live is not None for envelope in envelopes):
                 await self._services.mark_mortal(one.entity, {record.partition for record in one.records})
@@ -325,10 +326,9 @@ class ServiceBusTransaction:
         partition = one.held.delivery.partition
         if partition >= entity.partitions:
             return []
-        source, destination = (
-            Place(entity, partition),
-            Place(await self._services.entity(entity.path.dead_letter), partition),
-        )
+        source, letters = Place(entity, partition), await self._services.entity(entity.path.dead_letter)
+        await self._services.mark_transacts(letters, [partition])
+        destination = Place(letters, partition)
         intent = Intent(0, one.reason, one.description)
         return [
             (destination.entity.topic, copy_of(message._record, source, destination, intent))

@@ -89,6 +89,11 @@ def full_key(namespace: str, path: EntityPath, generation: str) -> str:
     return f"{{{namespace}/{path.key}}}:full:{generation}"
 
 
+def holes_key(namespace: str, path: EntityPath, generation: str) -> str:
+    """The key that says how many offsets of each log hold no message, of those that wait to be received."""
+    return f"{{{namespace}/{path.key}}}:holes:{generation}"
+
+
 def idle_key(namespace: str, path: EntityPath) -> str:
     """The key that says since when nobody has used an entity."""
     return f"{{{namespace}/{path.key}}}:idle"

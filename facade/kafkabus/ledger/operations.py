@@ -83,6 +83,7 @@ class LedgerState:
         scheduled: How many of the messages held wait for their time.
         schedules: Whether the log holds records of such.
         moving: How many of the messages held are on their way into another log.
+        transacts: Whether transactions may have stored records in the log.
     """
 
     cursor: int
@@ -94,6 +95,7 @@ class LedgerState:
     scheduled: int = 0
     schedules: bool = False
     moving: int = 0
+    transacts: bool = False
 
 
 class Operation:
@@ -1054,16 +1056,19 @@ class Seize(Operation):
 
 
 class Mark(Operation):
-    """Says that messages with times to live of their own are in the log, or records of scheduled ones."""
+    """Says that messages with times to live of their own are in the log, or records of scheduled ones, or transactions'."""
 
-    __slots__ = ("schedules",)
+    __slots__ = ("schedules", "transacts")
 
-    def __init__(self, ledger: Ledger, *, schedules: bool = False) -> None:
+    def __init__(self, ledger: Ledger, *, schedules: bool = False, transacts: bool = False) -> None:
         super().__init__(ledger)
         self.schedules = schedules
+        self.transacts = transacts
 
     @override
     def arguments(self) -> dict[str, Any]:
+        if self.transacts:
+            return {"op": "mark", "transacts": True}
         return {"op": "mark", "schedules": True} if self.schedules else {"op": "mark"}
 
 

@@ -126,6 +126,7 @@ class MemoryLedger:
         has_sessions: Whether messages are filed under sessions.
         judged: Up to where it is known which records are duplicates; None where none are detected.
         schedules: Whether records of scheduled messages are in the log.
+        transacts: Whether transactions may have stored records in it.
     """
 
     def __init__(self, cursor: int, *, mortal: bool = False, version: int = 1, judged: int | None = None) -> None:
@@ -138,6 +139,7 @@ class MemoryLedger:
         self.has_sessions = False
         self.judged = judged
         self.schedules = False
+        self.transacts = False
         self._proven = 0
         self._judged_epoch = -1
         self._torn = False
@@ -166,7 +168,7 @@ class MemoryLedger:
                     ledger._messages[offset] = Message(where, int(count))
         for offset, count, intent in state["moving"]:
             ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
-        ledger._voids = set(map(int, state["voids"]))
+        ledger._voids, ledger.transacts = set(map(int, state["voids"])), True
         ledger.schedules = bool(state["schedules"])
         for offset, when in state["scheduled"]:
             ledger._messages[int(offset)] = Message(State.SCHEDULED, 0, due=int(when))
@@ -796,7 +798,9 @@ class MemoryLedger:
     # The rest.
 
     def _mark(self, op: Arguments, _now: int) -> Reply:
-        if "schedules" in op:
+        if "transacts" in op:
+            self.transacts = True
+        elif "schedules" in op:
             self.schedules = True
         else:
             self.mortal = True

@@ -64,6 +64,7 @@ class Store:
                 known = {name: str(getattr(ledger, name)) for name in ("cursor", "held", "version", "moving")}
                 values = known | ({"mortal": "1"} if ledger.mortal else {}) | {"epoch": ledger.epoch}
                 values |= {} if ledger.judged is None else {"judged": str(ledger.judged)}
+                values |= {"transacts": "1"} if ledger.transacts else {}
                 values |= {"scheduled": str(ledger.scheduled), "schedules": "1"} if ledger.schedules else {}
             else:
                 values = self._hashes.get(key, {})

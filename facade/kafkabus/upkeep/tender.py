@@ -20,6 +20,7 @@ from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
 from kafkabus.record import Record, is_over, schedule_of
 from kafkabus.upkeep.expiries import Expiries
+from kafkabus.upkeep.holes import Holes
 from kafkabus.upkeep.idleness import Idleness
 from kafkabus.upkeep.quota import Quota
 from kafkabus_mapping.entities import EntityStatus
@@ -84,6 +85,7 @@ class Tender:
         self._looked_at: dict[int, tuple[int, int]] = {}
         self._idleness = Idleness(services)
         self._quota = Quota(services)
+        self._holes = Holes(services)
 
     async def tend(self) -> Entity | None:
         """Do what is to be done now.
@@ -139,8 +141,12 @@ class Tender:
             await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
 
     async def _look_after(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
-        """How full the queue is, and whether anybody uses it; what of that fails keeps nothing else from being done."""
+        """How full the queue is, what in it is no message, and whether anybody uses it.
+
+        What of that fails keeps nothing else from being done.
+        """
         try:
+            await self._holes.look(entity, states, ends)
             await self._quota.look(entity, states, ends)
             await self._idleness.look(entity)
         except MessagingEntityNotFoundError:

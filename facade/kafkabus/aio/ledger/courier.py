@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -32,13 +32,13 @@ FULL = 0.9
 """Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
 
 FULL_SECONDS = 60
-"""How long a partition is taken for full after that was said."""
+"""How long what upkeep says of an entity's partitions counts after that was said."""
 LONGEST = 10 * 365 * 24 * 3600
 """For how long, in seconds, anything is remembered at the most."""
 ANEW_SECONDS = 600
 """How long what was written down of a ledger may be read before it has to be read once more."""
 
-_STATE = ("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving")
+_STATE = ("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving", "transacts")
 """Fields of a ledger's head that say where it stands."""
 
 _LOCKS_LOST = (
@@ -256,6 +256,24 @@ class Courier:
         """
         return frozenset(map(int, (await self._patiently(lambda: self._redis.get(key)) or b"").split()))
 
+    async def tell_holes(self, key: str, counts: Mapping[int, int]) -> None:
+        """Say how many offsets of an entity's partitions hold no message; forgotten where nobody says it for a while.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        text = " ".join(f"{partition}:{count}" for partition, count in sorted(counts.items()))
+        await self._patiently(lambda: self._redis.set(key, text, ex=FULL_SECONDS))
+
+    async def holes(self, key: str) -> dict[int, int]:
+        """How many there are, as far as anybody said so.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        words = (await self._patiently(lambda: self._redis.get(key)) or b"").decode().split()
+        return {int(partition): int(count) for partition, _, count in (word.partition(":") for word in words)}
+
     async def states(self, ledgers: Sequence[Ledger]) -> list[LedgerState | None]:
         """Where each ledger stands; None where Redis holds no such ledger.
 
@@ -283,8 +301,9 @@ class Courier:
                 int(scheduled) if scheduled else 0,
                 schedules is not None,
                 int(moving) if moving else 0,
+                transacts is not None,
             )
-            for cursor, held, version, mortal, epoch, judged, scheduled, schedules, moving in replies
+            for cursor, held, version, mortal, epoch, judged, scheduled, schedules, moving, transacts in replies
         ]
 
     async def is_full(self) -> bool:

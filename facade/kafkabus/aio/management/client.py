@@ -24,6 +24,7 @@ from kafkabus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.keywords import warn_of
+from kafkabus.ledger.keys import holes_key
 from kafkabus.ledger.operations import Peek
 from kafkabus.ledger.ranges import NEVER
 from kafkabus.management.models import (
@@ -394,6 +395,8 @@ class ServiceBusAdministrationClient:
         starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
         scheduled = [0 if state is None else state.scheduled for state in states]
         moving = [0 if state is None else state.moving for state in states]
+        told = await services.courier.holes(holes_key(entity.namespace, path, entity.generation))
+        holes = [told.get(partition, 0) for partition in range(entity.partitions)]
         voids = [0] * entity.partitions
         if entity.detects_duplicates or any(scheduled):
             voids = await self._voids(await services.entity(path))
@@ -401,7 +404,7 @@ class ServiceBusAdministrationClient:
             [
                 ends[partition] - starts[partition]
                 if state is None
-                else max(0, ends[partition] - state.cursor - voids[partition])
+                else max(0, ends[partition] - state.cursor - voids[partition] - holes[partition])
                 + max(0, state.held - state.scheduled - state.moving)
                 for partition, state in enumerate(states)
             ],

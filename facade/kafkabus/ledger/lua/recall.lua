@@ -157,7 +157,9 @@ operations.hopeless = function(op)
 end
 
 operations.mark = function(op)
-  if op.schedules then
+  if op.transacts then
+    write('HSET', META, 'transacts', '1')
+  elseif op.schedules then
     ledger.schedules = true
   else
     write('HSET', META, 'mortal', '1')

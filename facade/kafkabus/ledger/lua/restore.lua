@@ -64,7 +64,7 @@ for _, one in ipairs(state.states) do
 end
 local fields = {
   'cursor', state.cursor, 'version', state.version, 'held', string.format('%.0f', held),
-  'voids', #state.voids > 0 and '1' or '0', 'moving', tostring(#state.moving),
+  'voids', #state.voids > 0 and '1' or '0', 'moving', tostring(#state.moving), 'transacts', '1',
 }
 if state.epoch then
   fields[#fields + 1], fields[#fields + 2] = 'epoch', state.epoch
