@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus._acompat import sleep
@@ -189,6 +189,27 @@ class Markers:
             for _, records in self._companion.batches(snapshot.markers):
                 settled += [one[1:] for record in records for one in _read(record) if one.prefix == prefix]
         return snapshot.after(lambda name: outcomes[name], settled)
+
+    def settled_since(self, prefixes: Collection[str], start: int, end: int) -> dict[str, list[Settles]]:
+        """What transactions settled of some ledgers whose markers stand from an offset on, and before another.
+
+        Args:
+            prefixes: Of the ledgers' keys.
+            start: The first offset.
+            end: The one behind the last, as ``end`` told it.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        found: dict[str, list[Settles]] = {}
+        if start < end:
+            for upto, records in self._companion.batches(start):
+                for one in (one for record in records for one in _read(record)):
+                    if one.prefix in prefixes:
+                        found.setdefault(one.prefix, []).append(one)
+                if upto >= end:
+                    break
+        return found
 
     def _wait_for_all(self) -> None:
         """Wait until each transaction is decided whose marker is stored."""

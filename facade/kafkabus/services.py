@@ -349,9 +349,13 @@ class Services:
             entity.path,
             sorted(written),
         )
-        self._begin_anew(
-            entity, lambda where, snapshot: snapshot.merged(written[where]) if where in written else snapshot
-        )
+
+        def mend(where: int, snapshot: Snapshot) -> Snapshot:
+            earlier = written.get(where)
+            # By transactions too that were committed since.
+            return snapshot if earlier is None else replace(snapshot.merged(earlier), markers=earlier.markers)
+
+        self._begin_anew(entity, mend)
         raise ServiceBusError(self._left(entity, "Redis went back to an earlier state, as in a failover"))
 
     def _begin_anew(self, entity: Entity, mend: Callable[[int, Snapshot], Snapshot]) -> None:

@@ -156,6 +156,8 @@ _TUNING: dict[str, object] = {
     "log.segment.delete.delay.ms": 1_000,
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
+    # Readers wait behind a transaction that nobody ends until the broker has noticed.
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     "share.coordinator.state.topic.num.partitions": 4,
     "group.initial.rebalance.delay.ms": 0,
     # Brokers stop together: one that first hands its partitions over waits for a controller that

@@ -206,6 +206,20 @@ class Snapshot:
             markers=earlier.markers,
         )
 
+    def denies(self, verb: str, ranges: Sequence[Range]) -> bool:
+        """Whether it says of messages, which a transaction had settled before, that somebody may still receive them.
+
+        Args:
+            verb: What the transaction did, see ``after``.
+            ranges: Offsets.
+        """
+        if verb == "abandon":
+            return False
+        still = [(first, last) for first, last, _ in self.waiting]
+        still += [] if verb == "defer" else [(first, last) for first, last, _ in self.deferred]
+        still += minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.voids])
+        return bool(common(still, ranges))
+
     def after(self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range]]]) -> Snapshot:
         """This snapshot once it is known what became of transactions: nothing is prepared any more.
 

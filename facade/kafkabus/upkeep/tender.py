@@ -217,6 +217,7 @@ class Tender:
             for keep, last in zip(keeps, written, strict=True)
             if last is not None and keep.snapshot.merged(last) is not keep.snapshot
         }
+        behind |= await self._denied(keeps, written, markers or 0)
         if behind:
             await self._services.go_on_with_more(entity, behind)
         news: dict[str, Snapshot] = {}
@@ -237,6 +238,28 @@ class Tender:
             if snapshot.judged is None or partition in self._judged_to_the_end:
                 mark = _Mark(snapshot.watermark, began)
                 self._settled[partition] = (*self._settled.get(partition, ())[-1:], mark)
+
+    async def _denied(
+        self, keeps: Sequence[Keep], written: Sequence[Snapshot | None], markers: int
+    ) -> dict[int, Snapshot]:
+        """Last checkpoints of ledgers that do not know of transactions by which something was settled before.
+
+        They went back, by less than to the checkpoint before the last.
+        """
+        begins = {
+            keep.ledger.keys.prefix: last.markers
+            for keep, last in zip(keeps, written, strict=True)
+            if last is not None and last.markers is not None and last.markers < markers
+        }
+        if not begins:
+            return {}
+        settled = await self._services.markers.settled_since(begins, min(begins.values()), markers)
+        return {
+            keep.ledger.partition: last
+            for keep, last in zip(keeps, written, strict=True)
+            if last is not None
+            and any(keep.snapshot.denies(one.verb, one.ranges) for one in settled.get(keep.ledger.keys.prefix, ()))
+        }
 
     async def _last_written(self, keeps: Sequence[Keep]) -> list[Snapshot | None]:
         """The last checkpoint of each ledger. Asked for before the ledger itself, it never knows more than that."""

@@ -1,0 +1,113 @@
+"""One transaction that does all that one can, the state before and after it, and a process that dies in the middle of it.
+
+Usage: ``python -m tests.faults.transacting CONNECTION_STRING SOURCE DESTINATION STEP`` kills itself right after a step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus.exceptions import MessageNotFoundError
+from kafkabus.transaction import ServiceBusTransaction
+
+STEPS = ("_produce", "_prepare", "_decide", "_settle")
+BODIES = ("complete a", "complete b", "abandon", "defer", "dead-letter")
+SENT = ("sent 1", "sent 2")
+
+
+class State(NamedTuple):
+    """What can be received.
+
+    Attributes:
+        source: Bodies in the source, in the order of their names.
+        deferred: Whether the message that is to be deferred is.
+        dead: Bodies in its dead-letter queue.
+        destination: Bodies in the destination.
+    """
+
+    source: tuple[str, ...]
+    deferred: bool
+    dead: tuple[str, ...]
+    destination: tuple[str, ...]
+
+
+NOTHING = State(tuple(sorted(BODIES)), False, (), ())
+ALL = State(("abandon",), True, ("dead-letter",), SENT)
+
+
+def fill(client: ServiceBusClient, source: str) -> int:
+    """Send what is to be settled, each with a key of its own; the sequence number of what is to be deferred."""
+    with client.get_queue_sender(source) as sender:
+        sender.send_messages([ServiceBusMessage(body, partition_key=body) for body in BODIES])
+    with client.get_queue_receiver(source) as receiver:
+        found: list[ServiceBusReceivedMessage] = []
+        while more := receiver.peek_messages(10):
+            found += more
+    (number,) = (message.sequence_number for message in found if str(message) == "defer")
+    assert number is not None
+    return number
+
+
+def transact(client: ServiceBusClient, source: str, destination: str) -> None:
+    """Receive all that is there, and settle it in one transaction with what is sent."""
+    with client.get_queue_receiver(source) as receiver, client.get_queue_sender(destination) as sender:
+        messages: dict[str, ServiceBusReceivedMessage] = {}
+        while len(messages) < len(BODIES):
+            messages |= {str(message): message for message in receiver.receive_messages(10, max_wait_time=20)}
+        with client.transaction() as transaction:
+            sender.send_messages([ServiceBusMessage(body, partition_key="k") for body in SENT], transaction=transaction)
+            receiver.complete_messages([messages["complete a"], messages["complete b"]], transaction=transaction)
+            receiver.abandon_message(messages["abandon"], transaction=transaction)
+            receiver.defer_message(messages["defer"], transaction=transaction)
+            receiver.dead_letter_message(messages["dead-letter"], "why", transaction=transaction)
+
+
+def bodies(client: ServiceBusClient, queue: str, sub_queue: str | None = None) -> tuple[str, ...]:
+    """What can be received now; it is available again afterwards."""
+    found: list[ServiceBusReceivedMessage] = []
+    with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
+        while more := receiver.receive_messages(10, max_wait_time=0.5):
+            found += more
+        # Not abandoned: that would count a delivery each time.
+        receiver._put_back(found)
+    return tuple(sorted(str(message) for message in found))
+
+
+def state(client: ServiceBusClient, source: str, destination: str, number: int) -> State:
+    """What can be received now."""
+    with client.get_queue_receiver(source) as receiver:
+        try:
+            receiver._put_back(receiver.receive_deferred_messages(number))
+            deferred = True
+        except MessageNotFoundError:
+            deferred = False
+    return State(bodies(client, source), deferred, bodies(client, source, "deadletter"), bodies(client, destination))
+
+
+def after(step: str, act: Callable[[], object]) -> Callable[..., Any]:
+    """A step of a transaction, after which something happens."""
+    original = getattr(ServiceBusTransaction, step)
+
+    def do(self: ServiceBusTransaction, *arguments: object) -> object:
+        result = original(self, *arguments)
+        act()
+        return result
+
+    return do
+
+
+def main() -> None:
+    """Die in the middle of a transaction."""
+    connection_string, source, destination, step = sys.argv[1:]
+    setattr(ServiceBusTransaction, step, after(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    with ServiceBusClient.from_connection_string(connection_string) as client:
+        transact(client, source, destination)
+
+
+if __name__ == "__main__":
+    main()
