@@ -9,7 +9,8 @@ With ``--sessions 5`` all messages are in sessions, which nobody holds for long;
 what was delivered for the first time after a later message of the same sender and session. With ``--flow detecting`` the
 queue detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing. With
 ``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all are sent to a queue that forwards them,
-where their order must hold as well. ``--runs 200 --kills 3`` does so with 200 seeds, each with a queue of its own.
+where their order must hold as well. With ``--flow transactions`` they are moved on in transactions, by parties of their own;
+then *doubled* must be nothing. ``--runs 200 --kills 3`` does so with 200 seeds, each with a queue of its own.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ from tests.servers import scratch_folder
 
 QUEUE = "killed"
 FIRST = "killed-first"
-"""Where messages are sent to that are to be forwarded."""
+"""Where messages are sent to that are to be forwarded, or moved on."""
+TWO_QUEUES = {"forwarding", "transactions"}
+"""Flows that need it."""
 LOCK = timedelta(seconds=3)
 PAUSE = 4.0
 """How long, in seconds, a paused receiver sleeps: longer than its locks last."""
@@ -78,7 +81,7 @@ class Party:
                     "tests.faults.party",
                     self.role,
                     self.connection_string,
-                    FIRST if self.flow == "forwarding" and self.role == "send" else QUEUE,
+                    FIRST if self.flow in TWO_QUEUES and self.role != "receive" else QUEUE,
                     name,
                     str(self.sessions),
                     self.flow,
@@ -108,8 +111,8 @@ class Count:
         again: Messages that were delivered after their completion had returned, with their sequence numbers.
         doubled: Messages that were stored more than once, with their sequence numbers.
         disordered: Messages that were delivered after a later one of their session.
-        flow: What is done beyond sending and receiving; where duplicates are detected, nothing may be delivered that was
-            stored more than once.
+        flow: What is done beyond sending and receiving; where duplicates are detected, or messages moved on in transactions,
+            nothing may be delivered that was stored more than once.
     """
 
     kills: dict[str, int]
@@ -126,7 +129,7 @@ class Count:
     @property
     def fine(self) -> bool:
         """Whether nothing is lost, made up or delivered again."""
-        doubled = self.doubled if self.flow == "detecting" else []
+        doubled = self.doubled if self.flow in {"detecting", "transactions"} else []
         return not (self.lost or self.unexpected or self.again or self.disordered or doubled)
 
     def __str__(self) -> str:
@@ -154,7 +157,8 @@ def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
 
 def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float, list[str]]]:
     """Receive what is left, until the queues say that they are empty, or nothing came for as long as patience lasts."""
-    queues = [FIRST, QUEUE] if flow == "forwarding" else [QUEUE]
+    queues = [FIRST, QUEUE] if flow in TWO_QUEUES else [QUEUE]
+    received_from = queues if flow == "transactions" else [QUEUE]
     got: list[tuple[float, list[str]]] = []
     deadline = time.monotonic() + PATIENCE
     with (
@@ -163,15 +167,17 @@ def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float,
     ):
         while time.monotonic() < deadline:
             session = NEXT_AVAILABLE_SESSION if sessions else None
-            try:
-                with client.get_queue_receiver(QUEUE, session_id=session, max_wait_time=1) as receiver:
+            for queue in received_from:
+                copy = "{}@{}" if queue == QUEUE else "{}@{} not moved on"
+                with (
+                    suppress(ServiceBusError),
+                    client.get_queue_receiver(queue, session_id=session, max_wait_time=1) as receiver,
+                ):
                     while messages := receiver.receive_messages(500):
                         # Before they are settled: a settlement that fails may have been done for some of them.
-                        got.append((time.time(), [f"{one}@{one.sequence_number}" for one in messages]))
+                        got.append((time.time(), [copy.format(one, one.sequence_number) for one in messages]))
                         deadline = time.monotonic() + PATIENCE
                         receiver.complete_messages(messages)
-            except ServiceBusError:
-                pass
             with suppress(ServiceBusError):
                 if not any(administration.get_queue_runtime_properties(one).total_message_count for one in queues):
                     break
@@ -181,12 +187,11 @@ def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float,
 def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties: list[Party]) -> bool:
     """Kill a party; False where it does not run at the moment."""
     if party in {"sender", "receiver"}:
-        role = "send" if party == "sender" else "receive"
-        victim = chance.choice([one for one in parties if one.role == role])
+        victim = chance.choice([one for one in parties if (one.role == "send") == (party == "sender")])
         victim.kill()
         victim.start()
     elif party == "pause":
-        victim = chance.choice([one for one in parties if one.role == "receive"])
+        victim = chance.choice([one for one in parties if one.role != "send"])
         if victim.process is None:
             return False
         victim.process.send_signal(signal.SIGSTOP)
@@ -243,8 +248,14 @@ def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[
             requires_duplicate_detection=flow == "detecting",
         )
         names = [QUEUE]
-        if flow == "forwarding":
-            administration.create_queue(FIRST, enable_partitioning=True, lock_duration=LOCK, forward_to=QUEUE)
+        if flow in TWO_QUEUES:
+            administration.create_queue(
+                FIRST,
+                enable_partitioning=True,
+                lock_duration=LOCK,
+                max_delivery_count=2000,
+                forward_to=QUEUE if flow == "forwarding" else None,
+            )
             names.append(FIRST)
         yield
         for name in names:
@@ -257,7 +268,7 @@ def _run_once(runtime: EmbeddedRuntime, logs: Path, seed: int, kills: int, sessi
     logs.mkdir(parents=True)
     parties = [
         Party(role, number, logs, runtime.connection_string, sessions, flow)
-        for role in ("send", "receive")
+        for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
         for number in (1, 2)
     ]
     try:

@@ -1,9 +1,9 @@
 """A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
 
-Usage: ``python -m tests.faults.party send|receive CONNECTION_STRING QUEUE NAME SESSIONS FLOW``, where the last two are how many
-sessions messages have, 0 where none, and one of ``FLOWS``. Each line of its standard output is a moment, an event (``try``,
-``sent``, ``got``, ``done``) and a list of messages, the received ones as ``body@sequence number``. A line that is not complete
-did not happen.
+Usage: ``python -m tests.faults.party send|receive|move CONNECTION_STRING QUEUE NAME SESSIONS FLOW``, where the last two are
+how many sessions messages have, 0 where none, and one of ``FLOWS``. Each line of its standard output is a moment, an event
+(``try``, ``sent``, ``got``, ``done``) and a list of messages, the received ones as ``body@sequence number``. A line that is
+not complete did not happen.
 """
 
 from __future__ import annotations
@@ -11,15 +11,22 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from itertools import count
 
-from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from kafkabus import (
+    NEXT_AVAILABLE_SESSION,
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+)
 from kafkabus.exceptions import ServiceBusError
 
-FLOWS = ("plain", "detecting", "scheduling", "forwarding")
+FLOWS = ("plain", "detecting", "scheduling", "forwarding", "transactions")
 """What a queue may do beyond sending and receiving. Where it detects duplicates, senders send messages more than once."""
 BATCH = 20
 PACE = 0.02
@@ -44,7 +51,7 @@ def send(client: ServiceBusClient, queue: str, name: str, sessions: int, flow: s
     for first in _again_and_again() if detecting else count(0, BATCH):
         bodies = [f"{'any' if detecting else name}-{first + index}" for index in range(BATCH)]
         tell("try", *bodies)
-        messages = [_message(body, first, sessions, detecting) for body in bodies]
+        messages = [_message(body, first, sessions, flow) for body in bodies]
         try:
             if flow == "scheduling" and random.random() < 0.5:
                 due = datetime.now(timezone.utc) + timedelta(seconds=random.uniform(0, DELAY))
@@ -58,11 +65,12 @@ def send(client: ServiceBusClient, queue: str, name: str, sessions: int, flow: s
         time.sleep(PACE)
 
 
-def _message(body: str, first: int, sessions: int, detecting: bool) -> ServiceBusMessage:
+def _message(body: str, first: int, sessions: int, flow: str) -> ServiceBusMessage:
     if sessions:
         return ServiceBusMessage(body, session_id=session_of(body, sessions))
-    key = f"key-{first // BATCH % 7}" if first // BATCH % 2 else None
-    return ServiceBusMessage(body, partition_key=key, message_id=body if detecting else None)
+    # What has no key may be stored twice where a partition does not answer.
+    key = f"key-{first // BATCH % 7}" if first // BATCH % 2 or flow == "transactions" else None
+    return ServiceBusMessage(body, partition_key=key, message_id=body if flow == "detecting" else None)
 
 
 def _again_and_again() -> Generator[int]:
@@ -106,6 +114,27 @@ def receive_sessions(client: ServiceBusClient, queue: str) -> None:
                 take(receiver)
 
 
+def move(client: ServiceBusClient, queue: str) -> None:
+    """Receive, and send all on to the queue that is named so, in a transaction for each key, for ever."""
+    receiver, sender = client.get_queue_receiver(queue), client.get_queue_sender(moved_to(queue))
+    while True:
+        with failures_told():
+            by_key: dict[str | None, list[ServiceBusReceivedMessage]] = defaultdict(list)
+            for message in receiver.receive_messages(10 * BATCH, max_wait_time=1):
+                by_key[message.partition_key].append(message)
+            for key, messages in by_key.items():
+                time.sleep(random.uniform(0, WORK / 4))
+                with client.transaction() as transaction:
+                    copies = [ServiceBusMessage(str(message), partition_key=key) for message in messages]
+                    sender.send_messages(copies, transaction=transaction)
+                    receiver.complete_messages(messages, transaction=transaction)
+
+
+def moved_to(queue: str) -> str:
+    """Where messages of a queue are moved to."""
+    return queue.removesuffix("-first")
+
+
 def take(receiver: ServiceBusReceiver) -> None:
     """Receive and complete once."""
     messages = receiver.receive_messages(10 * BATCH, max_wait_time=1)
@@ -123,6 +152,8 @@ def main() -> None:
     with ServiceBusClient.from_connection_string(connection_string) as client:
         if role == "send":
             send(client, queue, name, int(sessions), flow)
+        elif role == "move":
+            move(client, queue)
         elif int(sessions):
             receive_sessions(client, queue)
         else:
