@@ -18,6 +18,7 @@ from benchmarks.rows.send import send
 from benchmarks.rows.sessions import sessions
 from benchmarks.rows.soak import soak
 from benchmarks.rows.spark_decode import spark_decode
+from benchmarks.rows.transactions import transact
 from benchmarks.rows.upkeep import enqueue_scheduled, forward
 from benchmarks.workbench import Workbench
 
@@ -34,6 +35,7 @@ WORKS: Mapping[str, Work] = {
     "sessions": sessions,
     "scheduled": enqueue_scheduled,
     "forward": forward,
+    "transactions": transact,
     "bytes": bytes_read,
     "latency": latency,
     "complete": complete_one_by_one,

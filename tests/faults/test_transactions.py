@@ -135,7 +135,7 @@ def test_a_redis_that_went_back_to_before_a_transaction(
     def remember() -> None:
         with redis.Redis.from_url(namespace.redis_url) as store:
             for key in store.scan_iter(match=f"{{transacts/{queues[0]}/*", count=1000):
-                before[key] = store.dump(key)
+                before[key] = store.dump(key) or b""
 
     def go_back() -> None:
         with redis.Redis.from_url(namespace.redis_url) as store:

@@ -150,3 +150,57 @@ def test_duplicates_stand_in_blocks() -> None:
     again = read_snapshot(head, {0: blocks[0], 2: blocks[2]})
     assert (again.judged, again.judged_epoch) == (BLOCK, 4)
     assert again.duplicates == [one for one in duplicates if one[0] < BLOCK]
+
+
+def prepared(verb: str, transaction: str, kind: str = "n") -> str:
+    """The intent of a message that a transaction prepared."""
+    return f"prepared:{verb}:0123456789abcdef:{kind}:1795360252811:{transaction}"
+
+
+def test_nothing_is_prepared_once_it_is_known_what_became_of_transactions() -> None:
+    """What was committed is done as it says, what was not comes again, counted; transfers go on."""
+    moving = [
+        (1, 0, prepared("complete", "7@a")),
+        (2, 1, prepared("abandon", "7@a")),
+        (3, 2, prepared("defer", "7@a")),
+        (4, 3, prepared("complete", "9@b")),
+        (5, 4, prepared("defer", "9@b", "d")),
+        (6, 0, "a transfer"),
+    ]
+    after = Snapshot(10, 1, moving=moving).after(lambda transaction: transaction == "7@a", [])
+    assert (after.waiting, after.deferred, after.moving) == (
+        [(2, 2, 2), (4, 4, 4)],
+        [(3, 3, 2), (5, 5, 5)],
+        [moving[5]],
+    )
+
+
+def test_what_markers_say_is_settled_is() -> None:
+    """Below the cursor and beyond it, however often it is said; transfers that were given up since are, too."""
+    snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, "a transfer")], voids=[15])
+    settled = [("complete", [(1, 2), (6, 6), (8, 8), (12, 13)]), ("defer", [(4, 4), (14, 14)]), ("abandon", [(0, 0)])]
+    after = snapshot.after(lambda _: False, [*settled, *settled])
+    assert (after.waiting, after.moving, after.voids) == ([(0, 0, 1), (3, 3, 1)], [], [12, 13, 14, 15])
+    assert after.deferred == [(4, 4, 1), (7, 7, 0), (14, 14, 0)]
+    again = read_snapshot(*written(after))
+    assert offsets(again) == offsets(after)
+    assert unsettled(after.merged(Snapshot(12, 2))) == {14, *range(16, END)}
+
+
+def test_a_snapshot_that_knows_less_than_markers() -> None:
+    """Where it still has what one of them settled, it went back."""
+    snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, prepared("complete", "1@a"))])
+    assert snapshot.denies("complete", [(2, 2)])
+    assert snapshot.denies("complete", [(6, 6)])
+    assert snapshot.denies("complete", [(10, 10)])
+    assert not snapshot.denies("complete", [(5, 5), (8, 9)])
+    assert not snapshot.denies("defer", [(6, 7)])
+    assert not snapshot.denies("abandon", [(0, 4)])
+
+
+def test_an_outdated_block_has_all_markers_told_anew() -> None:
+    """What was settled of it is not known any more."""
+    older, newer = Snapshot(BLOCK + 10, 5), Snapshot(BLOCK + 90, 9, waiting=[(BLOCK + 50, BLOCK + 60, 1)], markers=77)
+    head, blocks = written(newer)
+    assert read_snapshot(head, blocks).markers == 77
+    assert read_snapshot(head, {1: block_text(older.version, blocks[1].partition(" ")[2])}).markers == 0

@@ -30,7 +30,7 @@ from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _v
 from kafkabus.exceptions import LedgerError
 from kafkabus.ledger.connection import Described, DescriptionCache
 from kafkabus.ledger.keys import receivers_key
-from kafkabus.ledger.operations import Claim, Granted, Mark, Seen, Settlement
+from kafkabus.ledger.operations import Claim, Granted, Keep, Mark, Seen, Settlement
 from kafkabus.ledger.scripts import (
     Script,
     create_script,
@@ -266,10 +266,53 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     go_through_sessions(Bench(store, "s", sessions=True))
     go_through_detection(Bench(store, "d", detects=True))
     go_through_scheduling(Bench(store, "w"))
+    go_through_transactions(Bench(store, "x"))
+    go_through_transactions_of_sessions(Bench(store, "y", sessions=True))
     assert store.refusals() == set()
     programs = {script.sha for script in request_scripts()}
     assert set(store.calls) == programs | {script().sha for script in (create_script, restore_script)}
     assert set(store.operations) == set(re.findall(r"^operations\.(\w+) =", request_script().text, re.MULTILINE))
+
+
+def go_through_transactions(bench: Bench) -> None:
+    """Each operation of transactions, in each of its ways."""
+    bench.courier.ask(Mark(bench.ledger, transacts=True))
+    held = bench.claim(8, upto=8)
+    assert bench.prepare(("complete", held, [(0, 1)]), ("defer", held, [(2, 2)]), ("abandon", held, [(3, 3)])) == [
+        [],
+        [],
+        [],
+    ]
+    bench.resolve((0, 7))
+    assert bench.claim(1).offsets == [3]
+    assert bench.prepare(("complete", held, [(4, 5)])) == [[]]
+    bench.resolve((4, 5), committed=False)
+    assert bench.prepare(("complete", held, [(4, 4)])) == [[]]
+    bench.pass_time(LOCK_MS + 1)
+    assert bench.adopt() == [4]
+    bench.resolve((4, 4), committed=False)
+    again = bench.claim(9)
+    assert again.offsets == [3, 4, 5, 6, 7]
+    keep = Keep(bench.ledger, close=True)
+    bench.courier.ask(keep)
+    assert bench.prepare(("complete", again, [(6, 7)])) == [[(6, 7)]]
+    assert bench.settle("complete", again) == []
+
+
+def go_through_transactions_of_sessions(bench: Bench) -> None:
+    """Likewise, where a lock ends while it is not known what became of one."""
+    bench.file({"a": [0, 1, 2]}, upto=3)
+    for leaves in (True, False):
+        lock = bench.accept("a")
+        held = Held(lock.lease, Granted(bench.next(lock.lease, 3).again, [], 0, False, 0, 0, 0, None, False))
+        assert bench.prepare(("complete", held, [(1, 1)])) == [[]]
+        if leaves:
+            bench.leave(lock.lease)
+        else:
+            bench.pass_time(LOCK_MS + 1)
+        assert bench.accept("a").held
+        bench.resolve((1, 1), committed=not leaves)
+        assert bench.claim(0).offsets == []
 
 
 def go_through_sessions(bench: Bench) -> None:
