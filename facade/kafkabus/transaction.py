@@ -164,7 +164,8 @@ class ServiceBusTransaction:
         """Have checked messages settled: ``complete``, ``abandon``, ``defer`` or ``dead_letter``."""
         for one in held:
             self._settlements.append(_Settlement(receiver, receiver._path, verb, one, reason, description))
-        self._mark(enlisted=True)
+            for message in one.messages:
+                message._enlisted = True
 
     def _mark(self, *, enlisted: bool = False, prepared: bool = False, settled: bool = False) -> None:
         for one in self._settlements:

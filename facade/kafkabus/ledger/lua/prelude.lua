@@ -11,8 +11,9 @@
 --                  latest leader epoch of a record below both), schedules (1 where records of scheduled messages
 --                  are in the log), scheduled (how many wait for their time), moving (how many transfers are under
 --                  way, but for scripts that died; what is written down says it anew), closed (1 where no
---                  transaction prepares anything any more), transacts (1 where any may have stored records), ring and
---                  latest (of detect.lua); in tests also test:skew (ms added to the clock) and test:fault (which write fails)
+--                  transaction prepares anything any more), transacts (1 where any may have stored records), ring
+--                  and latest (of detect.lua); in tests also test:skew (ms added to the clock) and test:fault (which
+--                  write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, s where they are being
 --                  sorted (session.lua) and no delivery counts, else n; bits, one character an
