@@ -612,6 +612,20 @@ class BothWithSessions(Both):
         self.same(lambda side: self.sides[side][who].leave(locks[side]))
 
     @precondition(lambda self: self.locks and self.leases)
+    @rule(who=WHO, most=st.integers(2, 4))
+    def give_back_one_by_one(self, who: int, most: int) -> None:
+        """The holder of a session gives messages back, each by itself, and is granted them again."""
+        pair = self.leases[-1]
+
+        def abandon(offset: int) -> None:
+            part = (offset, offset)
+            self.same(lambda side: _offsets(self.sides[side][who].settle("abandon", pair[side], part)))
+
+        for offset in sorted(pair[0].offsets)[:most]:
+            abandon(offset)
+        self.next_of(self.locks[-1], who, 9)
+
+    @precondition(lambda self: self.locks and self.leases)
     @rule(data=st.data(), who=WHO, verb=VERB, leaves=st.booleans(), committed=st.booleans())
     def end_in_doubt(self, data: st.DataObject, who: int, verb: str, leaves: bool, committed: bool) -> None:
         """A session's lock ends while a transaction is to settle some of it: nobody gets it before that is over."""
@@ -659,6 +673,18 @@ class BothWithSessions(Both):
         assert _state(real) == _state(memory)
         if real.state is not None and memory.state is not None:
             self.states.append((real.state.session, (real.state.version, memory.state.version)))
+
+    @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO)
+    def set_two_states(self, data: st.DataObject, who: int) -> None:
+        """Set the state of a session twice; then the first is said to be stored."""
+        before = len(self.states)
+        for value in ("eA==", "eQ=="):
+            self.set_state(data, who, value)
+        if len(self.states) > before:
+            session, versions = self.states[before]
+            real, memory = self.both(lambda side: self.sides[side][who].state_stored(session, versions[side]))
+            assert (*_state(real), real.lost) == (*_state(memory), memory.lost)
 
     @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO)
