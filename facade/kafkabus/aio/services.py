@@ -201,10 +201,7 @@ class Services:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        places = {(entity.generation, partition) for partition in partitions} - self._mortal
-        if places:
-            await self.courier.ask(*(Mark(entity.ledgers[partition]) for _, partition in places))
-            self._mortal |= places
+        await self._mark_once(entity, partitions, self._mortal, transacts=False)
 
     async def mark_schedules(self, entity: Entity) -> None:
         """Scheduled messages are about to be stored, so that whoever is granted one knows it.
@@ -220,10 +217,16 @@ class Services:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        places = {(entity.generation, partition) for partition in partitions} - self._transacts
+        await self._mark_once(entity, partitions, self._transacts, transacts=True)
+
+    async def _mark_once(
+        self, entity: Entity, partitions: Iterable[int], marked: set[tuple[str, int]], *, transacts: bool
+    ) -> None:
+        places = {(entity.generation, partition) for partition in partitions} - marked
         if places:
-            await self.courier.ask(*(Mark(entity.ledgers[partition], transacts=True) for _, partition in places))
-            self._transacts |= places
+            marks = [Mark(entity.ledgers[partition], transacts=transacts) for _, partition in places]
+            await self.courier.ask(*marks)
+            marked |= places
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
