@@ -103,10 +103,11 @@ class Directory:
     async def _load(self) -> dict[str, str]:
         """Read the topic to its end and fill the cache."""
         described: dict[str, Described] = {}
+        life = await self._cache.life()
         records, end = await self._companion.read()
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
         # A broker that lags behind may not know the topic yet: that there is nothing is looked up each time.
-        await self._cache.keep(described, loaded=end > 0)
+        await self._cache.keep(described, all_of=life if end > 0 else "")
         return {name: text for name, (_, text) in described.items() if text is not None}

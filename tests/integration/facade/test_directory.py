@@ -35,7 +35,7 @@ def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: D
     for step in steps:
         cache.keep(step)
     assert cache.all() is None
-    cache.keep({"deleted": Described(2, "one"), "kept": Described(4, None)}, loaded=True)
+    cache.keep({"deleted": Described(2, "one"), "kept": Described(4, None)}, all_of=cache.life())
     assert cache.all() == {"kept": "three"}
     assert cache.get("kept") == (True, "three")
     assert cache.get("deleted") == (True, None)
@@ -68,14 +68,43 @@ def test_a_deletion_stands_that_comes_while_another_client_reads_all_description
         administration.create_queue(name)
         store.delete(*store.keys(descriptions_key("*")))
 
-        def late(cache: DescriptionCache, described: Mapping[str, Described], *, loaded: bool = False) -> None:
-            if loaded:
+        def late(cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "") -> None:
+            if all_of:
                 monkeypatch.undo()
                 administration.delete_queue(name)
-            keep(cache, described, loaded=loaded)
+            keep(cache, described, all_of=all_of)
 
         monkeypatch.setattr(DescriptionCache, "keep", late)
         assert name in [queue.name for queue in administration.list_queues()]
         assert name not in [queue.name for queue in administration.list_queues()]
         with pytest.raises(MessagingEntityNotFoundError):
             administration.get_queue(name)
+
+
+def test_a_queue_is_known_that_comes_while_redis_is_emptied_and_another_client_reads_all_descriptions(
+    runtime: EmbeddedRuntime, untended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What that client read before must not count as all there is."""
+    name = f"directory-{uuid.uuid4().hex[:8]}"
+    keep = DescriptionCache.keep
+
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        redis.Redis.from_url(runtime.redis_url) as store,
+    ):
+
+        def lose_all() -> None:
+            store.delete(*store.keys(descriptions_key("*")))
+
+        def late(cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "") -> None:
+            if all_of:
+                monkeypatch.undo()
+                administration.create_queue(name)
+                lose_all()
+            keep(cache, described, all_of=all_of)
+
+        administration.create_queue(f"{name}-before")
+        lose_all()
+        monkeypatch.setattr(DescriptionCache, "keep", late)
+        list(administration.list_queues())
+        assert administration.get_queue(name).name == name

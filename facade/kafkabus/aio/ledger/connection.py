@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeVar, cast
 
@@ -23,6 +24,8 @@ REPLY_TIMEOUT = 10.0
 
 _LOADED = "$loaded"
 """Field of the cache that says that it holds all there is; no entity's name begins with a dollar sign."""
+_LIFE = "$life"
+"""Field of the cache that says which one it is: one that was emptied is another."""
 _SERVER = "$server"
 """Field of the cache that says in which Redis it was begun."""
 
@@ -98,24 +101,35 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         cached = await self._reach(lambda: self._redis.hgetall(self._key))
-        cached.pop(_SERVER.encode(), None)
+        for field in (_LIFE, _SERVER):
+            cached.pop(field.encode(), None)
         if cached.pop(_LOADED.encode(), None) is None:
             return None
         return {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
 
-    async def keep(self, described: Mapping[str, Described], *, loaded: bool = False) -> None:
+    async def life(self) -> str:
+        """Which cache this is; one that was emptied is another.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        await self._reach(lambda: self._redis.hsetnx(self._key, _LIFE, uuid.uuid4().hex))
+        return _text(await self._reach(lambda: self._redis.hget(self._key, _LIFE)))
+
+    async def keep(self, described: Mapping[str, Described], *, all_of: str = "") -> None:
         """Keep what the topic says, but for what the cache knows later records of.
 
         Args:
             described: By name.
-            loaded: Whether that is all there is.
+            all_of: Where that is all there is, the cache's life as it was before the topic was read. One that was emptied
+                since may have lost a later record, so it does not count as holding all.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         arguments = [part for name, (offset, text) in described.items() for part in (name, offset, text or "")]
         await self._reach(
-            lambda: self._redis.eval(describe_script().text, 1, self._key, int(loaded), *arguments),
+            lambda: self._redis.eval(describe_script().text, 1, self._key, all_of, *arguments),
         )
 
     async def begin_with_server(self) -> bool:

@@ -1,8 +1,9 @@
 -- Keeps descriptions of entities, each where no later one is kept.
 --
 -- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; no text where it was deleted; "$loaded" once the hash
---                      holds all there is; "$server" is the Redis in which it was begun
--- ARGV  1 loaded: 1 where, with these, the hash holds all there is
+--                      holds all there is; "$life" tells one that was emptied from the one before; "$server" is
+--                      the Redis in which it was begun
+-- ARGV  1 life: where these are all there is, "$life" as it was before they were read; else nothing
 --       2… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
 --          in the descriptions' topic, which decides what is later
 -- Reply how many were kept
@@ -17,7 +18,7 @@ for index = 2, #ARGV, 3 do
     kept = kept + 1
   end
 end
-if ARGV[1] == '1' then
+if ARGV[1] ~= '' and ARGV[1] == redis.call('HGET', KEYS[1], '$life') then
   redis.call('HSET', KEYS[1], '$loaded', '1')
 end
 return kept
