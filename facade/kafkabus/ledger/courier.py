@@ -461,8 +461,12 @@ class Courier:
         return self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
-        try:
+        def attempt() -> Any:
+            # By its type, a lambda is none of the functions whose results tenacity awaits.
             return call()
+
+        try:
+            return attempt()
         except _PASSING as error:
             LOGGER.warning("redis_retry address=%s error=%s", self._address, error)
         retrying = Retrying(
@@ -472,7 +476,7 @@ class Courier:
             reraise=True,
         )
         try:
-            return retrying(call)
+            return retrying(attempt)
         except _PASSING as error:
             raise ServiceBusCommunicationError(
                 f"Redis {self._address} cannot be reached (tried for {self._retry_for:.0f} s): {error}; "

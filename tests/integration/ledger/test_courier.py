@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -165,6 +166,29 @@ async def tasks_courier(runtime: EmbeddedRuntime) -> AsyncGenerator[AsyncCourier
 
     async with connect(runtime.redis_url) as connection:
         yield AsyncCourier(connection, address="redis", rebuild=missing, retry_for=1)
+
+
+async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench: Bench, port: int) -> None:
+    """As threads do: the same number brings the same reply."""
+
+    async def missing(ledger: Ledger) -> None:
+        raise AssertionError(f"{ledger.keys.prefix} is missing")
+
+    with Proxy(port) as proxy:
+        async with redis.asyncio.Redis(
+            port=proxy.port, protocol=2, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
+        ) as connection:
+            courier = AsyncCourier(connection, address="redis", rebuild=missing, retry_for=30)
+            ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
+            await courier.ask(Claim(ledger, "", want=0, lock_ms=0))
+            proxy.lose_replies = True
+            claim = claim_of(ledger, "aa" * 8)
+            asking = asyncio.create_task(courier.ask(claim))
+            await until(lambda: bench.cursor == 3)
+            proxy.lose_replies = False
+            await asyncio.wait_for(asking, timeout=30)
+    assert claim.granted.fresh == [(0, 2)]
+    assert (bench.cursor, bench.held) == (3, 3)
 
 
 async def until(true: Callable[[], bool]) -> None:

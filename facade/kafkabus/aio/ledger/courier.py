@@ -460,8 +460,12 @@ class Courier:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        try:
+        async def attempt() -> Any:
+            # By its type, a lambda is none of the functions whose results tenacity awaits.
             return await call()
+
+        try:
+            return await attempt()
         except _PASSING as error:
             LOGGER.warning("redis_retry address=%s error=%s", self._address, error)
         retrying = AsyncRetrying(
@@ -471,7 +475,7 @@ class Courier:
             reraise=True,
         )
         try:
-            return await retrying(call)
+            return await retrying(attempt)
         except _PASSING as error:
             raise ServiceBusCommunicationError(
                 f"Redis {self._address} cannot be reached (tried for {self._retry_for:.0f} s): {error}; "
