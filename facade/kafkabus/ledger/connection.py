@@ -114,7 +114,8 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         self._reach(lambda: self._redis.hsetnx(self._key, _LIFE, uuid.uuid4().hex))
-        return _text(self._reach(lambda: self._redis.hget(self._key, _LIFE)))
+        (life,) = self._reach(lambda: self._redis.hmget(self._key, [_LIFE]))
+        return _text(life)
 
     def keep(self, described: Mapping[str, Described], *, all_of: str = "") -> None:
         """Keep what the topic says, but for what the cache knows later records of.

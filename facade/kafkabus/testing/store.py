@@ -70,6 +70,11 @@ class Store:
                 values = self._hashes.get(key, {})
             return [value.encode() if (value := values.get(name)) is not None else None for name in names]
 
+    def set_first(self, key: str, name: str, value: str) -> None:
+        """Set a field of a hash where there is none."""
+        with self._guard:
+            self._hashes.setdefault(key, {}).setdefault(name, value)
+
     def hash(self, key: str) -> dict[bytes, bytes]:
         """A whole hash."""
         with self._guard:
@@ -164,7 +169,7 @@ class Store:
         return [name.encode() for name in heard_of]
 
     def _describe(self, keys: list[str], arguments: list[Any]) -> int:
-        loaded, *rest = arguments
+        life, *rest = arguments
         hashed = self._hashes.setdefault(keys[0], {})
         kept = 0
         for name, offset, text in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
@@ -172,7 +177,7 @@ class Store:
             if present is None or int(present.partition(" ")[0]) < int(offset):
                 hashed[name] = f"{offset} {text}"
                 kept += 1
-        if int(loaded):
+        if life and life == hashed.get("$life"):
             hashed["$loaded"] = "1"
         return kept
 
@@ -209,6 +214,10 @@ class MemoryRedis:
     def hmget(self, key: str, names: Sequence[str]) -> Any:
         """Fields of a hash."""
         return self._store.fields(key, names)
+
+    def hsetnx(self, key: str, name: str, value: str) -> Any:
+        """Set a field of a hash where there is none."""
+        return self._store.set_first(key, name, value)
 
     def hgetall(self, key: str) -> Any:
         """A whole hash."""
