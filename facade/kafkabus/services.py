@@ -19,6 +19,7 @@ from kafkabus.connection_string import Settings
 from kafkabus.directory import Directory
 from kafkabus.entity import INCARNATIONS, Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus.keepsakes import Keepsakes
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.keys import full_key
@@ -80,6 +81,7 @@ class Services:
         self.checkpoints = Checkpoints(self)
         self.session_states = SessionStates(self)
         self.markers = Markers(self)
+        self.keepsakes = Keepsakes(self)
         self.transactors = Transactors(settings, self.pool, self.client_id)
         self.outages = Outages(self)
         self._guard = threading.Lock()
@@ -320,7 +322,7 @@ class Services:
         self._check_its_topic(entity)
         if self._description_of(entity) is not None:
             starts = self.pool.run(self.topics.starts, entity.topic, [partition])
-            upto = starts[partition] if end is None else end
+            upto, kept = starts[partition] if end is None else end, self.keepsakes.of(entity, partition)
 
             def cut(where: int, snapshot: Snapshot) -> Snapshot:
                 if where != partition:
@@ -331,7 +333,7 @@ class Services:
                     partition,
                     [(upto, snapshot.cursor - 1)],
                 )
-                return snapshot.within(starts[partition], upto)
+                return snapshot.within(starts[partition], upto, kept)
 
             self._begin_anew(entity, cut)
         raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
@@ -501,7 +503,10 @@ class Services:
             described = self.pool.run(self.topics.describe, topic)
             if described is not None:
                 self.pool.run(self.topics.delete, topic)
-                self.courier.forget(list(self.described(which, description, topic, described.topic_id).ledgers))
+                entity = self.described(which, description, topic, described.topic_id)
+                self.courier.forget(list(entity.ledgers))
+                for partition, kept in enumerate(self.keepsakes.of_all(entity)):
+                    self.keepsakes.drop(entity, partition, kept)
         self.directory.remove(description.name)
 
     def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
@@ -563,4 +568,5 @@ class Services:
             judged = start if entity.detects_duplicates else None
             snapshot = Snapshot(start, 0, mortal=True, judged=judged, markers=0)
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        return self.markers.account_for(snapshot.within(start), ledger.keys.prefix)
+        kept = self.keepsakes.of(entity, ledger.partition)
+        return self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)

@@ -149,7 +149,7 @@ class Browser:
         return messages
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        records = await self._services.points.read(entity.topic, partition, first, last)
+        records = await self._services.keepsakes.read(entity, partition, first, last)
         return [record for record in records if self._session is None or session_of(record) == self._session]
 
     def _add(

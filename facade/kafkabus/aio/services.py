@@ -15,6 +15,7 @@ from kafkabus.aio._acompat import Lock, Pool
 from kafkabus.aio.checkpoints import Checkpoints
 from kafkabus.aio.clocks import Clocks
 from kafkabus.aio.directory import Directory
+from kafkabus.aio.keepsakes import Keepsakes
 from kafkabus.aio.ledger.connection import DescriptionCache, check, connect
 from kafkabus.aio.ledger.courier import Courier
 from kafkabus.aio.log.companion import Companion
@@ -79,6 +80,7 @@ class Services:
         self.checkpoints = Checkpoints(self)
         self.session_states = SessionStates(self)
         self.markers = Markers(self)
+        self.keepsakes = Keepsakes(self)
         self.transactors = Transactors(settings, self.pool, self.client_id)
         self.outages = Outages(self)
         self._guard = threading.Lock()
@@ -319,7 +321,7 @@ class Services:
         await self._check_its_topic(entity)
         if await self._description_of(entity) is not None:
             starts = await self.pool.run(self.topics.starts, entity.topic, [partition])
-            upto = starts[partition] if end is None else end
+            upto, kept = starts[partition] if end is None else end, await self.keepsakes.of(entity, partition)
 
             def cut(where: int, snapshot: Snapshot) -> Snapshot:
                 if where != partition:
@@ -330,7 +332,7 @@ class Services:
                     partition,
                     [(upto, snapshot.cursor - 1)],
                 )
-                return snapshot.within(starts[partition], upto)
+                return snapshot.within(starts[partition], upto, kept)
 
             await self._begin_anew(entity, cut)
         raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
@@ -500,7 +502,10 @@ class Services:
             described = await self.pool.run(self.topics.describe, topic)
             if described is not None:
                 await self.pool.run(self.topics.delete, topic)
-                await self.courier.forget(list(self.described(which, description, topic, described.topic_id).ledgers))
+                entity = self.described(which, description, topic, described.topic_id)
+                await self.courier.forget(list(entity.ledgers))
+                for partition, kept in enumerate(await self.keepsakes.of_all(entity)):
+                    await self.keepsakes.drop(entity, partition, kept)
         await self.directory.remove(description.name)
 
     def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
@@ -562,4 +567,5 @@ class Services:
             judged = start if entity.detects_duplicates else None
             snapshot = Snapshot(start, 0, mortal=True, judged=judged, markers=0)
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        return await self.markers.account_for(snapshot.within(start), ledger.keys.prefix)
+        kept = await self.keepsakes.of(entity, ledger.partition)
+        return await self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)

@@ -382,7 +382,7 @@ class Transfers:
         found: dict[int, Record] = {}
         for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
             first, last = sweep[0][0], sweep[-1][1]
-            for record in await self._services.points.read(source.entity.topic, source.partition, first, last):
+            for record in await self._services.keepsakes.read(source.entity, source.partition, first, last):
                 found[record.offset() or 0] = record
         lost = [offset for offset in offsets if offset not in found]
         if lost:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -91,8 +91,18 @@ class Snapshot:
     @property
     def watermark(self) -> int:
         """All below this offset is settled."""
-        firsts = [one[0] for several in (self.waiting, self.deferred, self.moving, self.scheduled) for one in several]
-        return min([self.cursor, *firsts])
+        return self.watermark_without(())
+
+    def watermark_without(self, kept: Collection[int]) -> int:
+        """All below this offset is settled, or its record is kept elsewhere."""
+        ranges = [one[:2] for several in (self.waiting, self.deferred) for one in several]
+        ranges += [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
+        return min([self.cursor, *(first for first, _ in minus(ranges, [(one, one) for one in kept]))])
+
+    @property
+    def aside(self) -> list[int]:
+        """Offsets of deferred and of scheduled messages, which may stay for long, ascending."""
+        return sorted([*offsets_of(one[:2] for one in self.deferred), *(offset for offset, _ in self.scheduled)])
 
     def head(self, versions: Mapping[int, int]) -> str:
         """All but the blocks, as text.
@@ -130,27 +140,31 @@ class Snapshot:
             parts[offset // BLOCK].setdefault("scheduled", []).append((offset, when))
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
 
-    def within(self, start: int, end: int = NEVER) -> Snapshot:
-        """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others."""
-        cursor = max(start, min(self.cursor, end))
+    def within(self, start: int, end: int = NEVER, kept: Collection[int] = ()) -> Snapshot:
+        """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others.
 
-        def clip(ranges: list[Counted]) -> list[Counted]:
-            return [(max(first, start), last, count) for first, last, count in ranges if last >= start]
+        Args:
+            start: Where it begins.
+            end: Where it ends.
+            kept: Offsets of records that were trimmed, and are kept elsewhere.
+        """
+        there = union([(start, NEVER), *((offset, offset) for offset in kept)])
+        cursor = max(start, min(self.cursor, end))
 
         return Snapshot(
             cursor=cursor,
             version=self.version,
             mortal=self.mortal,
-            waiting=clip(self.waiting),
-            deferred=clip(self.deferred),
-            moving=[one for one in self.moving if start <= one[0] < end],
+            waiting=cut(self.waiting, there),
+            deferred=cut(self.deferred, there),
+            moving=[one for one in self.moving if common([(one[0], one[0])], there) and one[0] < end],
             voids=[offset for offset in self.voids if offset < end],
             epoch=self.epoch if cursor == self.cursor else None,
             judged=None if self.judged is None else max(start, min(self.judged, end)),
             judged_epoch=self.judged_epoch,
             duplicates=common(self.duplicates, [(start, end - 1)]),
             schedules=self.schedules,
-            scheduled=[one for one in self.scheduled if start <= one[0] < end],
+            scheduled=[one for one in self.scheduled if common([(one[0], one[0])], there) and one[0] < end],
             markers=self.markers,
         )
 

@@ -15,7 +15,7 @@ from kafkabus.detection import judge
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Schedule, Seize, new_lease
-from kafkabus.ledger.ranges import Range
+from kafkabus.ledger.ranges import Range, common, merge_offsets
 from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
 from kafkabus.record import Record, is_over, schedule_of
@@ -42,6 +42,10 @@ TRIM_EVERY = 30.0
 """How often, in seconds, records are deleted that nobody needs any more."""
 MARKERS_BEHIND = 5_000
 """How many transactions of the namespace a checkpoint may be behind, even where the ledger is as it was."""
+PINNED = 10
+"""How many records could be deleted at least for each deferred or scheduled message that is kept apart for that."""
+KEPT_AT_ONCE = 500
+"""How many messages of a partition are kept apart in one go."""
 LOOKED_AT_ONCE = 2_000
 """How many records are looked at in one go for scheduled ones."""
 LOCK_MS = 60_000
@@ -80,6 +84,7 @@ class Tender:
         self._trim_at = 0.0
         self._settled: dict[int, tuple[_Mark, ...]] = {}
         self._judged_to_the_end: set[int] = set()
+        self._kept: dict[int, set[int]] = {}
         self._versions: dict[int, int] = {}
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
@@ -174,6 +179,7 @@ class Tender:
         if entity.generation != self._generation:
             self._generation, self._expiries = entity.generation, {}
             self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
+            self._kept = {}
         # What is known of an entity may be older; where messages move on to counts at once.
         current = generation_of(entity.path, description, entity.topic_id) == entity.generation
         return entity.described_as(description) if current else entity
@@ -237,9 +243,10 @@ class Tender:
         except ServiceBusError:
             self._versions, self._written = {}, {}
             raise
+        await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
             if snapshot.judged is None or partition in self._judged_to_the_end:
-                mark = _Mark(snapshot.watermark, began)
+                mark = _Mark(snapshot.watermark_without(self._kept[partition]), began)
                 self._settled[partition] = (*self._settled.get(partition, ())[-1:], mark)
 
     async def _denied(
@@ -271,15 +278,45 @@ class Tender:
             for keep in keeps
         ]
 
+    async def _drop_settled(self, entity: Entity) -> None:
+        """What was kept apart and is written down to be settled is not needed any more."""
+        if not self._kept:
+            self._kept = dict(enumerate(map(set, await self._services.keepsakes.of_all(entity))))
+        for partition, snapshot in self._written.items():
+            unsettled = snapshot.unsettled
+            settled = {offset for offset in self._kept[partition] if not common([(offset, offset)], unsettled)}
+            await self._services.keepsakes.drop(entity, partition, settled)
+            self._kept[partition] -= settled
+
+    async def _keep_apart(self, entity: Entity, moment: int) -> None:
+        """Where few deferred or scheduled messages keep many records from being deleted, theirs are kept apart."""
+        services = self._services
+        pinned: dict[int, list[int]] = {}
+        for partition, snapshot in self._written.items():
+            aside = snapshot.aside
+            upto = snapshot.watermark_without(aside)
+            waiting = [offset for offset in aside if offset < upto and offset not in self._kept[partition]]
+            if waiting and len(waiting) * PINNED <= upto - waiting[0]:
+                pinned[partition] = waiting
+        old = await services.pool.run(services.topics.offsets_at, entity.topic, list(pinned), moment) if pinned else {}
+        for partition, offsets in pinned.items():
+            chosen = [offset for offset in offsets if offset < old[partition]][:KEPT_AT_ONCE]
+            records: list[Record] = []
+            for first, last in merge_offsets(chosen):
+                records += await services.keepsakes.read(entity, partition, first, last)
+            await services.keepsakes.keep(entity, partition, records)
+            self._kept[partition] = set(await services.keepsakes.of(entity, partition))
+
     async def _trim(self, entity: Entity) -> None:
         """Delete records that are settled by the checkpoint before the last, and old enough."""
         services = self._services
         marks = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1}
         safe = {partition: mark.watermark for partition, mark in marks.items() if mark.watermark > 0}
-        ahead = await services.clocks.ahead_ms(entity) if safe else None
+        ahead = await services.clocks.ahead_ms(entity) if marks else None
         if ahead is None:
             return
         now = round(entity.ledgers[0].clock_ms(time.monotonic())) - ahead
+        await self._keep_apart(entity, now - entity.description.settled_retention // timedelta(milliseconds=1))
         if entity.detects_duplicates:
             # Where Redis is lost, the window is read once more that was open when it was last written down.
             oldest = min(mark.written_at for mark in marks.values())
@@ -395,7 +432,7 @@ class Tender:
             await endings.expire(self._services, entity, delivery, taken)
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        return await self._services.points.read(entity.topic, partition, first, last)
+        return await self._services.keepsakes.read(entity, partition, first, last)
 
 
 def same(snapshot: Snapshot, other: Snapshot | None) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import parse_settings
 from kafkabus.entity import Entity
@@ -18,6 +18,7 @@ from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep import tender
 from kafkabus_mapping.names import EntityPath
+from tests.clock import advance
 
 
 @pytest.fixture
@@ -145,3 +146,101 @@ def test_records_that_somebody_else_deleted_are_told_of(
     assert "(0, 5)" in caplog.text
     sender.send_messages(ServiceBusMessage("next"))
     assert [str(message) for message in receiver.receive_messages(10, max_wait_time=10)] == ["next"]
+
+
+def lose(untended: str, queue: str) -> None:
+    """Redis loses the ledger of a plain queue."""
+    services = Services(parse_settings(untended))
+
+    async def delete() -> None:
+        entity = await services.entity(EntityPath(queue))
+        await services.courier.forget(list(entity.ledgers))
+        await services.close()
+
+    asyncio.run(delete())
+
+
+def kept_apart(untended: str, queue: str) -> set[int]:
+    """Offsets of what is kept apart of a plain queue."""
+
+    async def look() -> set[int]:
+        services = Services(parse_settings(untended))
+        try:
+            return set(await services.keepsakes.of(await services.entity(EntityPath(queue)), 0))
+        finally:
+            await services.close()
+
+    return asyncio.run(look())
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["", "Redis lost the ledger"])
+def test_a_deferred_message_does_not_keep_its_log(
+    untended: str, client: ServiceBusClient, topics: Topics, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """Its record is kept apart: it is peeked, received by its number, deferred again and settled as before."""
+    receiver = client.get_queue_receiver("short")
+    sender = client.get_queue_sender("short")
+    sender.send_messages(
+        [
+            ServiceBusMessage(str(number), subject=f"s{number}", application_properties={"n": number})
+            for number in range(60)
+        ]
+    )
+    messages: list[ServiceBusReceivedMessage] = []
+    while len(messages) < 60:
+        messages += receiver.receive_messages(60 - len(messages), max_wait_time=10)
+    receiver.defer_messages([messages[3], messages[7]])
+    receiver.complete_messages([one for one in messages if one not in {messages[3], messages[7]}])
+    tend(untended, "short", monkeypatch)
+    tend(untended, "short", monkeypatch)
+    assert start_of(topics, untended, "short") == 60
+    assert kept_apart(untended, "short") == {3, 7}
+    if lost:
+        lose(untended, "short")
+    number = messages[3].sequence_number
+    with ServiceBusClient.from_connection_string(untended) as late, late.get_queue_receiver("short") as another:
+        assert [str(one) for one in another.peek_messages(10)] == ["3", "7"]
+        (deferred,) = another.receive_deferred_messages(number)
+        assert (str(deferred), deferred.subject, deferred.application_properties) == ("3", "s3", {b"n": 3})
+        assert (deferred.sequence_number, deferred.enqueued_time_utc) == (number, messages[3].enqueued_time_utc)
+        another.abandon_message(deferred)
+        tend(untended, "short", monkeypatch)
+        assert kept_apart(untended, "short") == {3, 7}
+        another.dead_letter_message(another.receive_deferred_messages(number)[0], "why")
+        (letter,) = late.get_queue_receiver("short", sub_queue="deadletter").receive_messages(max_wait_time=10)
+        assert (str(letter), letter.dead_letter_reason) == ("3", "why")
+        another.complete_messages(another.receive_deferred_messages(messages[7].sequence_number))
+        tend(untended, "short", monkeypatch)
+        tend(untended, "short", monkeypatch)
+        assert kept_apart(untended, "short") == set()
+        sender.send_messages(ServiceBusMessage("later"))
+        assert [str(one) for one in another.receive_messages(5, max_wait_time=10)] == ["later"]
+
+
+def test_a_scheduled_message_does_not_keep_its_log(
+    untended: str, client: ServiceBusClient, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes at its time."""
+    receiver, sender = client.get_queue_receiver("short"), client.get_queue_sender("short")
+    due = datetime.now(timezone.utc) + timedelta(seconds=1000)
+    sender.schedule_messages(ServiceBusMessage("scheduled"), due)
+    sender.send_messages([ServiceBusMessage(str(number)) for number in range(30)])
+    received = 0
+    while received < 30:
+        messages = receiver.receive_messages(30, max_wait_time=10)
+        receiver.complete_messages(messages)
+        received += len(messages)
+    tend(untended, "short", monkeypatch)
+    tend(untended, "short", monkeypatch)
+    assert start_of(topics, untended, "short") == 31
+    (peeked,) = client.get_queue_receiver("short").peek_messages(10)
+    assert str(peeked) == "scheduled"
+    settings = parse_settings(untended)
+    advance(settings.redis_url, settings.namespace, "short", 1001)
+    tend(untended, "short", monkeypatch)
+    (message,) = receiver.receive_messages(5, max_wait_time=10)
+    assert str(message) == "scheduled"
+    receiver.complete_message(message)
+    tend(untended, "short", monkeypatch)
+    tend(untended, "short", monkeypatch)
+    assert kept_apart(untended, "short") == set()

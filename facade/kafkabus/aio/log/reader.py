@@ -665,7 +665,7 @@ class Reader:
         most = READ_TIMEOUT if delivery.deferred else GRANTED_READ
         timeout = min(most, ledger.seconds_until(delivery.expiry) / 2)
         try:
-            read = await self._services.points.read(entity.topic, view.partition, first, last, timeout)
+            read = await self._services.keepsakes.read(entity, view.partition, first, last, timeout)
         except LogTruncatedError:
             self._doubt(view)
             raise
