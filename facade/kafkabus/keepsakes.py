@@ -10,25 +10,44 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus._acompat import Lock
 from kafkabus.entity import Entity
-from kafkabus.log.points import READ_TIMEOUT
+from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus.ledger.ranges import NEVER
+from kafkabus.log.points import READ_TIMEOUT, UnfinishedReadError
 from kafkabus.log.topics import COMPANION_TOPIC
-from kafkabus.record import Record, StoredRecord, as_bytes
+from kafkabus.record import Record, StoredRecord, as_bytes, scheduled_for
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
 
 LOGGER = logging.getLogger("kafkabus")
 
-LARGEST = 1_400_000
-"""How large a record may be, in bytes, to be kept; it takes a third more there, and a topic takes 2 MB."""
+LARGEST = 1_870_000
+"""How large a copy may be, in bytes, which is a third more than its record; a topic takes 2 MB."""
+STORED_AT_ONCE = 8_000_000
+"""How many bytes are stored in one go."""
+READ_AT_ONCE = 200
+"""How many copies are read in one go."""
 TIMEOUT = 30.0
 """How long it may take until records are stored, in seconds."""
+
+
+class Keepsake(NamedTuple):
+    """What is known of a message that is kept apart.
+
+    Attributes:
+        at: Offset of its copy among the keepsakes.
+        due: When it is to be enqueued, ms since 1970, where it is scheduled.
+    """
+
+    at: int
+    due: int | None
 
 
 class Keepsakes:
@@ -43,7 +62,7 @@ class Keepsakes:
         self._companion = services.companion("keepsakes", COMPANION_TOPIC)
         self._lock = Lock()
         self._read_to = 0
-        self._known: defaultdict[tuple[str, int], dict[int, StoredRecord]] = defaultdict(dict)
+        self._known: defaultdict[tuple[str, int], dict[int, Keepsake]] = defaultdict(dict)
 
     def read(
         self, entity: Entity, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
@@ -53,49 +72,58 @@ class Keepsakes:
         Raises:
             ServiceBusError: As of ``PointReader.read``.
         """
-        services = self._services
-        records = services.points.read(entity.topic, partition, first, last, timeout)
+        services, deadline = self._services, time.monotonic() + timeout
+        try:
+            records = services.points.read(entity.topic, partition, first, last, timeout)
+        except UnfinishedReadError as error:
+            if error.records and error.records[0].offset() == first:
+                raise
+            # What is missing before them may be kept apart, so they are no beginning.
+            raise UnfinishedReadError(str(error), []) from error
         if last < first or (records and records[0].offset() == first):
             return records
         start = (services.pool.run(services.topics.starts, entity.topic, [partition]))[partition]
-        if first >= start:
+        if records and first >= start:
             return records
-        kept = self.of(entity, partition)
         there = {record.offset() for record in records}
-        apart: list[Record] = [kept[one] for one in sorted(kept) if first <= one <= last and one not in there]
+        apart: list[Record] = []
+        for offset, keepsake in sorted((self._find(entity, partition, first, last)).items()):
+            if offset not in there:
+                apart.append(self._fetch(keepsake, deadline))
         return [*apart, *records]
 
-    def of(self, entity: Entity, partition: int) -> dict[int, StoredRecord]:
+    def of(self, entity: Entity, partition: int) -> dict[int, Keepsake]:
         """What is kept of a log, by its offset.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        return (self.of_all(entity))[partition]
+        return self._find(entity, partition, 0, NEVER)
 
-    def of_all(self, entity: Entity) -> list[dict[int, StoredRecord]]:
-        """Likewise, of each log of an entity.
-
-        Raises:
-            ServiceBusCommunicationError: Kafka cannot be reached.
-        """
-        with self._lock:
-            self._read_on()
-            return [dict(self._known[entity.topic_id, partition]) for partition in range(entity.partitions)]
-
-    def keep(self, entity: Entity, partition: int, records: Sequence[Record]) -> None:
+    def keep(self, entity: Entity, partition: int, records: Sequence[Record]) -> set[int]:
         """Keep records apart; they may be deleted from their log when this returns.
+
+        Returns:
+            Offsets of those that are too large for that, which are not kept.
 
         Raises:
             ServiceBusCommunicationError: They were not all stored.
         """
-        texts: dict[str | None, bytes | None] = {
-            _key(entity, partition, record.offset() or 0): _text(record) for record in records
-        }
-        texts = {key: text for key, text in texts.items() if text is not None and len(text) < LARGEST * 4 / 3}
+        texts: dict[str | None, bytes | None] = {}
+        size, too_large = 0, set[int]()
+        for record in records:
+            text, offset = _text(record), record.offset() or 0
+            if len(text) > LARGEST:
+                too_large.add(offset)
+                continue
+            texts[_key(entity, partition, offset)], size = text, size + len(text)
+            if size >= STORED_AT_ONCE:
+                self._companion.store(_WHAT, texts, timeout=TIMEOUT)
+                texts, size = {}, 0
         if texts:
-            self._companion.store("a message that outlasts its log", texts, timeout=TIMEOUT)
-            LOGGER.info("kept_apart entity=%s partition=%d count=%d", entity.path, partition, len(texts))
+            self._companion.store(_WHAT, texts, timeout=TIMEOUT)
+        LOGGER.info("kept_apart entity=%s partition=%d count=%d", entity.path, partition, len(records) - len(too_large))
+        return too_large
 
     def drop(self, entity: Entity, partition: int, offsets: Collection[int]) -> None:
         """These are not needed any more.
@@ -107,16 +135,40 @@ class Keepsakes:
             gone: dict[str | None, bytes | None] = {_key(entity, partition, offset): None for offset in offsets}
             self._companion.store("that a message is settled", gone, timeout=TIMEOUT)
 
+    def _find(self, entity: Entity, partition: int, first: int, last: int) -> dict[int, Keepsake]:
+        with self._lock:
+            try:
+                self._read_on()
+            except ServiceBusError as error:
+                # Whoever asks is told of its own log otherwise.
+                raise ServiceBusCommunicationError(f"messages that are kept apart: {error}", error=error) from error
+            known = self._known[entity.topic_id, partition]
+            return {offset: one for offset, one in known.items() if first <= offset <= last}
+
+    def _fetch(self, keepsake: Keepsake, deadline: float) -> StoredRecord:
+        try:
+            record = self._companion.read_one(keepsake.at, max(1.0, deadline - time.monotonic()))
+        except (ServiceBusError, ValueError) as error:
+            raise ServiceBusCommunicationError(f"a message that is kept apart: {error}", error=error) from error
+        return _record(as_bytes(record.value()) or b"")
+
     def _read_on(self) -> None:
-        records, self._read_to = self._companion.read(self._read_to)
-        for record in records:
-            where, _, offset = (as_bytes(record.key()) or b"").decode().rpartition("#")
-            topic_id, _, partition = where.rpartition("/")
-            known, value = self._known[topic_id, int(partition)], as_bytes(record.value())
-            if value is None:
-                known.pop(int(offset), None)
-            else:
-                known[int(offset)] = _record(value)
+        """Learn what was kept and dropped since."""
+        if not self._companion.is_there():
+            return
+        for upto, records in self._companion.batches(self._read_to, READ_AT_ONCE):
+            for record in records:
+                where, _, offset = (as_bytes(record.key()) or b"").decode().rpartition("#")
+                topic_id, _, partition = where.rpartition("/")
+                known, value = self._known[topic_id, int(partition)], as_bytes(record.value())
+                if value is None:
+                    known.pop(int(offset), None)
+                else:
+                    known[int(offset)] = Keepsake(record.offset() or 0, scheduled_for(_record(value)))
+            self._read_to = upto
+
+
+_WHAT = "a message that outlasts its log"
 
 
 def _key(entity: Entity, partition: int, offset: int) -> str:

@@ -301,6 +301,7 @@ class Services:
                 self.create_ledgers(self._anew(entity, known, topic.topic_id).ledgers)
                 self.directory.put(known)
             self.courier.forget(list(entity.ledgers))
+            self._drop_keepsakes(entity)
         raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
 
     def go_on_from(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
@@ -322,7 +323,9 @@ class Services:
         self._check_its_topic(entity)
         if self._description_of(entity) is not None:
             starts = self.pool.run(self.topics.starts, entity.topic, [partition])
-            upto, kept = starts[partition] if end is None else end, self.keepsakes.of(entity, partition)
+            upto = starts[partition] if end is None else end
+            known = self.keepsakes.of(entity, partition)
+            kept = {offset: one.due for offset, one in known.items() if offset < upto}
 
             def cut(where: int, snapshot: Snapshot) -> Snapshot:
                 if where != partition:
@@ -336,6 +339,8 @@ class Services:
                 return snapshot.within(starts[partition], upto, kept)
 
             self._begin_anew(entity, cut)
+            # Another message may have one of these offsets.
+            self.keepsakes.drop(entity, partition, known.keys() - kept.keys())
         raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
 
     def go_on_with_more(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
@@ -502,12 +507,16 @@ class Services:
             topic = topic_name(self.settings.namespace, which)
             described = self.pool.run(self.topics.describe, topic)
             if described is not None:
-                self.pool.run(self.topics.delete, topic)
                 entity = self.described(which, description, topic, described.topic_id)
+                self._drop_keepsakes(entity)
+                self.pool.run(self.topics.delete, topic)
                 self.courier.forget(list(entity.ledgers))
-                for partition, kept in enumerate(self.keepsakes.of_all(entity)):
-                    self.keepsakes.drop(entity, partition, kept)
         self.directory.remove(description.name)
+
+    def _drop_keepsakes(self, entity: Entity) -> None:
+        """Nobody asks for any of its messages any more."""
+        for partition in range(entity.partitions):
+            self.keepsakes.drop(entity, partition, self.keepsakes.of(entity, partition))
 
     def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
         """An entity as it is described, whoever uses it."""
@@ -566,7 +575,8 @@ class Services:
         start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
         if snapshot is None:
             judged = start if entity.detects_duplicates else None
-            snapshot = Snapshot(start, 0, mortal=True, judged=judged, markers=0)
+            snapshot = Snapshot(0, 0, mortal=True, judged=judged, markers=0)
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        kept = self.keepsakes.of(entity, ledger.partition)
+        known = self.keepsakes.of(entity, ledger.partition) if start else {}
+        kept = {offset: one.due for offset, one in known.items()}
         return self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)

@@ -204,3 +204,16 @@ def test_an_outdated_block_has_all_markers_told_anew() -> None:
     head, blocks = written(newer)
     assert read_snapshot(head, blocks).markers == 77
     assert read_snapshot(head, {1: block_text(older.version, blocks[1].partition(" ")[2])}).markers == 0
+
+
+def test_what_is_kept_apart_outlasts_a_rebuild() -> None:
+    """Also what a checkpoint does not know of, because it was granted later: it waits, or is scheduled still."""
+    snapshot = Snapshot(
+        10, 1, deferred=[(3, 4, 1)], scheduled=[(5, 77), (6, 78)], voids=[12], moving=[(7, 0, "m"), (8, 0, "n")]
+    )
+    within = snapshot.within(20, kept={3: None, 5: 77, 7: None, 11: None, 12: None, 13: 99})
+    assert (within.cursor, within.waiting, within.deferred) == (20, [(11, 11, 0)], [(3, 3, 1)])
+    assert (within.scheduled, within.moving) == ([(5, 77), (13, 99)], [(7, 0, "m")])
+    assert Snapshot(0, 0).within(20, kept={3: None, 5: 77}).unsettled[:2] == [(3, 3), (5, 5)]
+    assert snapshot.watermark_without({3, 4, 5, 6, 7, 8}) == 10
+    assert snapshot.watermark_without({3, 5}) == 4

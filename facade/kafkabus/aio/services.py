@@ -300,6 +300,7 @@ class Services:
                 await self.create_ledgers(self._anew(entity, known, topic.topic_id).ledgers)
                 await self.directory.put(known)
             await self.courier.forget(list(entity.ledgers))
+            await self._drop_keepsakes(entity)
         raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
 
     async def go_on_from(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
@@ -321,7 +322,9 @@ class Services:
         await self._check_its_topic(entity)
         if await self._description_of(entity) is not None:
             starts = await self.pool.run(self.topics.starts, entity.topic, [partition])
-            upto, kept = starts[partition] if end is None else end, await self.keepsakes.of(entity, partition)
+            upto = starts[partition] if end is None else end
+            known = await self.keepsakes.of(entity, partition)
+            kept = {offset: one.due for offset, one in known.items() if offset < upto}
 
             def cut(where: int, snapshot: Snapshot) -> Snapshot:
                 if where != partition:
@@ -335,6 +338,8 @@ class Services:
                 return snapshot.within(starts[partition], upto, kept)
 
             await self._begin_anew(entity, cut)
+            # Another message may have one of these offsets.
+            await self.keepsakes.drop(entity, partition, known.keys() - kept.keys())
         raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
 
     async def go_on_with_more(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
@@ -501,12 +506,16 @@ class Services:
             topic = topic_name(self.settings.namespace, which)
             described = await self.pool.run(self.topics.describe, topic)
             if described is not None:
-                await self.pool.run(self.topics.delete, topic)
                 entity = self.described(which, description, topic, described.topic_id)
+                await self._drop_keepsakes(entity)
+                await self.pool.run(self.topics.delete, topic)
                 await self.courier.forget(list(entity.ledgers))
-                for partition, kept in enumerate(await self.keepsakes.of_all(entity)):
-                    await self.keepsakes.drop(entity, partition, kept)
         await self.directory.remove(description.name)
+
+    async def _drop_keepsakes(self, entity: Entity) -> None:
+        """Nobody asks for any of its messages any more."""
+        for partition in range(entity.partitions):
+            await self.keepsakes.drop(entity, partition, await self.keepsakes.of(entity, partition))
 
     def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
         """An entity as it is described, whoever uses it."""
@@ -565,7 +574,8 @@ class Services:
         start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
         if snapshot is None:
             judged = start if entity.detects_duplicates else None
-            snapshot = Snapshot(start, 0, mortal=True, judged=judged, markers=0)
+            snapshot = Snapshot(0, 0, mortal=True, judged=judged, markers=0)
         # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        kept = await self.keepsakes.of(entity, ledger.partition)
+        known = await self.keepsakes.of(entity, ledger.partition) if start else {}
+        kept = {offset: one.due for offset, one in known.items()}
         return await self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)

@@ -140,14 +140,19 @@ class Snapshot:
             parts[offset // BLOCK].setdefault("scheduled", []).append((offset, when))
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
 
-    def within(self, start: int, end: int = NEVER, kept: Collection[int] = ()) -> Snapshot:
+    def within(self, start: int, end: int = NEVER, kept: Mapping[int, int | None] | None = None) -> Snapshot:
         """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others.
 
         Args:
             start: Where it begins.
             end: Where it ends.
-            kept: Offsets of records that were trimmed, and are kept elsewhere.
+            kept: Offsets of records that were trimmed and are kept elsewhere, with the times of those that are scheduled. What
+                was granted since the snapshot is not known: it waits, or is scheduled still.
         """
+        kept = kept or {}
+        unknown = {offset: due for offset, due in kept.items() if self.cursor <= offset < start}
+        for offset in (*self.voids, *(one[0] for one in self.moving), *(one[0] for one in self.scheduled)):
+            unknown.pop(offset, None)
         there = union([(start, NEVER), *((offset, offset) for offset in kept)])
         cursor = max(start, min(self.cursor, end))
 
@@ -155,16 +160,19 @@ class Snapshot:
             cursor=cursor,
             version=self.version,
             mortal=self.mortal,
-            waiting=cut(self.waiting, there),
+            waiting=cut([*self.waiting, *((one, one, 0) for one, due in unknown.items() if due is None)], there),
             deferred=cut(self.deferred, there),
-            moving=[one for one in self.moving if common([(one[0], one[0])], there) and one[0] < end],
+            moving=[one for one in self.moving if (one[0] >= start or one[0] in kept) and one[0] < end],
             voids=[offset for offset in self.voids if offset < end],
             epoch=self.epoch if cursor == self.cursor else None,
             judged=None if self.judged is None else max(start, min(self.judged, end)),
             judged_epoch=self.judged_epoch,
             duplicates=common(self.duplicates, [(start, end - 1)]),
             schedules=self.schedules,
-            scheduled=[one for one in self.scheduled if common([(one[0], one[0])], there) and one[0] < end],
+            scheduled=[
+                *(one for one in self.scheduled if (one[0] >= start or one[0] in kept) and one[0] < end),
+                *((offset, due) for offset, due in unknown.items() if due is not None),
+            ],
             markers=self.markers,
         )
 

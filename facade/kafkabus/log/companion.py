@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from kafkabus._acompat import Pool
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.log.outbox import Outbox, OutgoingRecord
-from kafkabus.log.points import PointReader
+from kafkabus.log.points import READ_TIMEOUT, PointReader
 from kafkabus.log.topics import Topics
 from kafkabus.record import Record
 
@@ -89,14 +89,22 @@ class Companion:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         records: list[Record] = []
-        if self._pool.run(self._topics.describe, self.name) is None:
+        if not self.is_there():
             return records, start
         for upto, some in self.batches(start):
             records += some
             start = upto
         return records, start
 
-    def batches(self, start: int) -> Iterator[tuple[int, list[Record]]]:
+    def is_there(self) -> bool:
+        """Whether the topic was written to yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        return self._exists or self._pool.run(self._topics.describe, self.name) is not None
+
+    def batches(self, start: int, at_once: int = READ_AT_ONCE) -> Iterator[tuple[int, list[Record]]]:
         """The records of a topic that is there from an offset on, some at a time, and where these end.
 
         Raises:
@@ -106,15 +114,16 @@ class Companion:
         end = (self._pool.run(self._topics.ends, self.name, [0]))[0]
         yield at, []
         while at < end:
-            upto = min(end, at + READ_AT_ONCE)
+            upto = min(end, at + at_once)
             yield upto, self._points.read(self.name, 0, at, upto - 1)
             at = upto
 
-    def read_one(self, offset: int) -> Record:
+    def read_one(self, offset: int, timeout: float = READ_TIMEOUT) -> Record:
         """The record at an offset.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
+            ValueError: There is none any more.
         """
-        (record,) = self._points.read(self.name, 0, offset, offset)
+        (record,) = self._points.read(self.name, 0, offset, offset, timeout)
         return record

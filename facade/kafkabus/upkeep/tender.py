@@ -15,7 +15,7 @@ from kafkabus.detection import judge
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Schedule, Seize, new_lease
-from kafkabus.ledger.ranges import Range, common, merge_offsets
+from kafkabus.ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
 from kafkabus.record import Record, is_over, schedule_of
@@ -85,6 +85,7 @@ class Tender:
         self._settled: dict[int, tuple[_Mark, ...]] = {}
         self._judged_to_the_end: set[int] = set()
         self._kept: dict[int, set[int]] = {}
+        self._too_large: set[tuple[int, int]] = set()
         self._versions: dict[int, int] = {}
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
@@ -179,7 +180,7 @@ class Tender:
         if entity.generation != self._generation:
             self._generation, self._expiries = entity.generation, {}
             self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
-            self._kept = {}
+            self._kept, self._too_large = {}, set()
         # What is known of an entity may be older; where messages move on to counts at once.
         current = generation_of(entity.path, description, entity.topic_id) == entity.generation
         return entity.described_as(description) if current else entity
@@ -246,7 +247,7 @@ class Tender:
         await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
             if snapshot.judged is None or partition in self._judged_to_the_end:
-                mark = _Mark(snapshot.watermark_without(self._kept[partition]), began)
+                mark = _Mark(snapshot.watermark_without(self._kept.get(partition, ())), began)
                 self._settled[partition] = (*self._settled.get(partition, ())[-1:], mark)
 
     async def _denied(
@@ -280,32 +281,44 @@ class Tender:
 
     async def _drop_settled(self, entity: Entity) -> None:
         """What was kept apart and is written down to be settled is not needed any more."""
-        if not self._kept:
-            self._kept = dict(enumerate(map(set, await self._services.keepsakes.of_all(entity))))
-        for partition, snapshot in self._written.items():
-            unsettled = snapshot.unsettled
-            settled = {offset for offset in self._kept[partition] if not common([(offset, offset)], unsettled)}
-            await self._services.keepsakes.drop(entity, partition, settled)
-            self._kept[partition] -= settled
+        keepsakes = self._services.keepsakes
+        try:
+            for partition, snapshot in self._written.items():
+                if self._kept.get(partition, True):
+                    kept = set(await keepsakes.of(entity, partition))
+                    # Also where that fails: it is all stored.
+                    self._kept[partition] = kept
+                    settled = set(offsets_of(minus(merge_offsets(kept), snapshot.unsettled)))
+                    await keepsakes.drop(entity, partition, settled)
+                    self._kept[partition] = kept - settled
+        except ServiceBusError as error:
+            LOGGER.warning("keepsakes entity=%s error=%s", self.path, error)
 
     async def _keep_apart(self, entity: Entity, moment: int) -> None:
         """Where few deferred or scheduled messages keep many records from being deleted, theirs are kept apart."""
         services = self._services
         pinned: dict[int, list[int]] = {}
         for partition, snapshot in self._written.items():
-            aside = snapshot.aside
-            upto = snapshot.watermark_without(aside)
-            waiting = [offset for offset in aside if offset < upto and offset not in self._kept[partition]]
+            kept, aside = self._kept.get(partition, set()), snapshot.aside
+            upto = snapshot.watermark_without({*aside, *kept})
+            waiting = [offset for offset in aside if offset < upto and offset not in kept]
+            # Behind one that cannot be kept, nothing is gained.
+            waiting = waiting[
+                : next((at for at, one in enumerate(waiting) if (partition, one) in self._too_large), len(waiting))
+            ]
             if waiting and len(waiting) * PINNED <= upto - waiting[0]:
                 pinned[partition] = waiting
-        old = await services.pool.run(services.topics.offsets_at, entity.topic, list(pinned), moment) if pinned else {}
-        for partition, offsets in pinned.items():
-            chosen = [offset for offset in offsets if offset < old[partition]][:KEPT_AT_ONCE]
-            records: list[Record] = []
-            for first, last in merge_offsets(chosen):
-                records += await services.keepsakes.read(entity, partition, first, last)
-            await services.keepsakes.keep(entity, partition, records)
-            self._kept[partition] = set(await services.keepsakes.of(entity, partition))
+        try:
+            old = await services.pool.run(services.topics.offsets_at, entity.topic, list(pinned), moment)
+            for partition, offsets in pinned.items():
+                chosen = [offset for offset in offsets if offset < old[partition]][:KEPT_AT_ONCE]
+                for first, last in merge_offsets(chosen):
+                    records = await services.keepsakes.read(entity, partition, first, last)
+                    too_large = await services.keepsakes.keep(entity, partition, records)
+                    self._too_large |= {(partition, offset) for offset in too_large}
+                self._kept[partition] = set(await services.keepsakes.of(entity, partition))
+        except ServiceBusError as error:
+            LOGGER.warning("keepsakes entity=%s error=%s", self.path, error)
 
     async def _trim(self, entity: Entity) -> None:
         """Delete records that are settled by the checkpoint before the last, and old enough."""
@@ -393,9 +406,8 @@ class Tender:
         """Where messages bring times to live of their own, an index says when the first of each stretch is over."""
         expiries = self._expiries.get(partition)
         if expiries is None:
-            peek = Peek(entity.ledgers[partition], 0, 1)
-            await self._services.courier.ask(peek)
-            expiries = self._expiries[partition] = Expiries(peek.found[0].first if peek.found else peek.cursor)
+            expiries = await self._first_look(entity, partition)
+            self._expiries[partition] = expiries
         while (stretch := expiries.unread(end)) is not None:
             expiries.add(*stretch, await self._read(entity, partition, stretch[0], stretch[1]), entity.life_ms)
         for first, last in expiries.due(now):
@@ -405,6 +417,18 @@ class Tender:
                 await self._take(entity, partition, runs_of(over), over)
             gone = set(map(id, over))
             expiries.add(first, last, [record for record in records if id(record) not in gone], entity.life_ms)
+
+    async def _first_look(self, entity: Entity, partition: int) -> Expiries:
+        """The index of a log that was not looked at yet, with what is kept apart of it."""
+        services = self._services
+        peek = Peek(entity.ledgers[partition], 0, 1)
+        await services.courier.ask(peek)
+        first = peek.found[0].first if peek.found else peek.cursor
+        start = (await services.pool.run(services.topics.starts, entity.topic, [partition]))[partition]
+        expiries = Expiries(max(first, start))
+        for offset in await services.keepsakes.of(entity, partition) if first < start else ():
+            expiries.add(offset, offset, await self._read(entity, partition, offset, offset), entity.life_ms)
+        return expiries
 
     async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
         """Take what was never granted, from the cursor on, and let it expire."""

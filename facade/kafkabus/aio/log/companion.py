@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from kafkabus.aio._acompat import Pool
 from kafkabus.aio.log.outbox import Outbox, OutgoingRecord
-from kafkabus.aio.log.points import PointReader
+from kafkabus.aio.log.points import READ_TIMEOUT, PointReader
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.log.topics import Topics
 from kafkabus.record import Record
@@ -88,14 +88,22 @@ class Companion:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         records: list[Record] = []
-        if await self._pool.run(self._topics.describe, self.name) is None:
+        if not await self.is_there():
             return records, start
         async for upto, some in self.batches(start):
             records += some
             start = upto
         return records, start
 
-    async def batches(self, start: int) -> AsyncIterator[tuple[int, list[Record]]]:
+    async def is_there(self) -> bool:
+        """Whether the topic was written to yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        return self._exists or await self._pool.run(self._topics.describe, self.name) is not None
+
+    async def batches(self, start: int, at_once: int = READ_AT_ONCE) -> AsyncIterator[tuple[int, list[Record]]]:
         """The records of a topic that is there from an offset on, some at a time, and where these end.
 
         Raises:
@@ -105,15 +113,16 @@ class Companion:
         end = (await self._pool.run(self._topics.ends, self.name, [0]))[0]
         yield at, []
         while at < end:
-            upto = min(end, at + READ_AT_ONCE)
+            upto = min(end, at + at_once)
             yield upto, await self._points.read(self.name, 0, at, upto - 1)
             at = upto
 
-    async def read_one(self, offset: int) -> Record:
+    async def read_one(self, offset: int, timeout: float = READ_TIMEOUT) -> Record:
         """The record at an offset.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
+            ValueError: There is none any more.
         """
-        (record,) = await self._points.read(self.name, 0, offset, offset)
+        (record,) = await self._points.read(self.name, 0, offset, offset, timeout)
         return record
