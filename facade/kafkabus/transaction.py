@@ -33,10 +33,9 @@ from kafkabus.log.transactor import Stored, Transactor
 from kafkabus.markers import Marker, Settles
 from kafkabus.message import Outgoing
 from kafkabus.receiver import DEFERRED_LIMIT, ServiceBusReceiver, too_many_deferred
-from kafkabus.sender import DEFAULT_TIMEOUT, ServiceBusSender
+from kafkabus.sender import DEFAULT_TIMEOUT, ServiceBusSender, announce, schedules
 from kafkabus.services import Services
 from kafkabus.transfer import Intent, Place, copy_of
-from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.transaction")
@@ -188,7 +187,10 @@ class ServiceBusTransaction:
     def _carry_out(self, transactor: Transactor) -> None:
         entities = {one.path.key: self._services.entity(one.path) for one in self._settlements}
         self._sends = [one.anew() for one in self._sends]
-        self._announce()
+        for one in self._sends:
+            partitions = {record.partition for record in one.records}
+            self._services.mark_transacts(one.entity, partitions)
+            announce(self._services, one.entity, one.outgoing, partitions)
         transactor.begin()
         prepares: list[Prepare] = []
         try:
@@ -201,16 +203,6 @@ class ServiceBusTransaction:
             raise
         self._decide(transactor, marker, prepares)
         self._settle(prepares, stored)
-
-    def _announce(self) -> None:
-        """What whoever is granted one of the messages must know before it is stored."""
-        for one in self._sends:
-            self._services.mark_transacts(one.entity, {record.partition for record in one.records})
-            envelopes = [outgoing.envelope for outgoing in one.outgoing]
-            if any(envelope.time_to_live is not None for envelope in envelopes):
-                self._services.mark_mortal(one.entity, {record.partition for record in one.records})
-            if any(envelope.scheduled_enqueue_time_utc is not None for envelope in envelopes):
-                self._services.mark_schedules(one.entity)
 
     # The steps, one by one, so that a test may stop after any of them.
 
@@ -357,16 +349,14 @@ class ServiceBusTransaction:
         ]
 
     def _schedules(self, stored: Sequence[Stored]) -> list[Schedule]:
-        """Which of the records that were stored are scheduled, by ledger, so that they count as such at once."""
-        places = iter(stored)
-        items: dict[Ledger, list[tuple[int, int]]] = defaultdict(list)
-        for one in self._sends:
-            due = {id(outgoing.headers): outgoing.envelope.scheduled_enqueue_time_utc for outgoing in one.outgoing}
-            for record, place in zip(one.records, places, strict=False):
-                moment = due[id(record.headers)]
-                if moment is not None:
-                    items[one.entity.ledgers[place.partition]].append((place.offset, to_milliseconds(moment)))
-        return [Schedule(ledger, sorted(several)) for ledger, several in items.items()]
+        """What of what was stored is scheduled."""
+        records = [record for one in self._sends for record in one.records]
+        places = {id(record.headers): place for record, place in zip(records, stored, strict=True)}
+        return [
+            schedule
+            for one in self._sends
+            for schedule in schedules(one.entity, one.outgoing, lambda outgoing: places[id(outgoing.headers)])
+        ]
 
 
 def _ledger_verb(verb: str) -> str:

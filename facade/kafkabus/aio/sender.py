@@ -253,34 +253,17 @@ class ServiceBusSender:
         entity = await self._checked(outgoing, seconds)
         deadline = time.monotonic() + seconds
         keyed, keyless = self._place(entity, outgoing, await self._services.outages.of(entity))
-        mortal = any(one.envelope.time_to_live is not None for one in outgoing)
-        if mortal:
-            # Before they are stored, so that whoever is granted one looks for its time to live.
-            await self._services.mark_mortal(entity, {record.partition for record in (*keyed, *keyless)})
-        scheduled = any(one.envelope.scheduled_enqueue_time_utc is not None for one in outgoing)
-        if scheduled:
-            await self._services.mark_schedules(entity)
+        await announce(self._services, entity, outgoing, {record.partition for record in (*keyed, *keyless)})
         unsent = _Unsent(entity, len(outgoing), seconds, self._services.settings.bootstrap_servers)
-        places = _Places(wanted=scheduled)
+        places = _Places(wanted=any(map(_is_scheduled, outgoing)))
         if keyed:
             await self._send_keyed(entity, keyed, deadline, unsent, places)
         if keyless:
-            await self._send_keyless(entity, keyless, deadline, unsent, places, mortal=mortal)
+            await self._send_keyless(entity, keyless, deadline, unsent, places, outgoing)
         unsent.check()
-        if scheduled:
-            await self._put_off(entity, outgoing, places)
+        if places.wanted:
+            await self._services.courier.ask(*schedules(entity, outgoing, places.of))
         return places
-
-    async def _put_off(self, entity: Entity, outgoing: Sequence[Outgoing], places: _Places) -> None:
-        """Say which of the records that were stored are scheduled, so that they count as such at once."""
-        items: dict[int, list[tuple[int, int]]] = defaultdict(list)
-        for one in outgoing:
-            due, place = one.envelope.scheduled_enqueue_time_utc, places.of(one)
-            if due is not None and place is not None:
-                items[place[0]].append((place[1], to_milliseconds(due)))
-        await self._services.courier.ask(
-            *(Schedule(entity.ledgers[partition], sorted(several)) for partition, several in items.items())
-        )
 
     async def _send_keyed(
         self,
@@ -317,8 +300,7 @@ class ServiceBusSender:
         deadline: float,
         unsent: _Unsent,
         places: _Places,
-        *,
-        mortal: bool,
+        outgoing: Sequence[Outgoing],
     ) -> None:
         """Send records to their partition, and what that does not take to the next one, until time runs out."""
         services = self._services
@@ -346,8 +328,7 @@ class ServiceBusSender:
                 len(records),
                 parcel.failures[0].error,
             )
-            if mortal:
-                await services.mark_mortal(entity, {partition})
+            await announce(services, entity, outgoing, {partition})
             records = [record._replace(partition=partition) for record in records]
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
@@ -501,6 +482,46 @@ def _check_timeout(timeout: float | None) -> float:
     if timeout <= 0:
         raise ValueError(f"timeout {timeout}: give seconds, more than 0, or None for {DEFAULT_TIMEOUT:g}")
     return timeout
+
+
+async def announce(services: Services, entity: Entity, outgoing: Sequence[Outgoing], partitions: Set[int]) -> None:
+    """Say what whoever is granted one of these messages must know before it is stored.
+
+    Args:
+        services: The client's connections.
+        entity: Where they are sent to.
+        outgoing: They.
+        partitions: Where they will stand.
+
+    Raises:
+        ServiceBusCommunicationError: Redis cannot be reached.
+    """
+    if any(one.envelope.time_to_live is not None for one in outgoing):
+        await services.mark_mortal(entity, partitions)
+    if any(map(_is_scheduled, outgoing)):
+        await services.mark_schedules(entity)
+
+
+def schedules(
+    entity: Entity, outgoing: Iterable[Outgoing], place_of: Callable[[Outgoing], tuple[int, int] | None]
+) -> list[Schedule]:
+    """What says which of the messages that were stored are scheduled, so that they count as such at once.
+
+    Args:
+        entity: Where they were stored.
+        outgoing: They.
+        place_of: Partition and offset of each, None where it was not stored.
+    """
+    items: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for one in outgoing:
+        due, place = one.envelope.scheduled_enqueue_time_utc, place_of(one)
+        if due is not None and place is not None:
+            items[place[0]].append((place[1], to_milliseconds(due)))
+    return [Schedule(entity.ledgers[partition], sorted(several)) for partition, several in items.items()]
+
+
+def _is_scheduled(one: Outgoing) -> bool:
+    return one.envelope.scheduled_enqueue_time_utc is not None
 
 
 class _Places:
