@@ -151,11 +151,11 @@ class ServiceBusMessage:
             None if message_id is None else _identifier("message_id", message_id),
             None if session_id is None else _identifier("session_id", session_id),
             None,
-            _text("correlation_id", correlation_id),
-            _text("subject", subject),
-            _text("content_type", content_type),
-            _text("to", to),
-            _text("reply_to", reply_to),
+            None if correlation_id is None else _text("correlation_id", correlation_id),
+            None if subject is None else _text("subject", subject),
+            None if content_type is None else _text("content_type", content_type),
+            None if to is None else _text("to", to),
+            None if reply_to is None else _text("reply_to", reply_to),
             None if reply_to_session_id is None else _identifier("reply_to_session_id", reply_to_session_id),
             None,
             None,
@@ -719,7 +719,7 @@ def _restore(
 
 def _random_id() -> str:
     # 128 random bits as uuid4().hex writes them, in an eighth of its time. It is to be unique, and is no secret.
-    return f"{random.getrandbits(128):032x}"
+    return random.getrandbits(128).to_bytes(16, "big").hex()
 
 
 def _identifier(name: str, value: object) -> str:

@@ -22,6 +22,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _FIELD_OF = {header: field for field, header in h.TEXT_FIELDS}
 _TEXT_HEADERS = tuple(header for _, header in h.TEXT_FIELDS)
 _text_values = attrgetter(*(field for field, _ in h.TEXT_FIELDS))
+_ALL_BUT_ONE = len(_TEXT_HEADERS) - 1
 
 
 @dataclass(slots=True)
@@ -79,11 +80,13 @@ def encode_headers(envelope: Envelope) -> Headers:
     Raises:
         PropertyRuleError: An application property cannot be carried.
     """
-    headers: Headers = [
-        (header, value)
-        for header, value in zip(_TEXT_HEADERS, _text_values(envelope), strict=True)
-        if value is not None
-    ]
+    texts = _text_values(envelope)
+    headers: Headers
+    if texts.count(None) == _ALL_BUT_ONE and texts[0] is not None:
+        # As most messages are.
+        headers = [(_TEXT_HEADERS[0], texts[0])]
+    else:
+        headers = [(header, value) for header, value in zip(_TEXT_HEADERS, texts, strict=True) if value is not None]
     if envelope.time_to_live is not None:
         headers.append((h.TIME_TO_LIVE, str(envelope.time_to_live // _MILLISECOND)))
     if envelope.scheduled_enqueue_time_utc is not None:

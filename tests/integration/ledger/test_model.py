@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
@@ -754,7 +754,7 @@ def _offsets(ranges: Iterable[Sequence[int] | Range]) -> list[int]:
     return [offset for first, last in ranges for offset in range(first, last + 1)]
 
 
-def _text(machine: type[Both], names: frozenset[str] | None = None) -> str:
+def text_of(machine: type[Both], names: frozenset[str] | None = None) -> str:
     """A program, in which few messages of a session fill a chunk already."""
     long, text = "local CHUNK = 500", request_script(names).text
     assert long in text
@@ -775,7 +775,7 @@ class Scripts:
         if self._instead is not None:
             return self._instead
         if names not in self._known:
-            text = _text(self._machine, names)
+            text = text_of(self._machine, names)
             self._known[names] = Script(text, self._store.script_load(text))
         return self._known[names]
 
@@ -811,140 +811,3 @@ def test_the_scripts_do_what_the_ledger_in_memory_does(
         run(store, machine=machine, max_examples=examples, print_blob=True)
     with capsys.disabled():
         print(f" {COUNTS['steps']} steps in {COUNTS['examples']} examples")  # noqa: T201 - a figure of the run
-
-
-BROKEN = {
-    "no token is looked at": (
-        "operations.complete = function(op)",
-        "operations.complete = function(op)\n  op.lease = redis.call('HKEYS', LEASES)[1] or op.lease",
-    ),
-    "an expired token settles": (
-        "if segment.expiry <= now then\n        lose(at, stop)",
-        "if false then\n        lose(at, stop)",
-    ),
-    "a claim jumps over offsets": (
-        "if op.from then\n    if op.from > ledger.cursor then",
-        "if op.from then\n    if false then",
-    ),
-    "an expiry forgets the count": (
-        "put_back(segment, first, last, delivered(segment)) end)\n        end",
-        "put_back(segment, first, last, segment.count) end)\n        end",
-    ),
-    "what is settled settles again": ("if bit_at == '0' then\n            visit", "if true then\n            visit"),
-    "a request's number is forgotten": ("if tonumber(last) == number then", "if false then"),
-    "a transfer ends when it begins": (
-        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. op.intent)",
-        "write('HSET', MOVED, num(offset), '0')\n      ledger.held = ledger.held - 1",
-    ),
-    "what is abandoned is not counted": (
-        "put_back(segment, first, last, segment.count + 1)\n  end)",
-        "put_back(segment, first, last, segment.count)\n  end)",
-    ),
-    "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
-    "messages overtake each other": (
-        "op.alone and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)",
-        "false",
-    ),
-    "another's transfer is given up": ("if intent == op.intent then", "if intent then"),
-    "a transfer that was given up goes on": (
-        "write('HDEL', MOVING, offset)\n    write('ZREM', MOVES, padded(op.offset))\n  end\n  return {}",
-        "end\n  return {}",
-    ),
-}
-"""Scripts with one fault each: what stands there, and what instead."""
-
-BROKEN_SESSIONS = {
-    "a locked session is locked again": (
-        "if other and (other.expiry > now or in_doubt(session.lease)) then",
-        "if false then",
-    ),
-    "what an expired lock held does not come back": (
-        "if held then\n      expire_holder(id, held, 1)",
-        "if held then\n      write('ZREM', EXPIRIES, id)",
-    ),
-    "a session's messages come out of order": (
-        "(some[i] and some[i][1] < others[j][1])",
-        "some[i]",
-    ),
-    "a session in doubt is another's": ("or in_doubt(session.lease)", "or false"),
-    "what is not placed is passed over": ("if unfiled() then", "if false then"),
-    "an older state stands": ("if state.version ~= op.version then", "if false then"),
-    "an expired lock of a session settles": ("if not text or not locked_by(op.lease) then", "if not text then"),
-    "a chunk is forgotten when the next one begins": (
-        "session.high = chunks + index - 1",
-        "session.high = chunks + index - 1\n      session.low = session.high",
-    ),
-    "sessions do not take turns": ("return num(ledger.version * 4096", "return num(-ledger.version * 4096"),
-}
-"""Likewise, of sessions."""
-
-
-BROKEN_SCHEDULING = {
-    "what waits for its time is granted": (
-        "write('ZADD', VOIDS, num(offset), num(offset))\n      ledger.voids, ledger.held = 1",
-        "ledger.voids, ledger.held = 1",
-    ),
-    "what is cancelled is due all the same": ("write('ZREM', DUE, padded(offset))", ""),
-    "what is not due is activated": (
-        "'ZRANGEBYSCORE', DUE, '-inf', num(now), 'LIMIT', 0, op.limit",
-        "'ZRANGE', DUE, 0, op.limit - 1",
-    ),
-    "what may be scheduled is settled unseen": ("if op.take and ledger.schedules then", "if false then"),
-}
-"""Likewise, of scheduled messages."""
-
-BROKEN_TRANSACTIONS = {
-    "half of a transaction is prepared": ("if missing > 0 then", "if false then"),
-    "what another transaction prepared is settled": ("if transaction == op.transaction then", "if transaction then"),
-    "what is rolled back is settled": ("rejoin(lease, coming)\n", "ledger.held = ledger.held - #coming\n"),
-    "an expired lease gets its messages back": ("if expiry > now then\n      back", "if true then\n      back"),
-    "what is prepared is delivered": (
-        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)\n      end",
-        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent) give_back(offset, offset, 0)\n      end",
-    ),
-    "what is committed stays prepared": (
-        "write('HDEL', MOVING, num(offset))\n    write('ZREM', MOVES, padded(offset))",
-        "",
-    ),
-}
-"""Likewise, of transactions."""
-
-BROKEN_DETECTION = {
-    "what is not judged is granted": (
-        "return DUPLICATES and (upto > ledger.judged or",
-        "return DUPLICATES and (false or",
-    ),
-    "a log that was cut is not noticed": ("if one[1] < judged_before and", "if false and"),
-    "an id counts for ever": ("before and math.abs(at - before.at) < op.window", "before"),
-    "a copy is taken for a duplicate": ("local void = recent and not copied", "local void = recent"),
-    "a duplicate becomes a first one": ("if offset < ledger.proven or", "if"),
-    "records are passed over unjudged": ("if op.from > ledger.judged then", "if false then"),
-}
-"""Likewise, of duplicate detection."""
-
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("machine", "fault"),
-    [
-        *((Both, fault) for fault in BROKEN),
-        *((BothWithSessions, fault) for fault in BROKEN_SESSIONS),
-        *((BothDetecting, fault) for fault in BROKEN_DETECTION),
-        *((Both, fault) for fault in BROKEN_SCHEDULING),
-        *((Both, fault) for fault in BROKEN_TRANSACTIONS),
-    ],
-)
-def test_a_broken_script_is_noticed(
-    runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
-) -> None:
-    """The comparison is worth something only if it fails where it should."""
-    all_faults = {**BROKEN, **BROKEN_SESSIONS, **BROKEN_DETECTION, **BROKEN_SCHEDULING, **BROKEN_TRANSACTIONS}
-    right, wrong = all_faults[fault]
-    text = _text(machine)
-    assert text.count(right) == 1
-    with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:
-        broken = Script(text.replace(right, wrong), store.script_load(text.replace(right, wrong)))
-        with pytest.raises(AssertionError):
-            run(store, broken, machine, max_examples=1500, derandomize=True, phases=[Phase.generate])
-    with capsys.disabled():
-        print(f" {fault}: noticed after {COUNTS['steps']} steps")  # noqa: T201 - a figure of the run
