@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import FrameType
 
 _RAN_BEFORE = Path("ran-before")
 _SHIM = Path(__file__).with_name("die_with_parent.py")
@@ -58,6 +60,10 @@ def _says(process: subprocess.Popen[bytes], log: Path, first: str, then: str, se
     return False
 
 
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(1)
+
+
 def main(arguments: list[str]) -> None:
     """Have the controller forget the broker where it ran before, then become the broker.
 
@@ -66,6 +72,8 @@ def main(arguments: list[str]) -> None:
     """
     border = arguments.index("--")
     broker = arguments[border + 1 :]
+    # Also where the system does not end the controller along with this process.
+    signal.signal(signal.SIGTERM, _end)
     if _RAN_BEFORE.exists():
         _forget_the_broker(Path(arguments[0]), arguments[1:border])
     _RAN_BEFORE.touch()
