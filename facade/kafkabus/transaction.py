@@ -187,10 +187,7 @@ class ServiceBusTransaction:
     def _carry_out(self, transactor: Transactor) -> None:
         entities = {one.path.key: self._services.entity(one.path) for one in self._settlements}
         self._sends = [one.anew() for one in self._sends]
-        for one in self._sends:
-            partitions = {record.partition for record in one.records}
-            self._services.mark_transacts(one.entity, partitions)
-            announce(self._services, one.entity, one.outgoing, partitions)
+        self._announce()
         transactor.begin()
         prepares: list[Prepare] = []
         try:
@@ -203,6 +200,13 @@ class ServiceBusTransaction:
             raise
         self._decide(transactor, marker, prepares)
         self._settle(prepares, stored)
+
+    def _announce(self) -> None:
+        """What whoever is granted one of the messages must know before it is stored."""
+        for one in self._sends:
+            partitions = {record.partition for record in one.records}
+            self._services.mark_transacts(one.entity, partitions)
+            announce(self._services, one.entity, one.outgoing, partitions)
 
     # The steps, one by one, so that a test may stop after any of them.
 

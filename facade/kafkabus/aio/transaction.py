@@ -186,10 +186,7 @@ class ServiceBusTransaction:
     async def _carry_out(self, transactor: Transactor) -> None:
         entities = {one.path.key: await self._services.entity(one.path) for one in self._settlements}
         self._sends = [await one.anew() for one in self._sends]
-        for one in self._sends:
-            partitions = {record.partition for record in one.records}
-            await self._services.mark_transacts(one.entity, partitions)
-            await announce(self._services, one.entity, one.outgoing, partitions)
+        await self._announce()
         await transactor.begin()
         prepares: list[Prepare] = []
         try:
@@ -202,6 +199,13 @@ class ServiceBusTransaction:
             raise
         await self._decide(transactor, marker, prepares)
         await self._settle(prepares, stored)
+
+    async def _announce(self) -> None:
+        """What whoever is granted one of the messages must know before it is stored."""
+        for one in self._sends:
+            partitions = {record.partition for record in one.records}
+            await self._services.mark_transacts(one.entity, partitions)
+            await announce(self._services, one.entity, one.outgoing, partitions)
 
     # The steps, one by one, so that a test may stop after any of them.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 
 from kafkabus.embedded import EmbeddedRuntime
 
@@ -16,6 +17,8 @@ def tell(line: str) -> None:
 
 def main(data: str, brokers: str) -> None:
     """Tell how far the start is, one word a line, then the pids, and wait to be ended."""
+    # The first time, Python tries the folder with a file of its own, which an interruption would leave behind.
+    tempfile.gettempdir()
     tell("begun")
     with EmbeddedRuntime(data or None, brokers=int(brokers), on_progress=tell) as runtime:
         pids = {**runtime.processes, "supervisor": runtime.pid}

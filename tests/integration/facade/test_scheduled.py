@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
+from kafkabus import ServiceBusClient, ServiceBusMessage, sender
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusCommunicationError
@@ -103,7 +103,7 @@ def test_a_sender_that_dies_before_it_could_tell(
     queue = new_queue(own_runtime.connection_string)
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         with monkeypatch.context() as patch:
-            patch.setattr(ServiceBusSender, "_put_off", _fail)
+            patch.setattr(sender, "schedules", _fail)
             with pytest.raises(ServiceBusCommunicationError):
                 schedule(client, queue, 3)
         wait_for_ledger(services, queue, lambda state: state.scheduled == 3)
