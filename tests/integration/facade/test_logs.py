@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 
@@ -13,10 +14,11 @@ from kafkabus.aio.services import Services as AsyncServices
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus.upkeep import stuck
-from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.names import EntityPath, topic_name
 
 
 @pytest.fixture
@@ -148,3 +150,37 @@ async def test_a_log_that_is_not_read_on_is_told_of(
         producer.abort_transaction()
     await services.close()
     assert told == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
+    runtime: EmbeddedRuntime, transactional: bool
+) -> None:
+    """Also where Kafka's client has noticed meanwhile that its topic was gone."""
+    name = f"again-{uuid.uuid4().hex[:8]}"
+    services = Services(parse_settings(runtime.connection_string))
+    transactor = services.transactors.borrow()
+    record = OutgoingRecord(0, None, b"x", [])
+    topic = topic_name(services.settings.namespace, EntityPath(name))
+
+    def store() -> None:
+        if transactional:
+            transactor.begin()
+            transactor.send([(topic, record)])
+            transactor.commit()
+        else:
+            assert services.outbox.send(topic, [record], timeout=20.0).done
+
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue(name, enable_partitioning=False)
+        store()
+        administration.delete_queue(name)
+        producer = transactor._begun() if transactional else services.outbox._producer
+        deadline = time.monotonic() + 30
+        while producer.list_topics(topic, 5).topics[topic].error is None:
+            assert time.monotonic() < deadline
+        administration.create_queue(name, enable_partitioning=False)
+        store()
+        assert services.topics.ends(topic, [0])[0] > 0
+        administration.delete_queue(name)
+    services.close()

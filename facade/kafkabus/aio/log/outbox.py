@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from kafkabus.aio._acompat import Pool
+from kafkabus.aio._acompat import Pool, sleep
 from kafkabus.aio.log._acompat import Deliveries
 from kafkabus.connection_string import Settings
 from kafkabus.exceptions import ServiceBusError
@@ -46,6 +47,36 @@ class OutgoingRecord(NamedTuple):
         return next((str(value) for name, value in self.headers if name == MESSAGE_ID), "(no id)")
 
 
+TOPIC_APPEARS_WITHIN = 5.0
+"""For how long, in seconds, a topic that Kafka's client does not know is looked for."""
+
+
+async def look_again(pool: Pool, producer: Producer, topic: str, error: KafkaException, until: float) -> None:
+    """Have a producer find out that a topic is there again, which it took for missing.
+
+    Kafka's client notices within a minute that a topic was deleted, refuses records for it from then on, and takes as long to
+    notice that there is one of that name again.
+
+    Args:
+        pool: Threads for blocking calls.
+        producer: Which.
+        topic: Its name.
+        error: Why it refused a record.
+        until: Until when that is tried, on the monotonic clock.
+
+    Raises:
+        ServiceBusError: The record is refused for another reason, or it is too late.
+    """
+    if error.args[0].code() not in _UNKNOWN or time.monotonic() > until:
+        raise ServiceBusError(f"Kafka's client refuses a record for {topic}: {error}", error=error) from error
+    await sleep(0.05)
+    with suppress(KafkaException):
+        await pool.run(producer.list_topics, topic, 1.0)
+
+
+_UNKNOWN = {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+
+
 class Outbox:
     """One producer for all senders of a client; safe to share.
 
@@ -74,7 +105,8 @@ class Outbox:
         Returns:
             What became of them; not ``done`` where time ran out.
         """
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
+        deadline = began + timeout
         parcel = Parcel(len(records), keep_offsets=keep_offsets)
         produce, acknowledge = self._producer.produce, parcel.acknowledge
         for partition, key, value, headers in records:
@@ -88,9 +120,9 @@ class Outbox:
                     if time.monotonic() > deadline:
                         return parcel
                 except KafkaException as error:
-                    raise ServiceBusError(
-                        f"Kafka's client refuses a record for {topic}: {error}", error=error
-                    ) from error
+                    await look_again(
+                        self._pool, self._producer, topic, error, min(deadline, began + TOPIC_APPEARS_WITHIN)
+                    )
         if not parcel.done:
             await self._deliveries.wait(parcel, deadline - time.monotonic())
         return parcel

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from kafkabus.aio._acompat import Pool
-from kafkabus.aio.log.outbox import OutgoingRecord
+from kafkabus.aio.log.outbox import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
 from kafkabus.connection_string import Settings
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.log.clients import open_producer
@@ -90,11 +91,9 @@ class Transactor:
 
             return told
 
-        try:
-            for index, (topic, (partition, key, value, headers)) in enumerate(records):
-                producer.produce(topic, value, key, partition, note(index), None, 0, headers)
-        except (BufferError, KafkaException) as error:
-            raise ServiceBusError(f"Kafka's client refuses a record of a transaction: {error}", error=error) from error
+        until = time.monotonic() + TOPIC_APPEARS_WITHIN
+        for index, (topic, record) in enumerate(records):
+            await self._give(producer, topic, record, note(index), until)
         await self._pool.run(producer.flush, SEND_TIMEOUT)
         if failed:
             raise ServiceBusCommunicationError(
@@ -106,6 +105,26 @@ class Transactor:
                 f"transaction within {SEND_TIMEOUT:g} s"
             )
         return [found[index] for index in range(len(records))]
+
+    async def _give(
+        self,
+        producer: Producer,
+        topic: str,
+        record: OutgoingRecord,
+        told: Callable[[KafkaError | None, Message], None],
+        until: float,
+    ) -> None:
+        """Have Kafka's client take a record."""
+        partition, key, value, headers = record
+        try:
+            producer.produce(topic, value, key, partition, told, None, 0, headers)
+        except BufferError as error:
+            raise ServiceBusError(
+                f"Kafka's client has no room for the records of a transaction: {error}", error=error
+            ) from error
+        except KafkaException as error:
+            await look_again(self._pool, producer, topic, error, until)
+            await self._give(producer, topic, record, told, until)
 
     async def commit(self) -> None:
         """Commit the transaction.
