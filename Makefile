@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SOURCES := mapping facade spark tools demo benchmarks tests
 
+# Some environments forbid Python to keep what it compiles. Tests start hundreds of processes, which would take seconds each.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A file half made by an interrupted or failed recipe must not look finished.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkabus.embedded import EmbeddedRuntime
-from tests.servers import scratch_folder
+from kafkabus.embedded.state import LOG_FOLDER
+from tests.servers import LOGS, scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytest_plugins = ("tests.no_skips", "tests.named_tests")
+pytest_plugins = ("tests.no_skips", "tests.named_tests", "tests.server_logs")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # As a shell's background job has it: what tests start would inherit that, and could not be interrupted.
@@ -23,11 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 @pytest.fixture(scope="session")
-def runtime() -> Iterator[EmbeddedRuntime]:
+def runtime(request: pytest.FixtureRequest) -> Iterator[EmbeddedRuntime]:
     """A running namespace, started with the first test that needs one."""
     data = scratch_folder()
     try:
         with EmbeddedRuntime(data, namespace="tests") as running:
+            request.config.stash[LOGS] = data / LOG_FOLDER
             yield running
     finally:
         shutil.rmtree(data, ignore_errors=True)

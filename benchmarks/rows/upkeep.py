@@ -13,7 +13,7 @@ from benchmarks.workbench import Workbench, batch_of
 from kafkabus.management import QueueRuntimeProperties, ServiceBusAdministrationClient
 
 _MESSAGES = 20_000
-_BATCH = 500
+_BATCH = 200
 _WANTED = 5_000.0
 """How many scheduled messages a second are to be enqueued."""
 _STORING = 2_000.0

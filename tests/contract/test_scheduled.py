@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -14,6 +15,7 @@ from kafkabus import (
     ServiceBusMessageState,
     ServiceBusReceiveMode,
 )
+from kafkabus._acompat import sleep
 from kafkabus.exceptions import MessageNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Advance, MakeQueue
@@ -39,10 +41,10 @@ def all_of(
     mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK,
     wait: float = 1.0,
 ) -> list[str]:
-    """Receive and settle until nothing comes; what the messages say."""
+    """Receive and settle until nothing comes any more; what the messages say. The first may take ``wait`` seconds to come."""
     bodies: list[str] = []
     with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
-        while messages := receiver.receive_messages(100, max_wait_time=wait):
+        while messages := receiver.receive_messages(100, max_wait_time=1.0 if bodies else wait):
             bodies += [str(message) for message in messages]
             if mode is ServiceBusReceiveMode.PEEK_LOCK:
                 receiver.complete_messages(messages)
@@ -129,6 +131,28 @@ def test_scheduled_messages_are_peeked_and_counted(
         receiver.complete_messages(messages)
         sender.cancel_scheduled_messages(number)
         assert (peeked(), counts()) == ([("A", True), ("B", True)], (0, 2, 2))
+
+
+def test_messages_count_once_when_their_time_has_come(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str, later: Advance
+) -> None:
+    """Whether or not anybody received any before; cancelled ones not at all."""
+    with client.get_queue_sender(kind) as sender:
+        sender.send_messages(ServiceBusMessage("before", partition_key="k"))
+        messages = [ServiceBusMessage(str(number), partition_key="k") for number in range(5)]
+        numbers = sender.schedule_messages(messages, soon())
+        sender.cancel_scheduled_messages(numbers[:2])
+
+    def counts() -> tuple[int, int, int]:
+        told = administration.get_queue_runtime_properties(kind)
+        return told.active_message_count, told.scheduled_message_count, told.total_message_count
+
+    assert counts() == (1, 3, 4)
+    later(kind, 3601)
+    deadline = time.monotonic() + 20
+    while counts() != (4, 0, 4) and time.monotonic() < deadline:
+        sleep(0.05)
+    assert counts() == (4, 0, 4)
 
 
 def test_cancelled_messages_never_come(client: ServiceBusClient, kind: str, later: Advance) -> None:

@@ -16,10 +16,11 @@ then *doubled* must be nothing. ``--runs 200 --kills 3`` does so with 200 seeds,
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
@@ -27,6 +28,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 from rich.console import Console
@@ -35,7 +37,7 @@ from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
-from tests.faults.party import FLOWS, session_of
+from tests.faults.party import FLOWS, session_of, take_part
 from tests.integration.embedded.serving import kill
 from tests.servers import scratch_folder
 
@@ -51,6 +53,11 @@ STEP = 20_000
 """How much, in bytes, senders write down for some 500 messages."""
 PATIENCE = 120.0
 """For how long, in seconds, they may take for that, whoever was killed; and how long what is left may keep away."""
+CHANCE = 10.0
+"""For how long, in seconds, receivers go on when senders have ended; what they leave is received afterwards."""
+PROCESSES = multiprocessing.get_context("forkserver")
+"""Where parties come from: from a process that has imported what they need, which would take most of their time."""
+PROCESSES.set_forkserver_preload(["tests.faults.party"])
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
 
 
@@ -65,7 +72,7 @@ class Party:
     sessions: int
     flow: str
     life: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    process: ForkServerProcess | None = None
     files: list[Path] = field(default_factory=list)
 
     def start(self) -> None:
@@ -73,28 +80,20 @@ class Party:
         self.life += 1
         name = f"{self.role}{self.number}.{self.life}"
         self.files.append(self.folder / name)
-        with self.files[-1].open("wb") as output:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.faults.party",
-                    self.role,
-                    self.connection_string,
-                    FIRST if self.flow in TWO_QUEUES and self.role != "receive" else QUEUE,
-                    name,
-                    str(self.sessions),
-                    self.flow,
-                ],
-                stdout=output,
-                stderr=subprocess.DEVNULL,
-            )
+        self.files[-1].touch()
+        queue = FIRST if self.flow in TWO_QUEUES and self.role != "receive" else QUEUE
+        self.process = PROCESSES.Process(
+            target=take_part,
+            args=(self.files[-1], self.role, self.connection_string, queue, name, self.sessions, self.flow),
+            daemon=True,
+        )
+        self.process.start()
 
     def kill(self) -> None:
         """End it as abruptly as can be."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
+            self.process.join()
 
 
 @dataclass(frozen=True)
@@ -184,6 +183,18 @@ def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float,
     return got
 
 
+def catch_up(connection_string: str, flow: str) -> None:
+    """Wait until receivers have received all, or had a fair chance to."""
+    queues = [FIRST, QUEUE] if flow in TWO_QUEUES else [QUEUE]
+    deadline = time.monotonic() + CHANCE
+    with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
+        while time.monotonic() < deadline:
+            with suppress(ServiceBusError):
+                if not any(administration.get_queue_runtime_properties(one).total_message_count for one in queues):
+                    return
+            time.sleep(0.05)
+
+
 def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties: list[Party]) -> bool:
     """Kill a party; False where it does not run at the moment."""
     if party in {"sender", "receiver"}:
@@ -192,11 +203,11 @@ def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties:
         victim.start()
     elif party == "pause":
         victim = chance.choice([one for one in parties if one.role != "send"])
-        if victim.process is None:
+        if victim.process is None or victim.process.pid is None:
             return False
-        victim.process.send_signal(signal.SIGSTOP)
+        os.kill(victim.process.pid, signal.SIGSTOP)
         time.sleep(PAUSE)
-        victim.process.send_signal(signal.SIGCONT)
+        os.kill(victim.process.pid, signal.SIGCONT)
     else:
         pid = runtime.processes.get(party)
         if pid is None:
@@ -285,11 +296,11 @@ def _run_once(runtime: EmbeddedRuntime, logs: Path, seed: int, kills: int, sessi
             while not strike(which, chance, runtime, parties):
                 time.sleep(0.1)
             counts[which] += 1
-        time.sleep(2.0)
+        go_on(parties)
         for party in parties:
             if party.role == "send":
                 party.kill()
-        time.sleep(2.0)
+        catch_up(runtime.connection_string, flow)
     finally:
         for party in parties:
             party.kill()

@@ -1,13 +1,12 @@
 """A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
 
-Usage: ``python -m tests.faults.party send|receive|move CONNECTION_STRING QUEUE NAME SESSIONS FLOW``, where the last two are
-how many sessions messages have, 0 where none, and one of ``FLOWS``. Each line of its standard output is a moment, an event
-(``try``, ``sent``, ``got``, ``done``) and a list of messages, the received ones as ``body@sequence number``. A line that is
-not complete did not happen.
+Each line that it writes is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a list of messages, the received ones
+as ``body@sequence number``. A line that is not complete did not happen.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
@@ -16,6 +15,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from itertools import count
+from pathlib import Path
 
 from kafkabus import (
     NEXT_AVAILABLE_SESSION,
@@ -146,19 +146,26 @@ def take(receiver: ServiceBusReceiver) -> None:
         tell("done", *copies)
 
 
-def main() -> None:
-    """Be a sender or a receiver."""
-    role, connection_string, queue, name, sessions, flow = sys.argv[1:]
-    with ServiceBusClient.from_connection_string(connection_string) as client:
-        if role == "send":
-            send(client, queue, name, int(sessions), flow)
-        elif role == "move":
-            move(client, queue)
-        elif int(sessions):
-            receive_sessions(client, queue)
-        else:
-            receive(client, queue)
+def take_part(output: Path, role: str, connection_string: str, queue: str, name: str, sessions: int, flow: str) -> None:
+    """Be a sender, a receiver, or one that moves messages on, until killed.
 
-
-if __name__ == "__main__":
-    main()
+    Args:
+        output: Where it writes down what it did.
+        role: ``send``, ``receive`` or ``move``.
+        connection_string: Of the namespace.
+        queue: What it sends to or receives from.
+        name: What its messages begin with.
+        sessions: How many sessions messages have; 0: none.
+        flow: One of ``FLOWS``.
+    """
+    with output.open("w") as sys.stdout, Path(os.devnull).open("w") as sys.stderr:
+        os.dup2(sys.stderr.fileno(), 2)
+        with ServiceBusClient.from_connection_string(connection_string) as client:
+            if role == "send":
+                send(client, queue, name, sessions, flow)
+            elif role == "move":
+                move(client, queue)
+            elif sessions:
+                receive_sessions(client, queue)
+            else:
+                receive(client, queue)

@@ -1,4 +1,4 @@
-"""What the environment variable CI changes: nothing may be skipped."""
+"""What the environment variable CI changes: nothing may be skipped; and what a failure shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.no_skips", "-rfE"]
+PYTEST = [
+    *(sys.executable, "-m", "pytest", "-p", "no:cacheprovider"),
+    *("-p", "tests.no_skips", "-p", "tests.server_logs", "-rfE"),
+]
 
 SKIPS_A_TEST = """
 import pytest
@@ -50,6 +53,19 @@ def test_fails():
     assert False
 """
 
+FAILS_WITH_SERVERS = """
+import pytest
+from tests.servers import LOGS
+
+@pytest.fixture
+def servers(request, tmp_path):
+    (tmp_path / "upkeep.out").write_text("".join(f"line {number}\\n" for number in range(100)))
+    request.config.stash[LOGS] = tmp_path
+
+def test_fails(servers):
+    assert False
+"""
+
 
 def run(folder: Path, source: str, ci: str) -> subprocess.CompletedProcess[str]:
     """Run pytest on one module with the plugin alone, in CI or out of it."""
@@ -82,3 +98,11 @@ def test_an_expected_failure_stays_one_in_ci(tmp_path: Path) -> None:
     done = run(tmp_path, FAILS_AS_EXPECTED, ci="true")
     assert done.returncode == 0, done.stdout
     assert "1 xfailed" in done.stdout
+
+
+def test_a_failure_shows_what_the_servers_logged_last(tmp_path: Path) -> None:
+    done = run(tmp_path, FAILS_WITH_SERVERS, ci="")
+    assert done.returncode == 1, done.stdout
+    assert "end of upkeep.out" in done.stdout
+    assert "line 99\n" in done.stdout
+    assert "line 39\n" not in done.stdout

@@ -42,7 +42,7 @@ from kafkabus.message import (
 )
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
-from kafkabus_mapping.keys import KeyRuleError, effective_key, partition_of
+from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
 
@@ -351,17 +351,12 @@ class ServiceBusSender:
         self, entity: Entity, outgoing: Sequence[Outgoing], unavailable: frozenset[int]
     ) -> tuple[list[OutgoingRecord], list[OutgoingRecord]]:
         """Give each message its partition: by its key; or, returned apart, the next in turn for those without."""
-        turn, detects_duplicates = -1, entity.detects_duplicates
+        turn = -1
         keyed: list[OutgoingRecord] = []
         keyless: list[OutgoingRecord] = []
         for envelope, value, headers, _ in outgoing:
             try:
-                key = effective_key(
-                    session_id=envelope.session_id,
-                    partition_key=envelope.partition_key,
-                    message_id=envelope.message_id,
-                    detects_duplicates=detects_duplicates,
-                )
+                key = entity.key_of(envelope)
             except KeyRuleError as error:
                 raise InvalidOperationError(str(error), error=error) from error
             if key is not None:

@@ -84,6 +84,8 @@ class LedgerState:
         schedules: Whether the log holds records of such.
         moving: How many of the messages held are on their way into another log.
         transacts: Whether transactions may have stored records in the log.
+        voids: Whether some records beyond the cursor may be none that will be granted: duplicates, those that are or were
+            scheduled, those that were granted out of turn.
     """
 
     cursor: int
@@ -96,6 +98,7 @@ class LedgerState:
     schedules: bool = False
     moving: int = 0
     transacts: bool = False
+    voids: bool = False
 
 
 class Operation:

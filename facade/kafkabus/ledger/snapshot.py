@@ -156,13 +156,16 @@ class Snapshot:
         there = union([(start, NEVER), *((offset, offset) for offset in kept)])
         cursor = max(start, min(self.cursor, end))
 
+        def stays(offset: int) -> bool:
+            return (offset >= start or offset in kept) and offset < end
+
         return Snapshot(
             cursor=cursor,
             version=self.version,
             mortal=self.mortal,
             waiting=cut([*self.waiting, *((one, one, 0) for one, due in unknown.items() if due is None)], there),
             deferred=cut(self.deferred, there),
-            moving=[one for one in self.moving if (one[0] >= start or one[0] in kept) and one[0] < end],
+            moving=[one for one in self.moving if stays(one[0])],
             voids=[offset for offset in self.voids if offset < end],
             epoch=self.epoch if cursor == self.cursor else None,
             judged=None if self.judged is None else max(start, min(self.judged, end)),
@@ -170,7 +173,7 @@ class Snapshot:
             duplicates=common(self.duplicates, [(start, end - 1)]),
             schedules=self.schedules,
             scheduled=[
-                *(one for one in self.scheduled if (one[0] >= start or one[0] in kept) and one[0] < end),
+                *(one for one in self.scheduled if stays(one[0])),
                 *((offset, due) for offset, due in unknown.items() if due is not None),
             ],
             markers=self.markers,

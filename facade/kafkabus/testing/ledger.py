@@ -288,6 +288,11 @@ class MemoryLedger:
             known = self._locks[message.lease].session
         return session is None or known is None or known == session
 
+    @property
+    def has_voids(self) -> bool:
+        """Whether records beyond the cursor may be none that will be granted."""
+        return bool(self._voids)
+
     def _voids_ahead(self) -> list[int]:
         return sorted(offset for offset in self._voids if offset >= self.cursor)
 

@@ -65,6 +65,7 @@ class Store:
                 values = known | ({"mortal": "1"} if ledger.mortal else {}) | {"epoch": ledger.epoch}
                 values |= {} if ledger.judged is None else {"judged": str(ledger.judged)}
                 values |= {"transacts": "1"} if ledger.transacts else {}
+                values |= {"voids": "1"} if ledger.has_voids else {}
                 values |= {"scheduled": str(ledger.scheduled), "schedules": "1"} if ledger.schedules else {}
             else:
                 values = self._hashes.get(key, {})

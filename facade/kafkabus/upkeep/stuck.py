@@ -27,7 +27,7 @@ class StuckLogs:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._look_at = 0.0
+        self._look_at = time.monotonic() + LOOK_EVERY
         self._seen: dict[int, int] = {}
         self._told: set[tuple[int, int]] = set()
 
@@ -51,7 +51,8 @@ class StuckLogs:
             LOGGER.error(
                 "log_stuck entity=%s topic=%s partition=%d offset=%d behind=%d: a Kafka transaction has been open there for "
                 "more than %g s, and nothing behind it is received before it ends. Kafka aborts it when its own timeout is "
-                "over; where it does not, 'kafka-transactions.sh find-hanging' tells of it, and 'abort' ends it",
+                "over; where it does not, 'kafka-transactions.sh find-hanging' tells of it. Its 'abort' ends it, and loses "
+                "what it sent to this log, even where the rest of the transaction was committed: copy those records first",
                 entity.path,
                 entity.topic,
                 partition,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusMessageState, ServiceBusReceiveMode
 from kafkabus.aio import ServiceBusClient
+from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessageNotFoundError
 from tests.contract.aio.conftest import Advance, MakeQueue
@@ -33,10 +35,10 @@ async def all_of(
     mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK,
     wait: float = 1.0,
 ) -> list[str]:
-    """Receive and settle until nothing comes; what the messages say."""
+    """Receive and settle until nothing comes any more; what the messages say. The first may take ``wait`` seconds to come."""
     bodies: list[str] = []
     async with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
-        while messages := await receiver.receive_messages(100, max_wait_time=wait):
+        while messages := await receiver.receive_messages(100, max_wait_time=1.0 if bodies else wait):
             bodies += [str(message) for message in messages]
             if mode is ServiceBusReceiveMode.PEEK_LOCK:
                 await receiver.complete_messages(messages)
@@ -123,6 +125,28 @@ async def test_scheduled_messages_are_peeked_and_counted(
         await receiver.complete_messages(messages)
         await sender.cancel_scheduled_messages(number)
         assert (await peeked(), await counts()) == ([("A", True), ("B", True)], (0, 2, 2))
+
+
+async def test_messages_count_once_when_their_time_has_come(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str, later: Advance
+) -> None:
+    """Whether or not anybody received any before; cancelled ones not at all."""
+    async with client.get_queue_sender(kind) as sender:
+        await sender.send_messages(ServiceBusMessage("before", partition_key="k"))
+        messages = [ServiceBusMessage(str(number), partition_key="k") for number in range(5)]
+        numbers = await sender.schedule_messages(messages, soon())
+        await sender.cancel_scheduled_messages(numbers[:2])
+
+    async def counts() -> tuple[int, int, int]:
+        told = await administration.get_queue_runtime_properties(kind)
+        return told.active_message_count, told.scheduled_message_count, told.total_message_count
+
+    assert await counts() == (1, 3, 4)
+    await later(kind, 3601)
+    deadline = time.monotonic() + 20
+    while await counts() != (4, 0, 4) and time.monotonic() < deadline:
+        await sleep(0.05)
+    assert await counts() == (4, 0, 4)
 
 
 async def test_cancelled_messages_never_come(client: ServiceBusClient, kind: str, later: Advance) -> None:

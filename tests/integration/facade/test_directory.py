@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 import redis
@@ -22,6 +22,25 @@ def cache(runtime: EmbeddedRuntime) -> Iterator[DescriptionCache]:
     """An empty cache."""
     with redis.Redis.from_url(runtime.redis_url, protocol=2) as store:
         yield DescriptionCache(store, f"directory-{uuid.uuid4().hex[:8]}", "redis")
+
+
+def before_all_is_kept(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let something happen once, between a client's reading all descriptions and its keeping of them."""
+    keep = DescriptionCache.keep
+
+    def late(cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "") -> None:
+        if all_of:
+            monkeypatch.undo()
+            act()
+        keep(cache, described, all_of=all_of)
+
+    monkeypatch.setattr(DescriptionCache, "keep", late)
+
+
+def lose_all(runtime: EmbeddedRuntime) -> None:
+    """Of all namespaces: what Redis has of their descriptions."""
+    with redis.Redis.from_url(runtime.redis_url) as store:
+        store.delete(*store.keys(descriptions_key("*")))
 
 
 def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: DescriptionCache) -> None:
@@ -59,22 +78,10 @@ def test_a_deletion_stands_that_comes_while_another_client_reads_all_description
 ) -> None:
     """What that client read before must not bring the queue back."""
     name = f"directory-{uuid.uuid4().hex[:8]}"
-    keep = DescriptionCache.keep
-
-    with (
-        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
-        redis.Redis.from_url(runtime.redis_url) as store,
-    ):
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue(name)
-        store.delete(*store.keys(descriptions_key("*")))
-
-        def late(cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "") -> None:
-            if all_of:
-                monkeypatch.undo()
-                administration.delete_queue(name)
-            keep(cache, described, all_of=all_of)
-
-        monkeypatch.setattr(DescriptionCache, "keep", late)
+        lose_all(runtime)
+        before_all_is_kept(monkeypatch, lambda: administration.delete_queue(name))
         assert name in [queue.name for queue in administration.list_queues()]
         assert name not in [queue.name for queue in administration.list_queues()]
         with pytest.raises(MessagingEntityNotFoundError):
@@ -86,25 +93,14 @@ def test_a_queue_is_known_that_comes_while_redis_is_emptied_and_another_client_r
 ) -> None:
     """What that client read before must not count as all there is."""
     name = f"directory-{uuid.uuid4().hex[:8]}"
-    keep = DescriptionCache.keep
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
 
-    with (
-        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
-        redis.Redis.from_url(runtime.redis_url) as store,
-    ):
-
-        def lose_all() -> None:
-            store.delete(*store.keys(descriptions_key("*")))
-
-        def late(cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "") -> None:
-            if all_of:
-                monkeypatch.undo()
-                administration.create_queue(name)
-                lose_all()
-            keep(cache, described, all_of=all_of)
+        def create_and_lose_all() -> None:
+            administration.create_queue(name)
+            lose_all(runtime)
 
         administration.create_queue(f"{name}-before")
-        lose_all()
-        monkeypatch.setattr(DescriptionCache, "keep", late)
+        lose_all(runtime)
+        before_all_is_kept(monkeypatch, create_and_lose_all)
         list(administration.list_queues())
         assert administration.get_queue(name).name == name

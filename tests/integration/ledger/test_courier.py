@@ -37,6 +37,11 @@ def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[Courier, Ledg
     return courier, ledger
 
 
+async def missing(ledger: Ledger) -> None:
+    """No ledger of these tests has to be made anew."""
+    raise AssertionError(f"{ledger.keys.prefix} is missing")
+
+
 @pytest.fixture
 def port(runtime: EmbeddedRuntime) -> int:
     """Where Redis listens."""
@@ -161,20 +166,12 @@ def test_of_those_who_settle_one_message_at_once_one_does(bench: Bench) -> None:
 @pytest.fixture
 async def tasks_courier(runtime: EmbeddedRuntime) -> AsyncGenerator[AsyncCourier]:
     """A way to ledgers for asyncio tasks."""
-
-    async def missing(ledger: Ledger) -> None:
-        raise AssertionError(f"{ledger.keys.prefix} is missing")
-
     async with connect(runtime.redis_url) as connection:
         yield AsyncCourier(connection, address="redis", rebuild=missing, retry_for=1)
 
 
 async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench: Bench, port: int) -> None:
     """As threads do: the same number brings the same reply."""
-
-    async def missing(ledger: Ledger) -> None:
-        raise AssertionError(f"{ledger.keys.prefix} is missing")
-
     with Proxy(port) as proxy:
         async with redis.asyncio.Redis(port=proxy.port, protocol=2, retry=AsyncRetry(NoBackoff(), 0)) as connection:
             courier = AsyncCourier(connection, address="redis", rebuild=missing, retry_for=30)

@@ -38,7 +38,10 @@ LONGEST = 10 * 365 * 24 * 3600
 ANEW_SECONDS = 600
 """How long what was written down of a ledger may be read before it has to be read once more."""
 
-_STATE = ("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving", "transacts")
+_STATE = (
+    *("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving", "transacts"),
+    "voids",
+)
 """Fields of a ledger's head that say where it stands."""
 
 _LOCKS_LOST = (
@@ -302,8 +305,9 @@ class Courier:
                 schedules is not None,
                 int(moving) if moving else 0,
                 transacts is not None,
+                voids is not None and int(voids) > 0,
             )
-            for cursor, held, version, mortal, epoch, judged, scheduled, schedules, moving, transacts in replies
+            for cursor, held, version, mortal, epoch, judged, scheduled, schedules, moving, transacts, voids in replies
         ]
 
     async def is_full(self) -> bool:

@@ -398,7 +398,7 @@ class ServiceBusAdministrationClient:
         told = await services.courier.holes(holes_key(entity.namespace, path, entity.generation))
         holes = [told.get(partition, 0) for partition in range(entity.partitions)]
         voids = [0] * entity.partitions
-        if entity.detects_duplicates or any(scheduled):
+        if entity.detects_duplicates or any(state is not None and state.voids for state in states):
             voids = await self._voids(await services.entity(path))
         return (
             [
@@ -413,7 +413,7 @@ class ServiceBusAdministrationClient:
         )
 
     async def _voids(self, entity: Entity) -> list[int]:
-        """How many records of each partition that were never granted are duplicates, or wait for their time."""
+        """How many records of each partition beyond the cursor are none that will be granted."""
         services = self._connections()
         await judge_all(services, entity, range(entity.partitions))
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
