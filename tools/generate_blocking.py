@@ -42,6 +42,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TREES = (
     (Path("facade/kafkabus/aio"), "*.py"),
     (Path("tests/contract/aio"), "test_*.py"),
+    (Path("tests/contract/aio"), "receiving.py"),
 )
 """Where the asyncio sources are, and which files there have twins."""
 

@@ -20,6 +20,7 @@ from kafkabus.exceptions import (
 )
 from kafkabus.management import AccessRights, AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
 from tests.contract.conftest import Advance, MakeQueue
+from tests.contract.receiving import take
 
 
 def test_a_new_queue_has_the_services_defaults(
@@ -98,7 +99,7 @@ def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
     with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
         for number in range(4):
             sender.send_messages(ServiceBusMessage(str(number)))
-        old = receiver.receive_messages(4, max_wait_time=10)
+        old = take(receiver, 4)
     administration.delete_queue(name)
     administration.create_queue(name, enable_partitioning=False)
     with other_client.get_queue_sender(name) as sender, other_client.get_queue_receiver(name) as receiver:
@@ -141,7 +142,7 @@ def test_counts_follow_the_messages(
     assert (fresh.total_message_count, fresh.created_at_utc) == (0, fresh.updated_at_utc)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key=str(number)) for number in range(20)])
-        messages = receiver.receive_messages(5, max_wait_time=10)
+        messages = take(receiver, 5)
         counts = administration.get_queue_runtime_properties(queue)
         assert (counts.active_message_count, counts.dead_letter_message_count) == (20, 0)
         receiver.complete_messages(messages[:2])

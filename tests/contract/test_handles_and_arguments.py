@@ -32,6 +32,7 @@ from kafkabus.exceptions import (
 )
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Advance, MakeQueue
+from tests.contract.receiving import take
 
 PATIENCE = 20.0
 LONG = 60.0
@@ -61,20 +62,9 @@ class Clock:
         return now
 
 
-def receive_all(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """Receive until so many messages came, or none comes any more."""
-    messages: list[ServiceBusReceivedMessage] = []
-    while len(messages) < count:
-        more = receiver.receive_messages(count - len(messages), max_wait_time=10)
-        if not more:
-            break
-        messages += more
-    return messages
-
-
 def bodies_of(receiver: ServiceBusReceiver, count: int) -> list[str]:
     """The bodies of as many messages, sorted."""
-    return sorted(str(message) for message in receive_all(receiver, count))
+    return sorted(str(message) for message in take(receiver, count))
 
 
 def assert_refused(receiver: ServiceBusReceiver, message: Any, kind: type[Exception], words: str) -> None:
@@ -276,7 +266,7 @@ def test_within_a_loop_one_may_receive_and_iterate(client: ServiceBusClient, que
         for message in receiver:
             outer.append(str(message))
             if len(outer) == 1:
-                received += [str(one) for one in receive_all(receiver, 2)]
+                received += [str(one) for one in take(receiver, 2)]
                 for one in receiver:
                     inner.append(str(one))
                     if len(inner) == 2:
@@ -352,7 +342,7 @@ def test_messages_near_the_limit_arrive_whole(client: ServiceBusClient, queue: s
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number, body in enumerate(bodies):
             sender.send_messages(ServiceBusMessage(body, message_id=str(number)))
-        messages = receive_all(receiver, len(bodies))
+        messages = take(receiver, len(bodies))
         arrived = {message.message_id: b"".join(message.body) for message in messages}
         assert sorted(arrived, key=str) == ["0", "1", "2", "3", "4"]
         assert [number for number, body in enumerate(bodies) if arrived[str(number)] != body] == []
@@ -407,7 +397,7 @@ def test_a_renewer_is_silent_about_what_was_closed(
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
         (first,) = closed_receiver.receive_messages(max_wait_time=10)
         renewer.register(closed_receiver, first)
-        second, third = receive_all(receiver, 2)
+        second, third = take(receiver, 2)
         closed_renewer.register(receiver, second)
         renewer.register(receiver, third)
         closed_receiver.close()
@@ -437,7 +427,7 @@ def test_a_renewer_takes_what_it_shall_work_with(
     renewer = AutoLockRenewer(on_lock_renew_failure=tell, executor=executor, max_workers=1)
     with client.get_queue_sender(queue) as sender, renewer, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        messages = receive_all(receiver, 3)
+        messages = take(receiver, 3)
         for message in messages:
             renewer.register(receiver, message)
         for message in messages:
@@ -468,7 +458,7 @@ def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient, queue
         batch.add_message(mapping("batch-1"))
         batch.add_message(UserDict({"body": "batch-2", "subject": "of batch-2"}))
         sender.send_messages(batch)
-        messages = receive_all(receiver, 9)
+        messages = take(receiver, 9)
         assert sorted((str(message), message.subject) for message in messages if message.subject) == [
             (body, f"of {body}") for body in ("alone", "batch-1", "batch-2", "in a list", "tuple-2")
         ]
@@ -511,7 +501,7 @@ def test_a_message_or_a_batch_can_be_sent_twice(client: ServiceBusClient, queue:
             sender.send_messages(batch)
         assert (len(batch), batch.size_in_bytes) == (2, size)
         sender.send_messages([message, message])
-        arrived = receive_all(receiver, 8)
+        arrived = take(receiver, 8)
         assert Counter(str(one) for one in arrived) == {"alone": 4, "batch-1": 2, "batch-2": 2}
         assert len({one.sequence_number for one in arrived}) == 8
         assert {one.message_id for one in arrived if str(one) == "alone"} == {message.message_id}
@@ -540,7 +530,7 @@ def test_texts_may_be_long_and_what_was_not_set_is_falsy(client: ServiceBusClien
         sender.send_messages(
             [ServiceBusMessage("long", partition_key="k", **texts), ServiceBusMessage("bare", partition_key="k")]
         )
-        long, bare = receive_all(receiver, 2)
+        long, bare = take(receiver, 2)
         assert {name: getattr(long, name) for name in texts} == texts
         unset = ("scheduled_enqueue_time_utc", "session_id", "reply_to_session_id", "content_type", "to", "reply_to")
         assert [name for name in unset if getattr(bare, name)] == []

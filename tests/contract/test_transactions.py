@@ -8,13 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafkabus import (
-    NEXT_AVAILABLE_SESSION,
-    ServiceBusClient,
-    ServiceBusMessage,
-    ServiceBusReceiveMode,
-    ServiceBusReceiver,
-)
+from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from kafkabus._acompat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -24,8 +18,8 @@ from kafkabus.exceptions import (
     SessionLockLostError,
 )
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.message import ServiceBusReceivedMessage
 from tests.contract.conftest import Advance, MakeQueue
+from tests.contract.receiving import take
 
 A_MOMENT = 0.5
 """How long is waited for what should not come, in seconds."""
@@ -52,16 +46,6 @@ def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> 
     """Send messages, in no transaction."""
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(list(messages))
-
-
-def take(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """Receive so many messages."""
-    messages: list[ServiceBusReceivedMessage] = []
-    while len(messages) < count:
-        more = receiver.receive_messages(count - len(messages), max_wait_time=PATIENCE)
-        assert more
-        messages += more
-    return messages
 
 
 def left_in(client: ServiceBusClient, queue: str, count: int, sub_queue: str | None = None) -> list[str]:

@@ -154,10 +154,22 @@ def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
     return found
 
 
+def queues_of(flow: str) -> list[str]:
+    """The queues that messages go through, in their order."""
+    return [FIRST, QUEUE] if flow in TWO_QUEUES else [QUEUE]
+
+
+def are_empty(administration: ServiceBusAdministrationClient, flow: str) -> bool:
+    """Whether all queues say so; False where one does not answer."""
+    with suppress(ServiceBusError):
+        counts = [administration.get_queue_runtime_properties(queue).total_message_count for queue in queues_of(flow)]
+        return not any(counts)
+    return False
+
+
 def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float, list[str]]]:
     """Receive what is left, until the queues say that they are empty, or nothing came for as long as patience lasts."""
-    queues = [FIRST, QUEUE] if flow in TWO_QUEUES else [QUEUE]
-    received_from = queues if flow == "transactions" else [QUEUE]
+    received_from = queues_of(flow) if flow == "transactions" else [QUEUE]
     got: list[tuple[float, list[str]]] = []
     deadline = time.monotonic() + PATIENCE
     with (
@@ -177,21 +189,16 @@ def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float,
                         got.append((time.time(), [copy.format(one, one.sequence_number) for one in messages]))
                         deadline = time.monotonic() + PATIENCE
                         receiver.complete_messages(messages)
-            with suppress(ServiceBusError):
-                if not any(administration.get_queue_runtime_properties(one).total_message_count for one in queues):
-                    break
+            if are_empty(administration, flow):
+                break
     return got
 
 
 def catch_up(connection_string: str, flow: str) -> None:
     """Wait until receivers have received all, or had a fair chance to."""
-    queues = [FIRST, QUEUE] if flow in TWO_QUEUES else [QUEUE]
     deadline = time.monotonic() + CHANCE
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
-        while time.monotonic() < deadline:
-            with suppress(ServiceBusError):
-                if not any(administration.get_queue_runtime_properties(one).total_message_count for one in queues):
-                    return
+        while time.monotonic() < deadline and not are_empty(administration, flow):
             time.sleep(0.05)
 
 

@@ -290,8 +290,8 @@ class MemoryLedger:
 
     @property
     def has_voids(self) -> bool:
-        """Whether records beyond the cursor may be none that will be granted."""
-        return bool(self._voids)
+        """Whether records beyond the cursor are none that will be granted."""
+        return bool(self._voids_ahead())
 
     def _voids_ahead(self) -> list[int]:
         return sorted(offset for offset in self._voids if offset >= self.cursor)

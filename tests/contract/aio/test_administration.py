@@ -21,6 +21,7 @@ from kafkabus.exceptions import (
 )
 from kafkabus.management import AccessRights, AuthorizationRule, EntityStatus
 from tests.contract.aio.conftest import Advance, MakeQueue
+from tests.contract.aio.receiving import take
 
 
 async def test_a_new_queue_has_the_services_defaults(
@@ -99,7 +100,7 @@ async def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
     async with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
         for number in range(4):
             await sender.send_messages(ServiceBusMessage(str(number)))
-        old = await receiver.receive_messages(4, max_wait_time=10)
+        old = await take(receiver, 4)
     await administration.delete_queue(name)
     await administration.create_queue(name, enable_partitioning=False)
     async with other_client.get_queue_sender(name) as sender, other_client.get_queue_receiver(name) as receiver:
@@ -142,7 +143,7 @@ async def test_counts_follow_the_messages(
     assert (fresh.total_message_count, fresh.created_at_utc) == (0, fresh.updated_at_utc)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key=str(number)) for number in range(20)])
-        messages = await receiver.receive_messages(5, max_wait_time=10)
+        messages = await take(receiver, 5)
         counts = await administration.get_queue_runtime_properties(queue)
         assert (counts.active_message_count, counts.dead_letter_message_count) == (20, 0)
         await receiver.complete_messages(messages[:2])

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceiveMode
-from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
+from kafkabus.aio import ServiceBusClient
 from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
@@ -18,8 +18,8 @@ from kafkabus.exceptions import (
     MessageNotFoundError,
     SessionLockLostError,
 )
-from kafkabus.message import ServiceBusReceivedMessage
 from tests.contract.aio.conftest import Advance, MakeQueue
+from tests.contract.aio.receiving import take
 
 A_MOMENT = 0.5
 """How long is waited for what should not come, in seconds."""
@@ -46,16 +46,6 @@ async def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessag
     """Send messages, in no transaction."""
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages(list(messages))
-
-
-async def take(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """Receive so many messages."""
-    messages: list[ServiceBusReceivedMessage] = []
-    while len(messages) < count:
-        more = await receiver.receive_messages(count - len(messages), max_wait_time=PATIENCE)
-        assert more
-        messages += more
-    return messages
 
 
 async def left_in(client: ServiceBusClient, queue: str, count: int, sub_queue: str | None = None) -> list[str]:

@@ -19,6 +19,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus.upkeep import stuck
 from kafkabus_mapping.names import EntityPath, topic_name
+from tests.integration.embedded.serving import wait_until
 
 
 @pytest.fixture
@@ -182,6 +183,9 @@ def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
             assert time.monotonic() < known_at + 60
         administration.create_queue(name, enable_partitioning=False)
         store()
-        assert services.topics.ends(topic, [0])[0] > 0
+        assert services.topics.stored_ends(topic, [0])[0] > 0
+        wait_until(
+            lambda: services.topics.ends(topic, [0])[0] > 0, "the end of the transaction"
+        )  # stored a moment later
         administration.delete_queue(name)
     services.close()

@@ -404,7 +404,8 @@ class Both(RuleBasedStateMachine):
         """They stand at the same place and hold as much, having had as many requests."""
         COUNTS["steps"] = COUNTS.get("steps", 0) + 1
         real, memory = self.both(lambda side: self.sides[side][0].state)
-        assert replace(real, version=0) == replace(memory, version=0)
+        assert real.voids or not memory.voids  # the scripts clear it where a claim finds that none is left
+        assert replace(real, version=0, voids=False) == replace(memory, version=0, voids=False)
 
 
 class BothDetecting(Both):
