@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 
@@ -11,9 +12,11 @@ from benchmarks.results import MESSAGES_PER_SECOND, Budget, Result, compare
 from benchmarks.rounds import Scale, interleave, rate
 from benchmarks.workbench import Workbench
 from kafkabus import NEXT_AVAILABLE_SESSION
+from kafkabus.aio import ServiceBusClient as AsyncClient
 
 SESSIONS = 1_000
 BATCH = 100
+AT_ONCE = 16
 _MEMORY_BUDGET = 24.0
 """Bytes for each message."""
 
@@ -22,22 +25,29 @@ def sessions(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """1,000 sessions, whose messages lie between each other's, 100 of each; ``receive_messages(100)``, ``complete_messages``.
 
     One thread opens the next available session, receives and completes what it has, closes it, and opens the next. The
-    reference is the same work on a queue without sessions, by one receiver. Both begin with a new client.
+    reference is the same work on a queue without sessions, by one receiver. Both begin with a new client. Then the same of
+    16 asyncio tasks, which share round trips: what opens and closes sessions is a round trip each.
     """
     count = scale.count(SESSIONS * BATCH, multiple_of=SESSIONS)
     measured = interleave(
         {
             "plain": lambda messages: _receive(bench, messages, in_sessions=False),
             "sessions": lambda messages: _receive(bench, messages, in_sessions=True),
+            "plain tasks": lambda messages: _receive_at_once(bench, messages, in_sessions=False),
+            "session tasks": lambda messages: _receive_at_once(bench, messages, in_sessions=True),
         },
         count,
         scale,
     )
+    name = f"receive and complete in {SESSIONS:,} sessions, batches of {BATCH}, 1 KB"
     yield compare(
-        f"receive and complete in {SESSIONS:,} sessions, batches of {BATCH}, 1 KB: without sessions",
+        f"{name}: without sessions", MESSAGES_PER_SECOND, measured["sessions"], measured["plain"], Budget(0.5)
+    )
+    yield compare(
+        f"{name}, {AT_ONCE} tasks: without sessions",
         MESSAGES_PER_SECOND,
-        measured["sessions"],
-        measured["plain"],
+        measured["session tasks"],
+        measured["plain tasks"],
         Budget(0.5),
     )
     taken = _memory(bench, count) / count
@@ -67,6 +77,43 @@ def _receive(bench: Workbench, count: int, *, in_sessions: bool) -> float:
                 one.complete_messages(messages)
                 done += len(messages)
         return rate(count, began)
+
+
+def _receive_at_once(bench: Workbench, count: int, *, in_sessions: bool) -> float:
+    """Messages per second, of several receivers of one client."""
+    with bench.queue(count, sessions=SESSIONS if in_sessions else 0) as queue:
+        return asyncio.run(_by_tasks(bench.connection_string, queue, count, in_sessions))
+
+
+async def _by_tasks(connection_string: str, queue: str, count: int, in_sessions: bool) -> float:
+    done = 0
+
+    async def receive_from_next(client: AsyncClient) -> None:
+        nonlocal done
+        async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION if in_sessions else None) as one:
+            while done < count:
+                messages = await one.receive_messages(BATCH)
+                await one.complete_messages(messages)
+                done += len(messages)
+                if in_sessions:
+                    return
+
+    async def receive_all(client: AsyncClient) -> None:
+        while done < count:
+            await receive_from_next(client)
+
+    async with AsyncClient.from_connection_string(connection_string) as client:
+        began = time.perf_counter()
+        tasks = [asyncio.create_task(receive_all(client)) for _ in range(AT_ONCE)]
+        # The first that ends knows that all is done; others may wait for what never comes.
+        ended, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        measured = rate(count, began)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for task in ended:
+            task.result()
+        return measured
 
 
 def _memory(bench: Workbench, count: int) -> int:

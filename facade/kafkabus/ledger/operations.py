@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 import re
 import time
@@ -600,7 +601,7 @@ class Filing(Operation):
         ledger: Ledger,
         lease: str,
         seen: Seen,
-        sessions: Mapping[str, Sequence[Range]],
+        sessions: Mapping[str, Sequence[int]],
         strays: Sequence[Range],
         lock_ms: int,
         *,
@@ -634,7 +635,7 @@ class Filing(Operation):
             "from": self.seen.start,
             "upto": self.seen.upto,
             "runs": [(last, last)] if self.seen.runs and self.seen.runs[-1][1] == last else [],
-            "sessions": list(self.sessions.items()),
+            "sessions": [(name, words_of_offsets(offsets), len(offsets)) for name, offsets in self.sessions.items()],
             "strays": self.strays,
             "lease": self.lease,
             "lock_ms": self.lock_ms,
@@ -667,7 +668,7 @@ class Place(Operation):
         self,
         ledger: Ledger,
         lease: str,
-        sessions: Mapping[str, Sequence[Range]],
+        sessions: Mapping[str, Sequence[int]],
         strays: Sequence[Range],
         lock_ms: int,
     ) -> None:
@@ -675,7 +676,7 @@ class Place(Operation):
         self.apart = new_lease()
         self.expiry = 0
         self.lost: list[Range] = []
-        placed = sorted((first, last, name) for name, runs in sessions.items() for first, last in runs)
+        placed = sorted((*run, name) for name, offsets in sessions.items() for run in merge_offsets(offsets))
         self._arguments: dict[str, Any] = {
             "op": "place",
             "lease": lease,
@@ -1436,8 +1437,24 @@ def words_of(ranges: Iterable[Range]) -> str:
     return ",".join([str(first) if first == last else f"{first}-{last}" for first, last in ranges])
 
 
+def words_of_offsets(ascending: Sequence[int]) -> str:
+    """Likewise, of offsets in ascending order."""
+    if _are_apart(ascending):
+        return ",".join(map(str, ascending))
+    return words_of(merge_offsets(ascending))
+
+
+def _are_apart(ascending: Sequence[int]) -> bool:
+    """Whether no offset follows another one at once: such come, message for message, where sessions take turns."""
+    return 1 not in map(operator.sub, ascending[1:], ascending)
+
+
 def read_runs(words: str) -> list[Counted]:
     """Counted ranges as the scripts have them: ``"17,20-22*1"``; those that touch and have the same count are one."""
+    if words and "-" not in words and "*" not in words:
+        offsets = list(map(int, words.split(",")))
+        if _are_apart(offsets):
+            return [(offset, offset, 0) for offset in offsets]
     return joined((int(first), int(last or first), int(count or 0)) for first, last, count in _RUN.findall(words))
 
 

@@ -9,11 +9,12 @@ they are likely to be asked for soon; others are read again by offset.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -253,9 +254,7 @@ class SessionReader(Reader):
         Where one did not come, those behind it must wait for it: none of them, and its offset.
         """
         offsets = offsets_of(ranges)
-        records = [self._kept.take(delivery.partition, offset) for offset in offsets]
-        missing = [offset for offset, record in zip(offsets, records, strict=True) if record is None]
-        found = [record for record in records if record is not None]
+        found, missing = self._kept.take(delivery.partition, offsets)
         if missing:
             for sweep in sweeps(merge_offsets(missing), lambda one: one, at_once=SWEPT_AT_ONCE):
                 found += self.read_again(delivery, sweep)
@@ -366,16 +365,16 @@ class SessionReader(Reader):
     def _filing(self, view: PartitionView) -> Filing:
         """What to file of a partition; its records are kept."""
         records = view.records
-        runs, strays = self._by_session(view.partition, records)
+        sessions, strays = self._by_session(view.partition, records)
         self._kept.put(view.partition, records)
         ledger = self._entity.ledgers[view.partition]
         if records and own_time_to_live(records[0]) is not None:
             self._services.courier.later(Mark(ledger))
         seen = view.seen(len(records))
-        return Filing(ledger, new_lease(), seen, runs, strays, self._entity.lock_ms, schedules=view.schedules)
+        return Filing(ledger, new_lease(), seen, sessions, strays, self._entity.lock_ms, schedules=view.schedules)
 
-    def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[Range]], list[Range]]:
-        """The runs of each session among records, and of those that belong to none here."""
+    def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[int]], list[Range]]:
+        """The offsets of each session among records, and runs of those that belong to none here."""
         offsets: dict[str | None, list[int]] = defaultdict(list)
         schedules = self._plan.views[partition].schedules
         for record in records:
@@ -388,16 +387,12 @@ class SessionReader(Reader):
                 session = None
             offsets[session].append(record.offset() or 0)
         strays = merge_offsets(offsets.pop(None, ()))
-        return {name: merge_offsets(several) for name, several in offsets.items() if name is not None}, strays
+        return {name: several for name, several in offsets.items() if name is not None}, strays
 
     def _give_up_strays(self, filing: Filing, granted: Granted) -> None:
         for first, last, _ in granted.again:
             delivery = self._entity.delivery(filing.ledger.partition, filing.lease, granted.expiry, 0)
-            records = [
-                record
-                for offset in range(first, last + 1)
-                if (record := self._kept.take(filing.ledger.partition, offset)) is not None
-            ]
+            records, _ = self._kept.take(filing.ledger.partition, range(first, last + 1))
             self._lead_away(delivery, records)
 
     def _lead_away(self, delivery: Delivery, strays: Sequence[Record]) -> None:
@@ -438,8 +433,8 @@ class SessionReader(Reader):
             for count, several in groupby(sweep, key=itemgetter(2)):
                 records = self.read_again(self._delivery(claim, count), [one[:2] for one in several])
                 hopeless = count >= self._entity.max_deliveries
-                runs, strays = ({}, runs_of(records)) if hopeless else self._by_session(ledger.partition, records)
-                place = Place(ledger, claim.lease, runs, strays, self._entity.lock_ms)
+                sessions, strays = ({}, runs_of(records)) if hopeless else self._by_session(ledger.partition, records)
+                place = Place(ledger, claim.lease, sessions, strays, self._entity.lock_ms)
                 self._services.courier.ask(place)
                 astray = set(offsets_of(strays))
                 stray = [record for record in records if record.offset() in astray]
@@ -452,13 +447,17 @@ class SessionReader(Reader):
 
 
 class _Kept:
-    """Records that were filed a moment ago, by place; the oldest go first."""
+    """Records that were filed a moment ago, by place; those that were filed first go first.
 
-    __slots__ = ("_bytes", "_records")
+    Receivers take what they were granted while another one files.
+    """
+
+    __slots__ = ("_bytes", "_changing", "_records")
 
     def __init__(self) -> None:
-        self._records: dict[tuple[int, int], Record] = {}
+        self._records: dict[int, Record] = {}
         self._bytes = 0
+        self._changing = threading.Lock()
 
     @property
     def full(self) -> bool:
@@ -467,20 +466,34 @@ class _Kept:
 
     def put(self, partition: int, records: Sequence[Record]) -> None:
         """Keep records of a partition."""
-        for record in records:
-            place = (partition, record.offset() or 0)
-            if place not in self._records:
-                self._records[place] = record
-                self._bytes += len(record.value() or b"")
-        while len(self._records) > KEPT or self._bytes > KEPT_BYTES:
-            self.take(*next(iter(self._records)))
+        places = [_place(partition, record.offset() or 0) for record in records]
+        with self._changing:
+            self._take(places)  # What was read before counts once.
+            self._records.update(zip(places, records, strict=True))
+            self._bytes += _size(records)
+            while len(self._records) > KEPT or self._bytes > KEPT_BYTES:
+                self._take(list(islice(self._records, max(100, len(self._records) - KEPT))))
 
-    def take(self, partition: int, offset: int) -> Record | None:
-        """The record at a place, which is not kept any longer; None where it was not."""
-        record = self._records.pop((partition, offset), None)
-        if record is not None:
-            self._bytes -= len(record.value() or b"")
-        return record
+    def take(self, partition: int, offsets: Sequence[int]) -> tuple[list[Record], list[int]]:
+        """The records of places, which are not kept any longer; and the offsets of those that were not."""
+        with self._changing:
+            found = self._take([_place(partition, offset) for offset in offsets])
+        missing = [offset for offset, record in zip(offsets, found, strict=True) if record is None]
+        return [record for record in found if record is not None], missing
+
+    def _take(self, places: Iterable[int]) -> list[Record | None]:
+        pop = self._records.pop
+        found = [pop(place, None) for place in places]
+        self._bytes -= _size(record for record in found if record is not None)
+        return found
+
+
+def _place(partition: int, offset: int) -> int:
+    return offset << 16 | partition
+
+
+def _size(records: Iterable[Record]) -> int:
+    return sum([len(record.value() or b"") for record in records])
 
 
 def lock_lost(session: str | None, path: EntityPath, why: Exception | None = None) -> SessionLockLostError:

@@ -577,8 +577,8 @@ class MemoryLedger:
             strays = unseen(op["strays"])
             self._lease(op, strays, now, sort=True)
             reply["again"] = [(offset, offset, 0) for offset in strays]
-            for session, runs in op["sessions"]:
-                for offset in unseen(runs):
+            for session, words, _ in op["sessions"]:
+                for offset in unseen([(first, last) for first, last, _ in read_runs(words)]):
                     self._file_one(offset, session)
             self.cursor = op["upto"]
         return self._with_state(reply, now)

@@ -180,14 +180,14 @@ class Bench:
         """File offsets under sessions; returns the strays, which are leased."""
         offsets = sorted({*strays, *(offset for several in sessions.values() for offset in several)})
         seen = Seen(self.cursor if start is None else start, upto, merge_offsets(offsets), epoch)
-        runs = {name: merge_offsets(several) for name, several in sessions.items()}
-        filing = Filing(self.ledger, uuid.uuid4().hex[:16], seen, runs, merge_offsets(strays), LOCK_MS)
+        by_session = {name: sorted(several) for name, several in sessions.items()}
+        filing = Filing(self.ledger, uuid.uuid4().hex[:16], seen, by_session, merge_offsets(strays), LOCK_MS)
         self.courier.ask(filing)
         return Held(filing.lease, filing.granted)
 
     def place(self, held: Held, names: Mapping[int, str], strays: Sequence[Range] = ()) -> Place:
         """Return messages of a lease to their sessions, and lease strays anew."""
-        sessions = {name: merge_offsets(one for one in names if names[one] == name) for name in names.values()}
+        sessions = {name: sorted(one for one in names if names[one] == name) for name in names.values()}
         place = Place(self.ledger, held.lease, sessions, strays, LOCK_MS)
         self.courier.ask(place)
         return place

@@ -68,8 +68,8 @@ BROKEN_SESSIONS = {
     "an older state stands": ("if state.version ~= op.version then", "if false then"),
     "an expired lock of a session settles": ("if not text or not locked_by(op.lease) then", "if not text then"),
     "a chunk is forgotten when the next one begins": (
-        "session.high = chunks + index - 1",
-        "session.high = chunks + index - 1\n      session.low = session.high",
+        "if at <= #words then\n      session.high = session.high + 1\n    end\n  end\n  while",
+        "if at <= #words then\n      session.high = session.high + 1\n    session.low = session.high\n    end\n  end\n  while",
     ),
     "sessions do not take turns": ("return num(ledger.version * 4096", "return num(-ledger.version * 4096"),
 }

@@ -1,7 +1,7 @@
 -- What waits in each session, of ledgers whose queue has sessions.
 --
 -- Defines split_chunk, join_run, last_of, split_front, each_chunk, common_runs, cut_chunk, session_at, new_session,
--- store_session, free_session, file_runs, go_home, arrive, waiting_in, holder, locked_by, filer and unfiled.
+-- store_session, free_session, file_words, go_home, arrive, waiting_in, holder, locked_by, filer and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
 local CHUNK = 500
@@ -18,12 +18,25 @@ local function join_run(run)
   return num(run[1]) .. (run[2] > run[1] and '-' .. num(run[2]) or '') .. (run[3] > 0 and '*' .. num(run[3]) or '')
 end
 
-local function join_chunk(runs)
+local function join_runs(runs)
   local parts = {}
   for index, run in ipairs(runs) do
     parts[index] = join_run(run)
   end
   return table.concat(parts, ',')
+end
+
+-- How many messages a chunk without deliveries has.
+local function count_words(text)
+  if string.find(text, '-', 1, true) then
+    local count = 0
+    for first, last in string.gmatch(text, '(%d+)%-?(%d*)') do
+      count = count + (last == '' and 1 or tonumber(last) - tonumber(first) + 1)
+    end
+    return count
+  end
+  local _, commas = string.gsub(text, ',', ',')
+  return commas + 1
 end
 
 -- The last offset of a chunk, or of the lease that locks a session.
@@ -37,6 +50,10 @@ end
 -- text: taking them apart takes ten times as long.
 local function split_front(text, want)
   local at, granted, ranges = 1, 0, string.find(text, '-', 1, true)
+  local all = not ranges and count_words(text)
+  if all and all <= want then
+    return text, '', all
+  end
   while at <= #text and granted < want do
     local stop = (string.find(text, ',', at, true) or #text + 1) - 1
     local first, last, count
@@ -131,9 +148,9 @@ local function merge_runs(some, others)
   return merged
 end
 
--- Runs, behind those of a text where there is one, as texts of a chunk's length.
-local function join_chunks(runs, text)
-  local texts, parts, length = {}, { text }, #(text or '')
+-- Runs as texts of a chunk's length.
+local function join_chunks(runs)
+  local texts, parts, length = {}, {}, 0
   for _, run in ipairs(runs) do
     local part = join_run(run)
     if length > 0 and length + #part > CHUNK then
@@ -149,7 +166,7 @@ end
 -- Runs in place of a chunk. What is too long goes on behind the last one, or begins before the first one.
 local function store_chunk(session, number, runs)
   if number > session.low and number < session.high then
-    return write('HSET', SESSIONS, chunk_field(session, number), join_chunk(runs))
+    return write('HSET', SESSIONS, chunk_field(session, number), join_runs(runs))
   end
   local texts = join_chunks(runs)
   local from = number == session.high and number or number - #texts + 1
@@ -185,9 +202,40 @@ local function put_in(session, runs)
   end
 end
 
--- Runs never granted before, behind all that waits in their session; but what was seized ahead of the cursor, and given
--- back, may wait there already.
-local function file_runs(name, runs)
+-- Where the last word ends that has its end within so many characters from `at` on; before `at` where none has.
+local function fitting(words, at, room)
+  if #words - at < room then
+    return #words
+  end
+  return at - 2 + (string.match(string.sub(words, at, at + room), '^.*(),') or 1)
+end
+
+-- Words behind those of a session's last chunk, as text: taking them apart takes ten times as long.
+local function append_words(session, text, words)
+  local at = 1
+  if text then
+    local stop = fitting(words, at, CHUNK - #text - 1)
+    if stop > 0 then
+      write('HSET', SESSIONS, chunk_field(session, session.high), text .. ',' .. string.sub(words, 1, stop))
+      at = stop + 2
+    end
+    if at <= #words then
+      session.high = session.high + 1
+    end
+  end
+  while at <= #words do
+    local stop = math.max(fitting(words, at, CHUNK), (string.find(words, ',', at, true) or #words + 1) - 1)
+    write('HSET', SESSIONS, chunk_field(session, session.high), string.sub(words, at, stop))
+    at = stop + 2
+    if at <= #words then
+      session.high = session.high + 1
+    end
+  end
+end
+
+-- Messages never granted before, behind all that waits in their session; but what was seized ahead of the cursor, and
+-- given back, may wait there already.
+local function file_words(name, words)
   -- Most sessions have one chunk, the first.
   local found = redis.call('HMGET', SESSIONS, '=' .. name, '1=' .. name)
   local known = read_session(name, found[1])
@@ -195,17 +243,11 @@ local function file_runs(name, runs)
   if session.high ~= 1 then
     text = redis.call('HGET', SESSIONS, chunk_field(session, session.high)) or nil
   end
-  for _, run in ipairs(runs) do
-    run[3] = 0
-  end
   local chunks = session.high
-  if text and last_of(text) > runs[1][1] then
-    put_in(session, runs)
+  if text and last_of(text) > tonumber(string.match(words, '^%d+')) then
+    put_in(session, split_chunk(words))
   else
-    for index, joined in ipairs(join_chunks(runs, text)) do
-      session.high = chunks + index - 1
-      write('HSET', SESSIONS, chunk_field(session, session.high), joined)
-    end
+    append_words(session, text, words)
   end
   -- One that is known and waits is among the free ones already, because it becomes known last.
   if session.lease == '' and not (known and text) then
@@ -272,7 +314,7 @@ local function cut_chunk(name, field, ranges)
     gone = gone + run[2] - run[1] + 1
   end
   if gone > 0 and #rest > 0 then
-    write('HSET', SESSIONS, field, join_chunk(rest))
+    write('HSET', SESSIONS, field, join_runs(rest))
   elseif gone > 0 then
     write('HDEL', SESSIONS, field)
     local session = session_at(name) or new_session(name)

@@ -7,8 +7,8 @@
 --
 -- Defines
 --   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms, schedules}  the caller has seen every record
---          from `from` to before `upto`: sessions is [[name, [[first, last], …]], …], strays are runs of messages that
---          belong elsewhere, or are scheduled, and are leased. runs is [[upto - 1, upto - 1]] where the last record is
+--          from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays are runs of messages
+--          that belong elsewhere, or are scheduled, and are leased. runs is [[upto - 1, upto - 1]] where the last record is
 --          a message, else []; epoch as of claim; schedules says whether scheduled ones were looked for: refused where
 --          that was needed and not done
 --          Reply: as of claim; "again" holds the strays
@@ -26,6 +26,15 @@
 --          Reply: {}
 --   sessions {}                       Reply: {"names": [name, …]}  that have messages waiting or are locked
 
+-- Ranges, as claimable has them, in words.
+local function join_uncounted(ranges)
+  local parts = {}
+  for index, range in ipairs(ranges) do
+    parts[index] = join_run({ range[1], range[2], 0 })
+  end
+  return table.concat(parts, ',')
+end
+
 operations.file = function(op)
   expire_leases()
   local reply, strays = { again = {}, fresh = {} }, {}
@@ -36,14 +45,9 @@ operations.file = function(op)
   elseif ledger.schedules and not op.schedules then
     reply.unlooked = true
   elseif op.upto > ledger.cursor then
-    local filed = 0
-    local function count(runs)
-      for _, run in ipairs(runs) do
-        filed = filed + run[2] - run[1] + 1
-      end
-      return runs
-    end
-    for index, run in ipairs(count(claimable(op.strays, op.upto))) do
+    local filed, clean = 0, op.from == ledger.cursor and ledger.voids == 0
+    for index, run in ipairs(claimable(op.strays, op.upto)) do
+      filed = filed + run[2] - run[1] + 1
       strays[index] = { first = run[1], last = run[2], count = 0, kind = 's', expiry = now + op.lock_ms, bits = '' }
       reply.again[index] = { num(run[1]), num(run[2]), '0' }
     end
@@ -51,9 +55,14 @@ operations.file = function(op)
       write_lease(op.lease, strays)
     end
     for _, one in ipairs(op.sessions) do
-      local runs = count(claimable(one[2], op.upto))
-      if #runs > 0 then
-        file_runs(one[1], runs)
+      local name, words, count = one[1], one[2], one[3]
+      if not clean then
+        words = join_uncounted(claimable(split_chunk(words), op.upto))
+        count = words == '' and 0 or count_words(words)
+      end
+      if count > 0 then
+        file_words(name, words)
+        filed = filed + count
       end
     end
     ledger.held = ledger.held + filed

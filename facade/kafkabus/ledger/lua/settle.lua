@@ -101,7 +101,12 @@ local function complete_words(op)
   if not text or not locked_by(op.lease) then
     return
   end
-  local left, taken = without(text, op.ranges)
+  local left, taken = '', 0
+  if text == op.ranges then
+    taken = count_words(text)
+  else
+    left, taken = without(text, op.ranges)
+  end
   if left == '' then
     write('HDEL', LEASES, op.lease)
   elseif left then
