@@ -7,10 +7,10 @@
 --
 -- Defines
 --   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms, schedules}  the caller has seen every record
---          from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays are runs of messages
---          that belong elsewhere, or are scheduled, and are leased. runs is [[upto - 1, upto - 1]] where the last record is
---          a message, else []; epoch as of claim; schedules says whether scheduled ones were looked for: refused where
---          that was needed and not done
+--          from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays are runs of
+--          messages that belong elsewhere, or are scheduled, and are leased. runs is [[upto - 1, upto - 1]] where the
+--          last record is a message, else []; epoch as of claim; schedules says whether scheduled ones were looked
+--          for: refused where that was needed and not done
 --          Reply: as of claim; "again" holds the strays
 --   place  {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on, no
 --          delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are

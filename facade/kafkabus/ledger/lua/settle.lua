@@ -101,7 +101,7 @@ local function complete_words(op)
   if not text or not locked_by(op.lease) then
     return
   end
-  local left, taken = '', 0
+  local left, taken = ''
   if text == op.ranges then
     taken = count_words(text)
   else
