@@ -1,0 +1,83 @@
+"""What actions do to a copy of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kafkabus_mapping.codec import Envelope
+from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_expression, kind_of
+from kafkabus_mapping.filters.nodes import Property, Remove, Statement, Value
+
+_FIELDS = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "subject",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "Subject": "subject",
+    "To": "to",
+}
+
+Changed = Callable[[Subject], Envelope]
+"""Yields the properties of a message's copy."""
+
+
+def compile_action(statements: Sequence[Statement], parameters: Mapping[str, Value] | None = None) -> Changed:
+    """A function that carries an action out, one statement after the other; each sees what those before it did.
+
+    Args:
+        statements: What is to be done.
+        parameters: Values of its parameters, by name with the ``@``.
+
+    Raises:
+        ValueError: A parameter has no value.
+    """
+    steps = [
+        (one.target, None if isinstance(one, Remove) else compile_expression(one.value, parameters))
+        for one in statements
+    ]
+
+    def change(subject: Subject) -> Envelope:
+        for target, value in steps:
+            envelope = _removed(subject.envelope, target) if value is None else _set(subject, target, value(subject))
+            subject = replace(subject, envelope=envelope)
+        return subject.envelope
+
+    return change
+
+
+def _set(subject: Subject, target: Property, value: Value) -> Envelope:
+    """Missing values are set as NULL; an integer becomes a float where a float was."""
+    if target.system:
+        if value is not None and not isinstance(value, str):
+            raise FilterEvaluationError(f"sys.{target.name} takes a text, not {kind_of(value)}")
+        return _with_text(subject.envelope, target, value)
+    if type(value) is int and type(subject.user.get(target.name)) is float:
+        value = float(value)
+    properties = dict(subject.envelope.application_properties or {})
+    names = [key for key in properties if _lower(key) == target.name]
+    for name in names[:-1]:
+        del properties[name]
+    properties[names[-1] if names else target.written or target.name] = value
+    return replace(subject.envelope, application_properties=properties)
+
+
+def _with_text(envelope: Envelope, target: Property, text: str | None) -> Envelope:
+    changes: dict[str, Any] = {_FIELDS[target.name]: text}
+    return replace(envelope, **changes)
+
+
+def _removed(envelope: Envelope, target: Property) -> Envelope:
+    if target.system:
+        return _with_text(envelope, target, None)
+    properties = envelope.application_properties or {}
+    return replace(
+        envelope, application_properties={key: value for key, value in properties.items() if _lower(key) != target.name}
+    )
+
+
+def _lower(key: str | bytes) -> str:
+    return (key.decode() if isinstance(key, bytes) else key).lower()

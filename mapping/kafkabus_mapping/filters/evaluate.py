@@ -1,0 +1,459 @@
+"""What filters say of a message: true, false or unknown, as Service Bus documents it.
+
+Operators bind as C#'s do: integers have 64 bits and divide towards zero, an integer beside a float becomes one, ``=`` and
+``<>`` take two values of one kind, ``<`` and the like two numbers, two times or two durations. What binds to nothing is an
+error of the message's evaluation, not of the filter: another message may have other values. What is missing or NULL is
+unknown to every operator. AND looks at nothing behind what is false, OR at nothing behind what is true; errors behind that
+do not count.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from functools import cached_property, lru_cache
+from typing import Any
+
+from kafkabus_mapping.codec import Envelope
+from kafkabus_mapping.filters.nodes import (
+    SYSTEM_PROPERTIES,
+    Arithmetic,
+    Comparison,
+    Condition,
+    Constant,
+    Every,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Lookup,
+    NewId,
+    Not,
+    Parameter,
+    Property,
+    Sign,
+    Some,
+    Value,
+)
+from kafkabus_mapping.filters.parse import INT64, is_character
+
+
+class FilterEvaluationError(ValueError):
+    """A filter or an action cannot be carried out on a message; the message says why."""
+
+
+@dataclass
+class Subject:
+    """A message, as filters see it.
+
+    Attributes:
+        envelope: Its properties.
+        sequence_number: Its number in the topic.
+        enqueued_at: When it was enqueued, in UTC.
+        size: Of its body, in bytes.
+        time_to_live: How long it lives where it does not say so itself.
+    """
+
+    envelope: Envelope
+    sequence_number: int = 0
+    enqueued_at: datetime = field(default_factory=lambda: datetime.fromtimestamp(0, timezone.utc))
+    size: int = 0
+    time_to_live: timedelta | None = None
+
+    @cached_property
+    def user(self) -> dict[str, Value]:
+        """The application's properties by their lower-case names; of names that differ by case alone, the last one's."""
+        properties = self.envelope.application_properties or {}
+        return {(key.decode() if isinstance(key, bytes) else key).lower(): value for key, value in properties.items()}
+
+    @property
+    def lives(self) -> timedelta | None:
+        """How long it lives; None: for ever."""
+        own = self.envelope.time_to_live
+        return (
+            min(own, self.time_to_live)
+            if own is not None and self.time_to_live is not None
+            else own or self.time_to_live
+        )
+
+
+def _expires_at(subject: Subject) -> datetime | None:
+    lives = subject.lives
+    return None if lives is None else subject.enqueued_at + lives
+
+
+_SYSTEM: Mapping[str, Callable[[Subject], Value]] = {
+    "ContentType": lambda subject: subject.envelope.content_type,
+    "CorrelationId": lambda subject: subject.envelope.correlation_id,
+    "DeadLetterSource": lambda subject: subject.envelope.dead_letter_source,
+    "DeliveryCount": lambda _: 0,
+    "EnqueuedSequenceNumber": lambda subject: subject.envelope.enqueued_sequence_number,
+    "EnqueuedTimeUtc": lambda subject: subject.enqueued_at,
+    "ExpiresAtUtc": _expires_at,
+    "Label": lambda subject: subject.envelope.subject,
+    "MessageId": lambda subject: subject.envelope.message_id,
+    "PartitionKey": lambda subject: subject.envelope.partition_key,
+    "ReplyTo": lambda subject: subject.envelope.reply_to,
+    "ReplyToSessionId": lambda subject: subject.envelope.reply_to_session_id,
+    "ScheduledEnqueueTimeUtc": lambda subject: subject.envelope.scheduled_enqueue_time_utc,
+    "SequenceNumber": lambda subject: subject.sequence_number,
+    "SessionId": lambda subject: subject.envelope.session_id,
+    "Size": lambda subject: subject.size,
+    "Subject": lambda subject: subject.envelope.subject,
+    "TimeToLive": lambda subject: subject.lives,
+    "To": lambda subject: subject.envelope.to,
+}
+
+Evaluated = Callable[[Subject], Value]
+"""Yields an expression's value for a message."""
+Decided = Callable[[Subject], "bool | None"]
+"""Says whether a condition holds for a message; None: that is unknown."""
+
+
+def compile_condition(condition: Condition, parameters: Mapping[str, Value] | None = None) -> Decided:
+    """A function that says whether a condition holds.
+
+    Args:
+        condition: The condition.
+        parameters: Values of its parameters, by name with the ``@``.
+
+    Raises:
+        ValueError: A parameter has no value.
+    """
+    return _Compiler(parameters or {}).condition(condition)
+
+
+def compile_expression(expression: Expression, parameters: Mapping[str, Value] | None = None) -> Evaluated:
+    """A function that yields an expression's value; see ``compile_condition``."""
+    return _Compiler(parameters or {}).expression(expression)
+
+
+class _Compiler:
+    """Turns trees into closures, once for all messages."""
+
+    def __init__(self, parameters: Mapping[str, Value]) -> None:
+        self._parameters = {name.lower(): value for name, value in parameters.items()}
+
+    def condition(self, node: Condition) -> Decided:  # noqa: PLR0911 - a case each
+        match node:
+            case Comparison():
+                compare, left, right = _COMPARE[node.operator], self.expression(node.left), self.expression(node.right)
+                return lambda subject: compare(left(subject), right(subject))
+            case Every():
+                return _every([self.condition(one) for one in node.operands])
+            case Some():
+                return _some([self.condition(one) for one in node.operands])
+            case Not():
+                operand = self.condition(node.operand)
+                return lambda subject: None if (held := operand(subject)) is None else not held
+            case In():
+                return _within(self.expression(node.left), [self.expression(one) for one in node.options])
+            case Like():
+                return self._like(node)
+            case IsNull():
+                value = self.expression(node.of)
+                return lambda subject: value(subject) is None
+            case Exists():
+                return self._exists(node.of)
+
+    def expression(self, node: Expression) -> Evaluated:  # noqa: PLR0911 - a case each
+        match node:
+            case Constant():
+                return _always(node.value)
+            case Parameter():
+                return _always(self._parameter(node.name))
+            case Property(name, system=True):
+                return _SYSTEM[name]
+            case Property(name):
+                return lambda subject: subject.user.get(name)
+            case Lookup():
+                return self._lookup(node)
+            case NewId():
+                return lambda _: uuid.uuid4()
+            case Sign():
+                operand, negative = self.expression(node.operand), node.negative
+                return lambda subject: _signed(operand(subject), negative)
+            case Arithmetic():
+                compute, left, right = _COMPUTE[node.operator], self.expression(node.left), self.expression(node.right)
+                return lambda subject: compute(left(subject), right(subject))
+
+    def _parameter(self, name: str) -> Value:
+        try:
+            value = self._parameters[name.lower()]
+        except KeyError:
+            given = ", ".join(sorted(self._parameters)) or "none"
+            raise ValueError(f"parameter {name} has no value; given are: {given}") from None
+        if isinstance(value, datetime) and value.tzinfo is None:
+            return value.replace(tzinfo=timezone.utc)
+        return value
+
+    def _lookup(self, node: Lookup) -> Evaluated:
+        name = self.expression(node.name)
+
+        def look_up(subject: Subject) -> Value:
+            found = _named(name(subject))
+            return None if found is None else _value_of(found, subject)
+
+        return look_up
+
+    def _exists(self, of: Property | Lookup) -> Decided:
+        if isinstance(of, Property):
+            return lambda subject: _is_there(of, subject)
+        name = self.expression(of.name)
+
+        def exists(subject: Subject) -> bool | None:
+            found = _named(name(subject))
+            return None if found is None else _is_there(found, subject)
+
+        return exists
+
+    def _like(self, node: Like) -> Decided:
+        left, pattern = self.expression(node.left), self.expression(node.pattern)
+        escape = None if node.escape is None else self.expression(node.escape)
+
+        def like(subject: Subject) -> bool | None:
+            text, wanted = left(subject), pattern(subject)
+            taken = "" if escape is None else escape(subject)
+            if text is None or wanted is None or taken is None:
+                return None
+            if not (isinstance(text, str) and isinstance(wanted, str)):
+                raise FilterEvaluationError(f"LIKE takes texts, not {kind_of(text)} and {kind_of(wanted)}")
+            if escape is not None and not is_character(taken):
+                raise FilterEvaluationError(f"ESCAPE takes a text of one character, not {taken!r}")
+            return _matches(text, wanted, str(taken))
+
+        return like
+
+
+def _always(value: Value) -> Evaluated:
+    return lambda _: value
+
+
+def _every(operands: list[Decided]) -> Decided:
+    def every(subject: Subject) -> bool | None:
+        held: bool | None = True
+        for operand in operands:
+            one = operand(subject)
+            if one is False:
+                return False
+            if one is None:
+                held = None
+        return held
+
+    return every
+
+
+def _some(operands: list[Decided]) -> Decided:
+    def some(subject: Subject) -> bool | None:
+        held: bool | None = False
+        for operand in operands:
+            one = operand(subject)
+            if one is True:
+                return True
+            if one is None:
+                held = None
+        return held
+
+    return some
+
+
+def _within(left: Evaluated, options: list[Evaluated]) -> Decided:
+    equal = _COMPARE["="]
+
+    def within(subject: Subject) -> bool | None:
+        value = left(subject)
+        if value is None:
+            return None
+        held: bool | None = False
+        for option in options:
+            one = equal(value, option(subject))
+            if one is True:
+                return True
+            if one is None:
+                held = None
+        return held
+
+    return within
+
+
+def _named(name: Value) -> Property | None:
+    """The property that ``property(name)`` is about."""
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise FilterEvaluationError(f"property(name) takes a text, not {kind_of(name)}")
+    scope, dot, rest = name.partition(".")
+    if dot and scope.lower() == "user":
+        return Property(rest.lower())
+    if dot and scope.lower() == "sys":
+        if rest.lower() not in SYSTEM_PROPERTIES:
+            raise FilterEvaluationError(f"a message has no property {name}")
+        return Property(SYSTEM_PROPERTIES[rest.lower()], system=True)
+    return Property(name.lower())
+
+
+def _value_of(named: Property, subject: Subject) -> Value:
+    return _SYSTEM[named.name](subject) if named.system else subject.user.get(named.name)
+
+
+def _is_there(named: Property, subject: Subject) -> bool:
+    return _SYSTEM[named.name](subject) is not None if named.system else named.name in subject.user
+
+
+def kind_of(value: Value) -> str:
+    """What a value is, in words."""
+    return {
+        bool: "a boolean",
+        int: "an integer",
+        float: "a number",
+        str: "a text",
+        bytes: "bytes",
+        uuid.UUID: "a UUID",
+        datetime: "a time",
+        timedelta: "a duration",
+    }.get(type(value), type(value).__name__)
+
+
+def _numbers(left: Value, right: Value) -> tuple[Any, Any] | None:
+    """Two numbers, both floats where one of them is; None where they are not numbers."""
+    kinds = {type(left), type(right)}
+    if not kinds <= {int, float}:
+        return None
+    for one in (left, right):
+        if type(one) is int and one not in INT64:
+            raise FilterEvaluationError(f"{one} is no 64-bit integer")
+    if kinds == {int}:
+        return left, right
+    return float(left), float(right)  # type: ignore[arg-type]  # numbers, see above
+
+
+_ORDERED = (datetime, timedelta)
+_EQUATED = (str, bool, uuid.UUID, *_ORDERED)
+
+
+def _comparer(sign: str, function: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool | None]:
+    kinds = _EQUATED if sign in {"=", "<>"} else _ORDERED
+
+    def compare(left: Value, right: Value) -> bool | None:
+        if left is None or right is None:
+            return None
+        numbers = _numbers(left, right)
+        if numbers is not None:
+            return function(*numbers)
+        if type(left) is type(right) and isinstance(left, kinds):
+            return function(left, right)
+        raise FilterEvaluationError(f"{sign} does not take {kind_of(left)} and {kind_of(right)}")
+
+    return compare
+
+
+_COMPARE = {
+    "=": _comparer("=", operator.eq),
+    "<>": _comparer("<>", operator.ne),
+    "<": _comparer("<", operator.lt),
+    "<=": _comparer("<=", operator.le),
+    ">": _comparer(">", operator.gt),
+    ">=": _comparer(">=", operator.ge),
+}
+
+
+def _in_range(value: int | float) -> int | float:
+    if isinstance(value, int) and value not in INT64:
+        raise FilterEvaluationError("the result is no 64-bit integer")
+    return value
+
+
+def _signed(value: Value, negative: bool) -> Value:
+    if value is None:
+        return None
+    numbers = _numbers(value, value)
+    if numbers is None:
+        raise FilterEvaluationError(f"a sign does not go with {kind_of(value)}")
+    return _in_range(-numbers[0]) if negative else numbers[0]
+
+
+def _computer(sign: str, function: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
+    def compute(left: Value, right: Value) -> Value:
+        if left is None or right is None:
+            return None
+        numbers = _numbers(left, right)
+        if numbers is not None:
+            return _in_range(function(*numbers))
+        if sign == "+" and isinstance(left, str) and isinstance(right, str):
+            return left + right
+        raise FilterEvaluationError(f"{sign} does not take {kind_of(left)} and {kind_of(right)}")
+
+    return compute
+
+
+def _divide(left: Any, right: Any) -> int | float:
+    if isinstance(left, int):
+        if right == 0:
+            raise FilterEvaluationError("an integer is divided by zero")
+        return int(abs(left) // abs(right)) * (1 if (left < 0) == (right < 0) else -1)
+    if right == 0:
+        return math.nan if left == 0 or math.isnan(left) else math.copysign(math.inf, left) * math.copysign(1.0, right)
+    return float(left / right)
+
+
+def _remainder(left: Any, right: Any) -> int | float:
+    if isinstance(left, int):
+        if right == 0:
+            raise FilterEvaluationError("an integer is divided by zero")
+        return int(abs(left) % abs(right)) * (-1 if left < 0 else 1)
+    if right == 0 or math.isinf(left):
+        return math.nan
+    return math.fmod(left, right)
+
+
+_COMPUTE = {
+    "+": _computer("+", operator.add),
+    "-": _computer("-", operator.sub),
+    "*": _computer("*", operator.mul),
+    "/": _computer("/", _divide),
+    "%": _computer("%", _remainder),
+}
+
+
+def _matches(text: str, pattern: str, escape: str) -> bool:
+    """Whether a text is as a pattern says.
+
+    What stands between two ``%`` is looked for at its first place from where the one before ended: no later place can be
+    better, so nothing is tried twice.
+    """
+    first, *rest = _pieces(pattern, escape)
+    if not rest:
+        return first.fullmatch(text) is not None
+    found = first.match(text)
+    for piece in rest[:-1]:
+        if found is None:
+            return False
+        found = piece.search(text, found.end())
+    return found is not None and rest[-1].search(text, found.end()) is not None
+
+
+@lru_cache(maxsize=1024)
+def _pieces(pattern: str, escape: str) -> tuple[re.Pattern[str], ...]:
+    """What stands before, between and behind the ``%`` of a pattern; the last one ends with the text."""
+    parts, position = [""], 0
+    while position < len(pattern):
+        character = pattern[position]
+        if character == escape:
+            position += 1
+            if position == len(pattern):
+                raise FilterEvaluationError(f"the pattern {pattern!r} ends with its escape character")
+            parts[-1] += re.escape(pattern[position])
+        elif character == "%":
+            parts.append("")
+        else:
+            parts[-1] += "." if character == "_" else re.escape(character)
+        position += 1
+    if len(parts) > 1:
+        parts[-1] += r"\Z"
+    return tuple(re.compile(part, re.DOTALL) for part in parts)
