@@ -363,6 +363,19 @@ _COMPARE = {
 }
 
 
+def are_equal(left: Value, right: Value) -> bool:
+    """Whether two values are equal, as correlation filters ask; values of two kinds never are."""
+    try:
+        return _COMPARE["="](left, right) is True
+    except FilterEvaluationError:
+        return type(left) is type(right) is bytes and left == right
+
+
+def system_value(name: str) -> Evaluated:
+    """A function that yields a message's own property, by its name in ``SYSTEM_PROPERTIES``."""
+    return _SYSTEM[name]
+
+
 def _in_range(value: int | float) -> int | float:
     if isinstance(value, int) and value not in INT64:
         raise FilterEvaluationError("the result is no 64-bit integer")

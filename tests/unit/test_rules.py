@@ -1,0 +1,163 @@
+"""Rules of a subscription: which messages match, how many copies there are, and how rules are written down."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from kafkabus_mapping.codec import Envelope
+from kafkabus_mapping.filters.evaluate import Subject
+from kafkabus_mapping.filters.parse import FilterSyntaxError
+from kafkabus_mapping.filters.rules import (
+    CorrelationFilterDescription,
+    FalseFilterDescription,
+    RuleDescription,
+    SqlActionDescription,
+    SqlFilterDescription,
+    TrueFilterDescription,
+    compile_filter,
+    compile_rules,
+)
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+VALUES: dict[str, Any] = {
+    "n": 1,
+    "f": 1.5,
+    "t": "x",
+    "b": True,
+    "at": NOON,
+    "for": timedelta(seconds=1),
+    "id": uuid.UUID(int=1),
+    "raw": b"\x00",
+}
+SUBJECT = Subject(
+    Envelope(
+        message_id="m",
+        correlation_id="high",
+        to="t",
+        reply_to="r",
+        subject="red",
+        session_id="s",
+        reply_to_session_id="rs",
+        content_type="c",
+        application_properties=dict(VALUES),
+    )
+)
+
+
+def rule(name: str, expression: str, action: str | None = None) -> RuleDescription:
+    """A rule with a SQL filter."""
+    return RuleDescription(
+        name=name,
+        filter=SqlFilterDescription(expression=expression),
+        action=None if action is None else SqlActionDescription(expression=action),
+        created_at=NOON,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "matches"),
+    [
+        ({}, True),
+        ({"correlation_id": "high"}, True),
+        ({"correlation_id": "High"}, False),
+        ({"message_id": "m", "to": "t", "reply_to": "r", "label": "red", "session_id": "s"}, True),
+        ({"reply_to_session_id": "rs", "content_type": "c"}, True),
+        ({"label": "red", "to": "other"}, False),
+        ({"label": "red", "properties": {"n": 1}}, True),
+        ({"label": "red", "properties": {"n": 2}}, False),
+        ({"properties": dict(VALUES)}, True),
+        ({"properties": {"N": 1.0}}, True),
+        ({"properties": {"n": "1"}}, False),
+        ({"properties": {"n": True}}, False),
+        ({"properties": {"raw": b"\x00"}}, True),
+        ({"properties": {"raw": b"\x01"}}, False),
+        ({"properties": {"missing": 1}}, False),
+    ],
+)
+def test_a_correlation_filter_wants_all_that_it_names(given: dict[str, Any], matches: bool) -> None:
+    """With the case of texts, and without that of names."""
+    assert compile_filter(CorrelationFilterDescription(**given))(SUBJECT) is matches
+
+
+def test_boolean_filters() -> None:
+    """All, or none."""
+    assert compile_filter(TrueFilterDescription())(SUBJECT) is True
+    assert compile_filter(FalseFilterDescription())(SUBJECT) is False
+
+
+def test_rules_without_actions_give_one_message_and_each_with_one_a_copy() -> None:
+    """As in the service's own example: five rules match, two of them have actions."""
+    selected = compile_rules(
+        [
+            rule("a", "n = 1"),
+            rule("b", "1 = 1", "SET n = n + 1"),
+            rule("c", "t = 'x'"),
+            rule("d", "f > 1", "REMOVE n; SET sys.Label = 'blue'"),
+            rule("e", "b = TRUE"),
+            rule("f", "n = 2", "SET n = 100"),
+        ]
+    )(SUBJECT)
+    assert (selected.as_it_is, selected.errors) == (True, {})
+    b, d = selected.copies
+    assert b.application_properties == {**VALUES, "n": 2, "RuleName": "b"}
+    assert (b.subject, d.subject) == ("red", "blue")
+    assert d.application_properties == {
+        **{name: value for name, value in VALUES.items() if name != "n"},
+        "RuleName": "d",
+    }
+    assert SUBJECT.envelope.application_properties == VALUES
+
+
+def test_what_cannot_be_said_gives_nothing_and_is_told() -> None:
+    """Other rules are not touched by it."""
+    select = compile_rules(
+        [
+            rule("broken", "t > 1"),
+            rule("unknown", "missing = 1"),
+            rule("fine", "n = 1", "SET sys.Label = n"),
+            rule("x", "n = 1"),
+        ]
+    )
+    selected = select(SUBJECT)
+    assert (selected.as_it_is, selected.copies) == (True, [])
+    assert selected.errors == {
+        "broken": "> does not take a text and an integer",
+        "fine": "sys.Label takes a text, not an integer",
+    }
+    assert not compile_rules([rule("unknown", "missing = 1")])(SUBJECT)
+    assert not compile_rules([])(SUBJECT)
+
+
+def test_a_rule_outlives_being_written_down() -> None:
+    """With the kinds of all its values."""
+    rules = [
+        RuleDescription(name="$Default", created_at=NOON),
+        RuleDescription(name="none", filter=FalseFilterDescription(), created_at=NOON),
+        RuleDescription(
+            name="sql",
+            filter=SqlFilterDescription(
+                expression="n = @n", parameters={f"@{name}": one for name, one in VALUES.items()}
+            ),
+            action=SqlActionDescription(expression="SET a = @a", parameters={"@a": 1 << 60}),
+            created_at=NOON,
+        ),
+        RuleDescription(
+            name="like", filter=CorrelationFilterDescription(label="red", properties=dict(VALUES)), created_at=NOON
+        ),
+    ]
+    for one in rules:
+        read = RuleDescription.model_validate_json(one.model_dump_json())
+        assert read == one
+        assert bool(compile_rules([read])(SUBJECT)) is (one.name != "none")
+
+
+def test_what_is_no_expression_is_refused_when_rules_are_compiled() -> None:
+    """Filters and actions alike."""
+    with pytest.raises(FilterSyntaxError):
+        compile_rules([rule("a", "n =")])
+    with pytest.raises(FilterSyntaxError):
+        compile_rules([rule("a", "n = 1", "SET")])
