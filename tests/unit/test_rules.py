@@ -23,7 +23,7 @@ from kafkabus_mapping.filters.rules import (
 )
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
-VALUES: dict[str, Any] = {
+VALUES: dict[Any, Any] = {
     "n": 1,
     "f": 1.5,
     "t": "x",

@@ -306,21 +306,24 @@ def _is_there(named: Property, subject: Subject) -> bool:
     return _SYSTEM[named.name](subject) is not None if named.system else named.name in subject.user
 
 
+_KINDS: Mapping[type, str] = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    str: "a text",
+    bytes: "bytes",
+    uuid.UUID: "a UUID",
+    datetime: "a time",
+    timedelta: "a duration",
+}
+
+
 def kind_of(value: Value) -> str:
     """What a value is, in words."""
-    return {
-        bool: "a boolean",
-        int: "an integer",
-        float: "a number",
-        str: "a text",
-        bytes: "bytes",
-        uuid.UUID: "a UUID",
-        datetime: "a time",
-        timedelta: "a duration",
-    }.get(type(value), type(value).__name__)
+    return _KINDS.get(type(value), type(value).__name__)
 
 
-def _numbers(left: Value, right: Value) -> tuple[Any, Any] | None:
+def _numbers(left: Any, right: Any) -> tuple[Any, Any] | None:
     """Two numbers, both floats where one of them is; None where they are not numbers."""
     kinds = {type(left), type(right)}
     if not kinds <= {int, float}:
@@ -328,9 +331,7 @@ def _numbers(left: Value, right: Value) -> tuple[Any, Any] | None:
     for one in (left, right):
         if type(one) is int and one not in INT64:
             raise FilterEvaluationError(f"{one} is no 64-bit integer")
-    if kinds == {int}:
-        return left, right
-    return float(left), float(right)  # type: ignore[arg-type]  # numbers, see above
+    return (left, right) if kinds == {int} else (float(left), float(right))
 
 
 _ORDERED = (datetime, timedelta)
