@@ -7,19 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kafkabus_mapping.codec import Envelope
-from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_expression, kind_of
-from kafkabus_mapping.filters.nodes import Property, Remove, Statement, Value
-
-_FIELDS = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "subject",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "Subject": "subject",
-    "To": "to",
-}
+from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_expression, kind_of, lower_name
+from kafkabus_mapping.filters.nodes import WRITABLE, Property, Remove, Statement, Value
 
 Changed = Callable[[Subject], Envelope]
 """Yields the properties of a message's copy."""
@@ -58,7 +47,7 @@ def _set(subject: Subject, target: Property, value: Value) -> Envelope:
     if type(value) is int and type(subject.user.get(target.name)) is float:
         value = float(value)
     properties = dict(subject.envelope.application_properties or {})
-    names = [key for key in properties if _lower(key) == target.name]
+    names = [key for key in properties if lower_name(key) == target.name]
     for name in names[:-1]:
         del properties[name]
     properties[names[-1] if names else target.written or target.name] = value
@@ -66,7 +55,7 @@ def _set(subject: Subject, target: Property, value: Value) -> Envelope:
 
 
 def _with_text(envelope: Envelope, target: Property, text: str | None) -> Envelope:
-    changes: dict[str, Any] = {_FIELDS[target.name]: text}
+    changes: dict[str, Any] = {WRITABLE[target.name]: text}
     return replace(envelope, **changes)
 
 
@@ -75,9 +64,6 @@ def _removed(envelope: Envelope, target: Property) -> Envelope:
         return _with_text(envelope, target, None)
     properties = envelope.application_properties or {}
     return replace(
-        envelope, application_properties={key: value for key, value in properties.items() if _lower(key) != target.name}
+        envelope,
+        application_properties={key: value for key, value in properties.items() if lower_name(key) != target.name},
     )
-
-
-def _lower(key: str | bytes) -> str:
-    return (key.decode() if isinstance(key, bytes) else key).lower()

@@ -13,7 +13,7 @@ import math
 import operator
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import cached_property, lru_cache
@@ -70,7 +70,7 @@ class Subject:
     def user(self) -> dict[str, Value]:
         """The application's properties by their lower-case names; of names that differ by case alone, the last one's."""
         properties = self.envelope.application_properties or {}
-        return {(key.decode() if isinstance(key, bytes) else key).lower(): value for key, value in properties.items()}
+        return {lower_name(key): value for key, value in properties.items()}
 
     @property
     def lives(self) -> timedelta | None:
@@ -81,6 +81,11 @@ class Subject:
             if own is not None and self.time_to_live is not None
             else own or self.time_to_live
         )
+
+
+def lower_name(key: str | bytes) -> str:
+    """The name of an application property, as filters compare it."""
+    return (key.decode() if isinstance(key, bytes) else key).lower()
 
 
 def _expires_at(subject: Subject) -> datetime | None:
@@ -146,9 +151,11 @@ class _Compiler:
                 compare, left, right = _COMPARE[node.operator], self.expression(node.left), self.expression(node.right)
                 return lambda subject: compare(left(subject), right(subject))
             case Every():
-                return _every([self.condition(one) for one in node.operands])
+                operands = [self.condition(one) for one in node.operands]
+                return lambda subject: _joined((one(subject) for one in operands), until=False)
             case Some():
-                return _some([self.condition(one) for one in node.operands])
+                operands = [self.condition(one) for one in node.operands]
+                return lambda subject: _joined((one(subject) for one in operands), until=True)
             case Not():
                 operand = self.condition(node.operand)
                 return lambda subject: None if (held := operand(subject)) is None else not held
@@ -235,32 +242,15 @@ def _always(value: Value) -> Evaluated:
     return lambda _: value
 
 
-def _every(operands: list[Decided]) -> Decided:
-    def every(subject: Subject) -> bool | None:
-        held: bool | None = True
-        for operand in operands:
-            one = operand(subject)
-            if one is False:
-                return False
-            if one is None:
-                held = None
-        return held
-
-    return every
-
-
-def _some(operands: list[Decided]) -> Decided:
-    def some(subject: Subject) -> bool | None:
-        held: bool | None = False
-        for operand in operands:
-            one = operand(subject)
-            if one is True:
-                return True
-            if one is None:
-                held = None
-        return held
-
-    return some
+def _joined(results: Iterable[bool | None], *, until: bool) -> bool | None:
+    """Results joined by OR, or AND; behind the first that is true, or false, none is looked at."""
+    held: bool | None = not until
+    for one in results:
+        if one is until:
+            return until
+        if one is None:
+            held = None
+    return held
 
 
 def _within(left: Evaluated, options: list[Evaluated]) -> Decided:
@@ -268,16 +258,7 @@ def _within(left: Evaluated, options: list[Evaluated]) -> Decided:
 
     def within(subject: Subject) -> bool | None:
         value = left(subject)
-        if value is None:
-            return None
-        held: bool | None = False
-        for option in options:
-            one = equal(value, option(subject))
-            if one is True:
-                return True
-            if one is None:
-                held = None
-        return held
+        return None if value is None else _joined((equal(value, option(subject)) for option in options), until=True)
 
     return within
 

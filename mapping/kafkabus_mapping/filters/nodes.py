@@ -253,7 +253,14 @@ SYSTEM_PROPERTIES = {
 }
 """Names of a message's own properties by their lower case. Label and Subject are the same."""
 
-WRITABLE = frozenset(
-    {"ContentType", "CorrelationId", "Label", "MessageId", "ReplyTo", "ReplyToSessionId", "Subject", "To"}
-)
-"""Those that an action may set: what decides about a message's place and time stays."""
+WRITABLE = {
+    "ContentType": "content_type",
+    "CorrelationId": "correlation_id",
+    "Label": "subject",
+    "MessageId": "message_id",
+    "ReplyTo": "reply_to",
+    "ReplyToSessionId": "reply_to_session_id",
+    "Subject": "subject",
+    "To": "to",
+}
+"""Those that an action may set, and their names in an ``Envelope``: what decides about a message's place and time stays."""

@@ -184,8 +184,7 @@ def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
         administration.create_queue(name, enable_partitioning=False)
         store()
         assert services.topics.stored_ends(topic, [0])[0] > 0
-        wait_until(
-            lambda: services.topics.ends(topic, [0])[0] > 0, "the end of the transaction"
-        )  # stored a moment later
+        # Kafka stores the end of a transaction a moment later.
+        wait_until(lambda: services.topics.ends(topic, [0])[0] > 0, "the end of the transaction")
         administration.delete_queue(name)
     services.close()
