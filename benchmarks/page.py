@@ -9,15 +9,20 @@ from benchmarks.results import Result
 BEGIN = "<!-- results -->"
 END = "<!-- /results -->"
 _ABSENT = "-"
+_HEAD = (
+    "| Work: reference | kafkabus | Reference | Ratio | Budget | Met | Measured |",
+    "|---|---:|---:|---:|---:|---|---|",
+)
 
 
-def with_results(page: str, facts: Mapping[str, str], results: Sequence[Result]) -> str:
+def with_results(page: str, facts: Mapping[str, str], results: Sequence[Result], *, keep_others: bool = False) -> str:
     """A page with its results replaced.
 
     Args:
         page: The page; it holds both markers, once each.
-        facts: What is to be known of the machine.
+        facts: What is to be known of the machine, the day among it as ``Date``.
         results: All rows.
+        keep_others: Whether rows of other names stay as they are, because they were not measured now.
 
     Raises:
         ValueError: The markers are not there, not in order, or there more than once.
@@ -26,16 +31,28 @@ def with_results(page: str, facts: Mapping[str, str], results: Sequence[Result])
     _, end, tail = rest.partition(END)
     if not begin or not end or BEGIN in rest or END in head or END in tail:
         raise ValueError(f"the page must hold {BEGIN} and {END}, in this order and once each")
-    return f"{head}{BEGIN}\n\n{markdown(facts, results)}\n{END}{tail}"
+    rows = [f"| {' | '.join([*cells(result), facts['Date']])} |" for result in results]
+    if keep_others:
+        rows = _merged(_rows(rest), rows)
+    tables = [*_HEAD, *rows, "", "| The last run | |", "|---|---|"]
+    tables += [f"| {name} | {fact} |" for name, fact in facts.items()]
+    return "\n".join([f"{head}{BEGIN}", "", *tables, "", f"{END}{tail}"])
 
 
-def markdown(facts: Mapping[str, str], results: Sequence[Result]) -> str:
-    """The facts and the rows as two tables."""
-    lines = ["| Work: reference | kafkabus | Reference | Ratio | Budget | Met |", "|---|---:|---:|---:|---:|---|"]
-    lines += [f"| {' | '.join(cells(result))} |" for result in results]
-    lines += ["", "| The run | |", "|---|---|"]
-    lines += [f"| {name} | {fact} |" for name, fact in facts.items()]
-    return "\n".join(lines) + "\n"
+def _rows(results: str) -> list[str]:
+    """The rows among results that were written before."""
+    table = results.strip().partition("\n\n")[0].splitlines()
+    return table[len(_HEAD) :]
+
+
+def _merged(before: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Rows of before, each replaced by the one of its name; what had no row yet comes last."""
+    new = {_name(row): row for row in now}
+    return [new.pop(_name(row), row) for row in before] + list(new.values())
+
+
+def _name(row: str) -> str:
+    return row.split("|")[1].strip()
 
 
 def cells(result: Result) -> list[str]:

@@ -41,15 +41,17 @@ def run(
     ] = None,
     write: Annotated[
         bool | None,
-        typer.Option(help="Write latest.json and the page; by default a full run does."),
+        typer.Option(help="Write latest.json and the page, where rows that were not measured stay; not with --quick."),
     ] = None,
 ) -> None:
     """Measure kafkabus and its references in one run, and write benchmarks/latest.json and docs/performance.md."""
     chosen = _chosen(only)
     facts, results = _measure(chosen, QUICK if quick else Scale())
-    if write if write is not None else not quick and not only:
-        LATEST.write_text(to_json(results), encoding="utf-8")
-        PAGE.write_text(with_results(PAGE.read_text(encoding="utf-8"), facts, results), encoding="utf-8")
+    if write if write is not None else not quick:
+        before = LATEST.read_text(encoding="utf-8") if only else "[]"
+        LATEST.write_text(to_json(results, facts["Date"], before), encoding="utf-8")
+        page = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(with_results(page, facts, results, keep_others=bool(only)), encoding="utf-8")
 
 
 def _chosen(only: Sequence[str] | None) -> list[str]:

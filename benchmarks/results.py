@@ -111,9 +111,17 @@ def compare(
     return Result(name, median(ours), unit, median(reference), ratio_of(ours, reference), budget, note)
 
 
-def to_json(results: Sequence[Result]) -> str:
-    """All rows as the text of ``latest.json``."""
-    return json.dumps([result.as_json() for result in results], indent=2) + "\n"
+def to_json(results: Sequence[Result], day: str, before: str = "[]") -> str:
+    """All rows as the text of ``latest.json``.
+
+    Args:
+        results: What was measured.
+        day: When, as ``2026-01-31``.
+        before: That text as it was, whose rows of other names stay.
+    """
+    new = {result.name: {**result.as_json(), "measured": day} for result in results}
+    rows = [new.pop(row["name"], row) for row in json.loads(before)]
+    return json.dumps([*rows, *new.values()], indent=2) + "\n"
 
 
 def _short(number: float | None) -> float | None:

@@ -54,8 +54,8 @@ def test_a_row_without_budget_or_reference_has_no_verdict() -> None:
     assert MISSING.met is None
 
 
-def test_the_json_is_a_list_of_objects_with_the_same_seven_keys() -> None:
-    rows = json.loads(to_json([KEPT, MISSED, MISSING]))
+def test_the_json_is_a_list_of_objects_with_the_same_eight_keys() -> None:
+    rows = json.loads(to_json([KEPT, MISSED, MISSING], "a day"))
     assert rows[0] == {
         "name": "kept",
         "value": 70.0,
@@ -64,6 +64,7 @@ def test_the_json_is_a_list_of_objects_with_the_same_seven_keys() -> None:
         "ratio": 0.7,
         "budget": 0.6,
         "met": True,
+        "measured": "a day",
     }
     assert [list(row) for row in rows] == [list(rows[0])] * 3
     assert [rows[2][key] for key in ("value", "reference", "ratio", "met")] == [None] * 4
@@ -74,10 +75,33 @@ def test_the_page_keeps_what_stands_around_the_results() -> None:
     once = with_results(page, {"Date": "a day"}, [KEPT])
     assert once.startswith(f"# Title\n\n{BEGIN}\n")
     assert once.endswith(f"{END}\n\n## What was tried\n")
-    assert "| kept | 70 messages/s | 100 messages/s | 0.70 | ≥ 0.6 | yes |" in once.splitlines()
+    assert "| kept | 70 messages/s | 100 messages/s | 0.70 | ≥ 0.6 | yes | a day |" in once.splitlines()
     assert "| Date | a day |" in once.splitlines()
     assert "old" not in once
     assert with_results(once, {"Date": "a day"}, [KEPT]) == once
+
+
+def test_rows_that_were_not_measured_stay_as_they_were() -> None:
+    page = with_results(f"{BEGIN}{END}", {"Date": "a day", "Load": "1"}, [KEPT, MISSED])
+    slower = compare("kept", "messages/s", [50.0], [100.0], Budget(0.6))
+    page = with_results(page, {"Date": "another"}, [MISSING, slower], keep_others=True)
+    assert page.splitlines()[4:] == [
+        "| kept | 50 messages/s | 100 messages/s | 0.50 | ≥ 0.6 | **no** | another |",
+        "| missed | 4 ms | 1 ms | 4.00 | ≤ 3 | **no** | a day |",
+        "| missing (not installed) | - | - | - | ≥ 5 | - | another |",
+        "",
+        "| The last run | |",
+        "|---|---|",
+        "| Date | another |",
+        "",
+        END,
+    ]
+    rows = json.loads(to_json([MISSING, slower], "another", to_json([KEPT, MISSED], "a day")))
+    assert [(row["name"], row["value"], row["measured"]) for row in rows] == [
+        ("kept", 50.0, "another"),
+        ("missed", 4.0, "a day"),
+        ("missing", None, "another"),
+    ]
 
 
 @pytest.mark.parametrize("page", ["", BEGIN, f"{END} {BEGIN}", f"{BEGIN} {BEGIN} {END}", f"{BEGIN} {END} {END}"])
