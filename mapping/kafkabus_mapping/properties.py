@@ -133,7 +133,8 @@ def _decode_value(value: object) -> PropertyValue:  # noqa: PLR0911 - a case eac
     if tag == "uuid":
         return uuid.UUID(content)
     if tag == "datetime":
-        return datetime.fromisoformat(content)
+        moment = datetime.fromisoformat(content)
+        return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     if tag == "timedelta":
         return timedelta(microseconds=content)
     raise ValueError(f"unknown tag {tag!r} of an application property")

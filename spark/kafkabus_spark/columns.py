@@ -11,7 +11,8 @@ interprets) looks for an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -20,6 +21,16 @@ from pyspark.sql import functions as F
 
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.numbers import OFFSET_BITS
+from kafkabus_spark.predicate import (
+    DURATION,
+    INTEGER,
+    TEXT,
+    TIME,
+    USER,
+    system_column,
+    system_value,
+    user_properties,
+)
 
 _TEXT_COLUMNS: Final = (
     ("session_id", h.SESSION_ID),
@@ -34,6 +45,17 @@ _TEXT_COLUMNS: Final = (
     ("dead_letter_error_description", h.DEAD_LETTER_DESCRIPTION),
     ("dead_letter_source", h.DEAD_LETTER_SOURCE),
 )
+_TEXTS_IN_FILTERS: Final = {
+    "ContentType": h.CONTENT_TYPE,
+    "CorrelationId": h.CORRELATION_ID,
+    "DeadLetterSource": h.DEAD_LETTER_SOURCE,
+    "Label": h.SUBJECT,
+    "ReplyTo": h.REPLY_TO,
+    "ReplyToSessionId": h.REPLY_TO_SESSION_ID,
+    "SessionId": h.SESSION_ID,
+    "Subject": h.SUBJECT,
+    "To": h.TO,
+}
 _TEXT_HEADERS: Final = (h.MESSAGE_ID, *(header for _, header in h.TEXT_FIELDS))
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -48,7 +70,7 @@ _LONGEST: Final = 2**63 - 1
 _WHOLE_NUMBER: Final = r"^[ \t\n\x0B\f\r]*[+-]?[0-9]+(_[0-9]+)*[ \t\n\x0B\f\r]*$"
 """What Python's ``int`` takes."""
 _TAGGED: Final = r"OBJECT<(int|float|bytes|uuid|datetime|timedelta): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))>"
-_ENTRIES: Final = "array<struct<key:string,value:string>>"
+_HEADERS: Final = "array<struct<key:string,value:binary>>"
 _JSON_OPTIONS: Final = {"allowSingleQuotes": "false"}
 
 _NAMES: Final = "_names"
@@ -56,13 +78,30 @@ _LIVES: Final = "_lives"
 _PROPERTIES: Final = "_properties"
 _OWN: Final = "_own"
 _FOREIGN: Final = "_foreign"
+_KINDS: Final = "_kinds"
+_RAW: Final = "_raw_"
 """Columns between the steps."""
 
 Parse = Callable[[Column], Column]
 """From a header's value to what it says; null where it is not valid."""
 
 
-def decoded(source: DataFrame, *, default_time_to_live: timedelta | None, expires: bool) -> DataFrame:
+@dataclass(frozen=True)
+class Choice:
+    """Which messages are wanted.
+
+    Attributes:
+        predicate: SQL that says so, over the columns that ``predicate`` names.
+        system: Names of those of the message's own properties that it asks for.
+    """
+
+    predicate: str
+    system: frozenset[str]
+
+
+def decoded(
+    source: DataFrame, *, default_time_to_live: timedelta | None, expires: bool, wanted: Choice | None = None
+) -> DataFrame:
     """The columns of an entity, over a Kafka source with headers.
 
     Application properties are decoded in steps, each a projection of its own: Catalyst joins projections only where that
@@ -72,13 +111,21 @@ def decoded(source: DataFrame, *, default_time_to_live: timedelta | None, expire
         source: The Kafka source's columns.
         default_time_to_live: The entity's, or None where it is for ever.
         expires: Whether the entity's messages expire at all; those of a dead-letter queue do not.
+        wanted: Which messages; default all.
     """
+    steps = prepared(source)
+    if wanted is not None:
+        steps = filterable(steps, wanted.system, default_time_to_live).where(F.expr(wanted.predicate))
+    return steps.select(*_columns(default_time_to_live, expires=expires))
+
+
+def prepared(source: DataFrame) -> DataFrame:
+    """A Kafka source with what columns and filters are computed from."""
     steps = source.withColumn(_NAMES, F.reverse(F.col("headers.key")))
     steps = steps.withColumns(
         {_LIVES: _last(h.TIME_TO_LIVE, _time_to_live), _PROPERTIES: _last(h.APPLICATION_PROPERTIES, _properties)}
     )
-    steps = steps.withColumns({_OWN: _own_properties(), _FOREIGN: _foreign_entries()})
-    return steps.select(*_columns(default_time_to_live, expires=expires))
+    return steps.withColumns({_OWN: _own_properties(), _FOREIGN: _foreign_headers()})
 
 
 def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[Column]:
@@ -167,12 +214,15 @@ def _within(number: Column, bound: int) -> Column:
 def _expiry(lives: Column, default_time_to_live: timedelta | None, expires: bool) -> Column:
     if not expires:
         return F.lit(None).cast("timestamp")
-    if default_time_to_live is not None:
-        # A message that names none lives as long as its queue says: least passes over nulls.
-        lives = F.least(lives, F.lit(default_time_to_live // _MILLISECOND))
     # Neither term reaches 2**62, so the sum cannot overflow.
+    lives = _at_most(lives, default_time_to_live)
     moment = F.unix_millis(F.col("timestamp")) + _within(lives, _YEAR_TEN_THOUSAND)
     return F.timestamp_millis(F.when(moment < _YEAR_TEN_THOUSAND, moment))
+
+
+def _at_most(lives: Column, default_time_to_live: timedelta | None) -> Column:
+    """A message that names no time to live lives as long as its queue says: ``least`` passes over nulls."""
+    return lives if default_time_to_live is None else F.least(lives, F.lit(default_time_to_live // _MILLISECOND))
 
 
 def _parsed(text: Column, values: str) -> Column:
@@ -213,11 +263,12 @@ def _own_properties() -> Column:
 
 def _all_properties() -> Column:
     """Own properties and foreign headers; of a name that comes twice the last counts, the own one before a foreign one."""
-    own, foreign = F.col(_OWN), F.coalesce(F.col(_FOREIGN), F.array().cast(_ENTRIES))
+    own, foreign = F.col(_OWN), F.coalesce(F.col(_FOREIGN), F.array().cast(_HEADERS))
+    shown = F.transform(foreign, lambda header: F.struct(header["key"], _shown(header["value"]).alias("value")))
     names = F.map_keys(own)
     simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
     # A transform of one element, so that what it stands for is computed once.
-    merged = F.transform(F.array(F.concat(foreign, F.map_entries(own))), _last_of_each)
+    merged = F.transform(F.array(F.concat(shown, F.map_entries(own))), _last_of_each)
     return F.when(simple, own).otherwise(F.get(merged, F.lit(0)))
 
 
@@ -238,10 +289,9 @@ def _readable(_: Column, raw: Column, tagged: Column) -> Column:
     return F.when(tagged, content).otherwise(raw)
 
 
-def _foreign_entries() -> Column:
+def _foreign_headers() -> Column:
     """Headers that are not ours, or do not say what ours should."""
-    foreign = F.filter("headers", lambda header: ~_is_ours(header["key"], header["value"]))
-    return F.transform(foreign, lambda header: F.struct(header["key"], _shown(header["value"]).alias("value")))
+    return F.filter("headers", lambda header: ~_is_ours(header["key"], header["value"]))
 
 
 def _is_ours(name: Column, value: Column) -> Column:
@@ -260,3 +310,49 @@ def _is_ours(name: Column, value: Column) -> Column:
 
 def _shown(value: Column) -> Column:
     return F.coalesce(_text(value), F.base64(value))
+
+
+def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: timedelta | None) -> DataFrame:
+    """A message's properties as filters see them, as columns; see ``predicate``.
+
+    Args:
+        steps: What is prepared.
+        names: Of the message's own properties those that are asked for.
+        default_time_to_live: The entity's, or None where it is for ever.
+    """
+    own = {name: _system_property(name, default_time_to_live) for name in names}
+    steps = steps.withColumns({f"{_RAW}{name}": column for name, (_, column) in own.items()})
+    packed = {system_column(name): F.expr(system_value(kind, f"{_RAW}{name}")) for name, (kind, _) in own.items()}
+    kinds = F.transform_values(
+        _parsed(F.col(_PROPERTIES)["json"], "variant"), lambda _, value: F.schema_of_variant(value)
+    )
+    steps = steps.withColumns(packed).withColumn(_KINDS, kinds)
+    return steps.withColumn(USER, F.expr(user_properties(f"{_PROPERTIES}.raw", _KINDS, _FOREIGN)))
+
+
+def _system_property(name: str, default_time_to_live: timedelta | None) -> tuple[int, Column]:
+    """One of the message's own properties, and its kind; times and durations in milliseconds."""
+    if name in _TEXTS_IN_FILTERS:
+        return TEXT, _last(_TEXTS_IN_FILTERS[name], _text)
+    kind, column = _OTHERS_IN_FILTERS[name]
+    return kind, column(_at_most(F.col(_LIVES), default_time_to_live))
+
+
+def _moment_of_expiry(lives: Column) -> Column:
+    moment = F.unix_millis("timestamp") + _within(lives, _YEAR_TEN_THOUSAND)
+    return F.when(moment.between(_YEAR_ONE, _YEAR_TEN_THOUSAND - 1), moment)
+
+
+_OTHERS_IN_FILTERS: Final[Mapping[str, tuple[int, Callable[[Column], Column]]]] = {
+    "DeliveryCount": (INTEGER, lambda _: F.lit(0)),
+    "EnqueuedSequenceNumber": (INTEGER, lambda _: _last(h.ENQUEUED_SEQUENCE_NUMBER, _number)),
+    "EnqueuedTimeUtc": (TIME, lambda _: F.unix_millis("timestamp")),
+    "ExpiresAtUtc": (TIME, _moment_of_expiry),
+    "MessageId": (TEXT, lambda _: _message_id()),
+    "PartitionKey": (TEXT, lambda _: _partition_key()),
+    "ScheduledEnqueueTimeUtc": (TIME, lambda _: _last(h.SCHEDULED_ENQUEUE_TIME, _moment)),
+    "SequenceNumber": (INTEGER, lambda _: _sequence_number()),
+    "Size": (INTEGER, lambda _: F.coalesce(F.octet_length("value"), F.lit(0))),
+    "TimeToLive": (DURATION, lambda lives: lives),
+}
+"""Kinds, and columns of what is no text header, of how long the message lives."""

@@ -41,7 +41,7 @@ from kafkabus_mapping.filters.nodes import (
     Some,
     Value,
 )
-from kafkabus_mapping.filters.parse import INT64, is_character
+from kafkabus_mapping.filters.parse import INT64, LONGEST, is_character
 
 
 class FilterEvaluationError(ValueError):
@@ -75,12 +75,8 @@ class Subject:
     @property
     def lives(self) -> timedelta | None:
         """How long it lives; None: for ever."""
-        own = self.envelope.time_to_live
-        return (
-            min(own, self.time_to_live)
-            if own is not None and self.time_to_live is not None
-            else own or self.time_to_live
-        )
+        lives = [one for one in (self.envelope.time_to_live, self.time_to_live) if one is not None]
+        return min(lives, default=None)
 
 
 def lower_name(key: str | bytes) -> str:
@@ -89,8 +85,12 @@ def lower_name(key: str | bytes) -> str:
 
 
 def _expires_at(subject: Subject) -> datetime | None:
+    """When it expires; None: never, or not in a year that has a number."""
     lives = subject.lives
-    return None if lives is None else subject.enqueued_at + lives
+    try:
+        return None if lives is None else subject.enqueued_at + lives
+    except OverflowError:
+        return None
 
 
 _SYSTEM: Mapping[str, Callable[[Subject], Value]] = {
@@ -139,11 +139,26 @@ def compile_expression(expression: Expression, parameters: Mapping[str, Value] |
     return _Compiler(parameters or {}).expression(expression)
 
 
+def given_value(parameters: Mapping[str, Value], name: str) -> Value:
+    """A parameter's value, a time without a zone in UTC; its name has no case.
+
+    Raises:
+        ValueError: It has none.
+    """
+    values = {key.lower(): value for key, value in parameters.items()}
+    try:
+        value = values[name.lower()]
+    except KeyError:
+        given = ", ".join(sorted(values)) or "none"
+        raise ValueError(f"parameter {name} has no value; given are: {given}") from None
+    return value.replace(tzinfo=timezone.utc) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
 class _Compiler:
     """Turns trees into closures, once for all messages."""
 
     def __init__(self, parameters: Mapping[str, Value]) -> None:
-        self._parameters = {name.lower(): value for name, value in parameters.items()}
+        self._parameters = parameters
 
     def condition(self, node: Condition) -> Decided:  # noqa: PLR0911 - a case each
         match node:
@@ -174,7 +189,7 @@ class _Compiler:
             case Constant():
                 return _always(node.value)
             case Parameter():
-                return _always(self._parameter(node.name))
+                return _always(given_value(self._parameters, node.name))
             case Property(name, system=True):
                 return _SYSTEM[name]
             case Property(name):
@@ -189,16 +204,6 @@ class _Compiler:
             case Arithmetic():
                 compute, left, right = _COMPUTE[node.operator], self.expression(node.left), self.expression(node.right)
                 return lambda subject: compute(left(subject), right(subject))
-
-    def _parameter(self, name: str) -> Value:
-        try:
-            value = self._parameters[name.lower()]
-        except KeyError:
-            given = ", ".join(sorted(self._parameters)) or "none"
-            raise ValueError(f"parameter {name} has no value; given are: {given}") from None
-        if isinstance(value, datetime) and value.tzinfo is None:
-            return value.replace(tzinfo=timezone.utc)
-        return value
 
     def _lookup(self, node: Lookup) -> Evaluated:
         name = self.expression(node.name)
@@ -417,11 +422,13 @@ _COMPUTE = {
 
 
 def _matches(text: str, pattern: str, escape: str) -> bool:
-    """Whether a text is as a pattern says.
+    """Whether a text is as a pattern says, which is no longer than a filter may be.
 
     What stands between two ``%`` is looked for at its first place from where the one before ended: no later place can be
     better, so nothing is tried twice.
     """
+    if len(pattern) > LONGEST:
+        raise FilterEvaluationError(f"the pattern has {len(pattern)} characters: {LONGEST} are allowed")
     first, *rest = _pieces(pattern, escape)
     if not rest:
         return first.fullmatch(text) is not None

@@ -44,8 +44,10 @@ if TYPE_CHECKING:
 
 LONGEST = 1024
 """How many characters a filter or an action may have, as in Service Bus."""
-DEEPEST = 200
-"""How deep a filter may be nested."""
+DEEPEST = 50
+"""How deep a filter may be nested; as deep as Spark's analyzer follows."""
+LOOKUP_DEPTH = 3
+"""What ``property(…)`` counts in that: the analyzer goes through more of it."""
 INT64 = range(-(1 << 63), 1 << 63)
 """What integers there are."""
 
@@ -162,11 +164,14 @@ def _check(text: str, root: object) -> None:
     while left:
         node, depth = left.pop()
         if depth > DEEPEST:
-            raise FilterSyntaxError(f"it is nested more than {DEEPEST} times", 1, 1)
+            raise FilterSyntaxError(
+                f"it is nested more than {DEEPEST} times, where property(…) counts {LOOKUP_DEPTH}", 1, 1
+            )
         if isinstance(node, tuple):
             left += [(one, depth) for one in node]
         elif is_dataclass(node):
-            left += [(getattr(node, one.name), depth + 1) for one in fields(node)]
+            below = depth + (LOOKUP_DEPTH if isinstance(node, Lookup) else 1)
+            left += [(getattr(node, one.name), below) for one in fields(node)]
         elif type(node) is int and node not in INT64:
             place = _place_of(text, max(0, text.find(str(abs(node)))))
             raise FilterSyntaxError(f"{node} is no 64-bit integer", *place)

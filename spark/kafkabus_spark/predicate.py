@@ -1,0 +1,484 @@
+"""Filters of a subscription's rules in Spark's SQL.
+
+They say of each message what ``kafkabus_mapping.filters.evaluate`` says of it, which documents the rules; nothing in a message
+fails a job. A value is a struct that carries its kind, because a property's kind is known only when its message is read; a
+condition is one of four codes, because an error counts only where it is looked at.
+
+What is used more than once is bound to a name first (``let``): an expression that stands twice is computed, and walked by
+Catalyst, twice, and nested ones double each time. The predicate is built as text because a column that is built call by call
+asks Java some thousand times.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import count
+from typing import Final
+
+from kafkabus_mapping.codec import EPOCH
+from kafkabus_mapping.filters.evaluate import given_value
+from kafkabus_mapping.filters.nodes import (
+    SYSTEM_PROPERTIES,
+    Arithmetic,
+    Comparison,
+    Condition,
+    Constant,
+    Every,
+    Exists,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Lookup,
+    NewId,
+    Not,
+    Parameter,
+    Property,
+    Sign,
+    Some,
+    Value,
+)
+from kafkabus_mapping.filters.parse import INT64, LONGEST
+
+FALSE, TRUE, UNKNOWN, ERROR = 0, 1, 2, 3
+"""What a condition says. Of those that decide nothing the largest counts, which ``_joined`` relies on."""
+
+NULL, INTEGER, REAL, TEXT, BOOLEAN, UUID, TIME, DURATION, BYTES, OTHER, BROKEN = range(11)
+"""Kinds of values. Broken is what could not be evaluated; other is an integer of more than 64 bits."""
+
+USER: Final = "_user"
+"""Column of the application's properties: an array of ``name``, in lower case, and ``value``; no name comes twice but one that
+differs by case, of which the last one counts."""
+VALUE: Final = "struct<kind:int,number:decimal(20,0),real:double,text:string>"
+"""What a value is: ``number`` of an integer, a boolean, and of times and durations in microseconds, of which the latter may be
+more than 64 bits say; ``text`` of a text, of a UUID in its usual form, of bytes in base 64."""
+
+_TEXTUAL: Final = (TEXT, UUID)
+_ORDERED: Final = (TIME, DURATION)
+_EQUATED: Final = (*_TEXTUAL, BOOLEAN, *_ORDERED)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def system_column(name: str) -> str:
+    """Column of a message's own property, by its name in ``SYSTEM_PROPERTIES``: a value, or null where it is missing."""
+    return f"_system_{name}"
+
+
+def typed(kind: int, *, number: str = "NULL", real: str = "NULL", text: str = "NULL") -> str:
+    """A value of a kind."""
+    return (
+        f"named_struct('kind', {kind}, 'number', CAST({number} AS DECIMAL(20,0)), "
+        f"'real', CAST({real} AS DOUBLE), 'text', CAST({text} AS STRING))"
+    )
+
+
+def quoted(text: str) -> str:
+    """A text as SQL, whatever is in it."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)"
+
+
+def predicate(condition: Condition, parameters: Mapping[str, Value]) -> str:
+    """What a condition says of each message, one of the codes; over ``USER`` and ``system_column``s.
+
+    Args:
+        condition: The condition.
+        parameters: Values of its parameters, by name with the ``@``.
+
+    Raises:
+        ValueError: A parameter has no value.
+    """
+    return _Compiler(parameters).condition(condition)
+
+
+def equals(value: str, wanted: Value) -> str:
+    """Whether a value equals a given one, as correlation filters ask: values of two kinds never do.
+
+    Args:
+        value: Null where the property is missing.
+        wanted: What it is to be.
+    """
+    compiler = _Compiler({})
+
+    def same(one: str, other: str) -> str:
+        bytes_too = f"{one}.kind = {BYTES} AND {other}.kind = {BYTES} AND {one}.text = {other}.text"
+        return f"(({_compared('=', one, other)}) = {TRUE} OR ({bytes_too}))"
+
+    return compiler.let_each([_present(value), _constant(wanted)], same)
+
+
+def application_property(name: str) -> str:
+    """A property's value, or null where it is missing.
+
+    Args:
+        name: SQL of its name in lower case.
+    """
+    return f"try_element_at(filter({USER}, one -> one.name = {name}), -1).value"
+
+
+def system_properties(node: object) -> Iterator[str]:
+    """The names of those of the message's own properties that a condition may ask for."""
+    if isinstance(node, Property) and node.system:
+        yield node.name
+    elif isinstance(node, Lookup):
+        yield from SYSTEM_PROPERTIES.values()
+    if isinstance(node, tuple):
+        for one in node:
+            yield from system_properties(one)
+    elif is_dataclass(node):
+        for field in fields(node):
+            yield from system_properties(getattr(node, field.name))
+
+
+def system_value(kind: int, column: str) -> str:
+    """One of the message's own properties; null where the column is.
+
+    Args:
+        kind: Its kind.
+        column: Name of its column; of times and durations in milliseconds.
+    """
+    if kind == TEXT:
+        return f"if({column} IS NULL, NULL, {typed(kind, text=column)})"
+    number = f"CAST({column} AS DECIMAL(20,0)) * 1000" if kind in _ORDERED else column
+    return f"if({column} IS NULL, NULL, {typed(kind, number=number)})"
+
+
+def user_properties(raw: str, kinds: str, foreign: str) -> str:
+    """The application's properties, as ``USER`` holds them.
+
+    Of a name that comes twice the last value counts, at the place of the first one.
+
+    Args:
+        raw: A map of properties' values as JSON has them, texts without quotes.
+        kinds: A map of their types, as ``schema_of_variant`` says.
+        foreign: An array of headers that are properties too, of bytes.
+    """
+    entry = f"array<struct<key:string,value:{VALUE}>>"
+    octets = f"if(h.value IS NULL, {typed(NULL)}, {typed(BYTES, text='base64(h.value)')})"
+    others = f"transform({foreign}, h -> named_struct('key', h.key, 'value', {octets}))"
+    own = f"map_entries(map_zip_with({raw}, {kinds}, (k, json, kind) -> {_read_property()}))"
+    entries = " || ".join(f"coalesce(CAST({one} AS {entry}), CAST(array() AS {entry}))" for one in (others, own))
+    last = "element_at(filter(entries, one -> one.key = name), -1).value"
+    by_name = (
+        "transform(array_distinct(transform(entries, one -> one.key)), "
+        f"name -> named_struct('name', lower(name), 'value', {last}))"
+    )
+    return f"get(transform(array({entries}), entries -> {by_name}), 0)"
+
+
+def _read_property() -> str:
+    boolean = typed(BOOLEAN, number="CAST(json = 'true' AS INT)")
+    tagged = "get(transform(array(from_json(json, 'map<string,string>')), tagged -> {}), 0)"
+    return (
+        f"CASE WHEN json IS NULL THEN {typed(NULL)} WHEN kind = 'STRING' THEN {typed(TEXT, text='json')} "
+        f"WHEN kind = 'BOOLEAN' THEN {boolean} "
+        f"WHEN startswith(kind, 'OBJECT') THEN {tagged.format(_read_tagged())} "
+        f"WHEN json RLIKE '^-?[0-9]+$' THEN {_read_integer('json')} "
+        f"ELSE {typed(REAL, real='TRY_CAST(json AS DOUBLE)')} END"
+    )
+
+
+def _read_tagged() -> str:
+    content = "map_values(tagged)[0]"
+    return (
+        f"CASE map_keys(tagged)[0] WHEN 'int' THEN {_read_integer(content)} "
+        f"WHEN 'float' THEN {typed(REAL, real=f'TRY_CAST({content} AS DOUBLE)')} "
+        f"WHEN 'bytes' THEN {typed(BYTES, text=content)} WHEN 'uuid' THEN {typed(UUID, text=f'lower({content})')} "
+        f"WHEN 'datetime' THEN {typed(TIME, number=f'unix_micros(TRY_CAST({content} AS TIMESTAMP))')} "
+        f"ELSE {typed(DURATION, number=f'TRY_CAST({content} AS DECIMAL(20,0))')} END"
+    )
+
+
+def _read_integer(text: str) -> str:
+    number = f"TRY_CAST({text} AS DECIMAL(38,0))"
+    return (
+        f"if(coalesce({number} BETWEEN CAST('{INT64.start}' AS DECIMAL(38,0)) AND CAST('{INT64.stop - 1}' AS DECIMAL(38,0)), "
+        f"FALSE), {typed(INTEGER, number=number)}, {typed(OTHER)})"
+    )
+
+
+class _Compiler:
+    """Turns trees into SQL."""
+
+    def __init__(self, parameters: Mapping[str, Value]) -> None:
+        self._parameters = parameters
+        self._names = (f"v{number}" for number in count())
+
+    def let(self, value: str, body: Callable[[str], str]) -> str:
+        """What a body makes of a value that is computed once, by its name."""
+        name = next(self._names)
+        return f"get(transform(array({value}), {name} -> {body(name)}), 0)"
+
+    def let_each(self, values: Sequence[str], body: Callable[..., str]) -> str:
+        """What a body makes of values that are computed once, by their names.
+
+        They share a name: Spark's analyzer goes over all there is once for each name within another, 100 times at the most.
+        """
+        if len(values) == 1:
+            return self.let(values[0], body)
+        members = [f"m{number}" for number in range(len(values))]
+        together = ", ".join(f"'{member}', {value}" for member, value in zip(members, values, strict=True))
+        return self.let(f"named_struct({together})", lambda name: body(*(f"{name}.{member}" for member in members)))
+
+    def condition(self, node: Condition) -> str:  # noqa: PLR0911 - a case each
+        match node:
+            case Comparison():
+                return self._of([node.left, node.right], partial(_compared, node.operator))
+            case Every():
+                return self._joined([self.condition(one) for one in node.operands], FALSE)
+            case Some():
+                return self._joined([self.condition(one) for one in node.operands], TRUE)
+            case Not():
+                return self.let(self.condition(node.operand), _negated)
+            case In():
+                return self._of([node.left], partial(self._within, node.options))
+            case Like():
+                escape = [] if node.escape is None else [node.escape]
+                return self._of([node.left, node.pattern, *escape], _like)
+            case IsNull():
+                return self._of([node.of], _is_null)
+            case Exists():
+                return self._existing(node.of)
+
+    def expression(self, node: Expression) -> str:  # noqa: PLR0911 - a case each
+        match node:
+            case Constant():
+                return _constant(node.value)
+            case Parameter():
+                return _constant(given_value(self._parameters, node.name))
+            case Property():
+                return _present(self._property(node))
+            case Lookup():
+                return self._looked_up(node, typed(NULL), _present)
+            case NewId():
+                # No other UUID equals it, whatever it is.
+                return typed(UUID, text=quoted(f"newid {uuid.uuid4()}"))
+            case Sign():
+                return self._of([node.operand], partial(_signed, node.negative))
+            case Arithmetic():
+                return self._of([node.left, node.right], partial(_computed, node.operator))
+
+    def _of(self, nodes: Sequence[Expression], body: Callable[..., str]) -> str:
+        return self.let_each([self.expression(node) for node in nodes], body)
+
+    def _joined(self, codes: Sequence[str], until: int) -> str:
+        """Conditions joined by OR, or AND: the first that decides, or is an error, counts; else what is largest."""
+
+        def first(several: str) -> str:
+            return f"coalesce(get(filter({several}, c -> c IN ({until}, {ERROR})), 0), array_max({several}))"
+
+        return self.let(f"array({', '.join(codes)})", first)
+
+    def _within(self, options: Sequence[Expression], left: str) -> str:
+        equal = [self._of([one], partial(_compared, "=", left)) for one in options]
+        return _unless_undecided([left], self._joined(equal, TRUE))
+
+    def _property(self, named: Property) -> str:
+        """A property's value, or null where it is missing."""
+        return system_column(named.name) if named.system else application_property(quoted(named.name))
+
+    def _existing(self, of: Property | Lookup) -> str:
+        if isinstance(of, Property):
+            return f"CAST({self._property(of)} IS NOT NULL AS INT)"
+        return self._looked_up(of, str(UNKNOWN), lambda value: self.let(value, _exists))
+
+    def _looked_up(self, node: Lookup, absent: str, body: Callable[[str], str]) -> str:
+        """What a body makes of the property that ``property(name)`` is about.
+
+        Args:
+            node: The call.
+            absent: What comes of it where there is no name.
+            body: Of the property's value, or null; of a name that is none it gets a broken one.
+        """
+
+        def look_up(name: str) -> str:
+            return (
+                f"CASE WHEN {name}.kind = {NULL} THEN {absent} WHEN {name}.kind <> {TEXT} THEN {body(typed(BROKEN))} "
+                f"ELSE {self.let(f'lower({name}.text)', found)} END"
+            )
+
+        def found(lower: str) -> str:
+            known = " ".join(f"WHEN 'sys.{key}' THEN {system_column(name)}" for key, name in SYSTEM_PROPERTIES.items())
+            return body(
+                f"CASE WHEN startswith({lower}, 'user.') THEN {application_property(f'substring({lower}, 6)')} "
+                f"WHEN startswith({lower}, 'sys.') THEN CASE {lower} {known} ELSE {typed(BROKEN)} END "
+                f"ELSE {application_property(lower)} END"
+            )
+
+        return self.let(self.expression(node.name), look_up)
+
+
+def _integer(value: str) -> str:
+    """An integer; broken where there is none, as what has more than 64 bits has become null."""
+    return f"if({value} IS NULL, {typed(BROKEN)}, {typed(INTEGER, number=value)})"
+
+
+def _whole(number: str) -> str:
+    return f"CAST({number}.number AS BIGINT)"
+
+
+def _signed(negative: bool, operand: str) -> str:
+    number = f"try_subtract(0L, {_whole(operand)})" if negative else _whole(operand)
+    real = f"{'-' if negative else ''}{operand}.real"
+    return (
+        f"CASE {operand}.kind WHEN {INTEGER} THEN {_integer(number)} WHEN {REAL} THEN {typed(REAL, real=real)} "
+        f"WHEN {NULL} THEN {typed(NULL)} ELSE {typed(BROKEN)} END"
+    )
+
+
+def _computed(sign: str, left: str, right: str) -> str:
+    integers, reals = _COMPUTE[sign]
+    texts = f"{left}.kind = {TEXT} AND {right}.kind = {TEXT}" if sign == "+" else "FALSE"
+    return (
+        f"CASE WHEN {_any_is(BROKEN, [left, right])} THEN {typed(BROKEN)} "
+        f"WHEN {_any_is(NULL, [left, right])} THEN {typed(NULL)} "
+        f"WHEN {_are_integers(left, right)} THEN {_integer(integers(_whole(left), _whole(right)))} "
+        f"WHEN {_are_numbers(left, right)} THEN {typed(REAL, real=reals(_real(left), _real(right)))} "
+        f"WHEN {texts} THEN {typed(TEXT, text=f'{left}.text || {right}.text')} "
+        f"ELSE {typed(BROKEN)} END"
+    )
+
+
+def _constant(value: Value) -> str:  # noqa: PLR0911 - a case each
+    match value:
+        case None:
+            return typed(NULL)
+        case bool():
+            return typed(BOOLEAN, number=str(int(value)))
+        case int():
+            return typed(INTEGER, number=f"'{value}'") if value in INT64 else typed(OTHER)
+        case float():
+            return typed(REAL, real=f"'{value!r}'")
+        case str():
+            return typed(TEXT, text=quoted(value))
+        case uuid.UUID():
+            return typed(UUID, text=quoted(str(value)))
+        case datetime():
+            return typed(TIME, number=f"'{(value - EPOCH) // _MICROSECOND}'")
+        case timedelta():
+            return typed(DURATION, number=f"'{value // _MICROSECOND}'")
+        case bytes():
+            return typed(BYTES, text=quoted(base64.b64encode(value).decode()))
+
+
+def _present(value: str) -> str:
+    return f"coalesce({value}, {typed(NULL)})"
+
+
+def _real(number: str) -> str:
+    return f"coalesce({number}.real, CAST({number}.number AS DOUBLE))"
+
+
+def _any_is(kind: int, operands: Sequence[str]) -> str:
+    return " OR ".join(f"{one}.kind = {kind}" for one in operands)
+
+
+def _are_integers(left: str, right: str) -> str:
+    return f"{left}.kind = {INTEGER} AND {right}.kind = {INTEGER}"
+
+
+def _are_numbers(left: str, right: str) -> str:
+    return f"{left}.kind IN ({INTEGER}, {REAL}) AND {right}.kind IN ({INTEGER}, {REAL})"
+
+
+def _listed(kinds: Sequence[int]) -> str:
+    return ", ".join(map(str, kinds))
+
+
+def _unless_undecided(operands: Sequence[str], code: str) -> str:
+    """What a test says, unless an operand could not be evaluated, or is NULL."""
+    return (
+        f"CASE WHEN {_any_is(BROKEN, operands)} THEN {ERROR} WHEN {_any_is(NULL, operands)} THEN {UNKNOWN} "
+        f"ELSE {code} END"
+    )
+
+
+def _is_null(value: str) -> str:
+    return f"CASE {value}.kind WHEN {BROKEN} THEN {ERROR} WHEN {NULL} THEN {TRUE} ELSE {FALSE} END"
+
+
+def _exists(value: str) -> str:
+    return f"CASE WHEN {value} IS NULL THEN {FALSE} WHEN {value}.kind = {BROKEN} THEN {ERROR} ELSE {TRUE} END"
+
+
+def _negated(code: str) -> str:
+    return f"if({code} <= {TRUE}, {TRUE} - {code}, {code})"
+
+
+def _compared(sign: str, left: str, right: str) -> str:
+    kinds = _EQUATED if sign in {"=", "<>"} else _ORDERED
+    # Spark takes NaN for equal to itself and larger than all; here it is unequal to all, as IEEE 754 has it.
+    reals = f"if(isnan({left}.real) OR isnan({right}.real), {sign == '<>'}, {_real(left)} {sign} {_real(right)})"
+    said = (
+        f"CASE WHEN {_are_integers(left, right)} THEN {left}.number {sign} {right}.number "
+        f"WHEN {_are_numbers(left, right)} THEN {reals} "
+        f"WHEN {left}.kind <> {right}.kind OR {left}.kind NOT IN ({_listed(kinds)}) THEN NULL "
+        f"WHEN {left}.kind IN ({_listed(_TEXTUAL)}) THEN {left}.text {sign} {right}.text "
+        f"ELSE {left}.number {sign} {right}.number END"
+    )
+    return _unless_undecided([left, right], f"coalesce(CAST({said} AS INT), {ERROR})")
+
+
+def _divided_integers(left: str, right: str) -> str:
+    return f"if({right} = 0 OR ({right} = -1 AND {left} = CAST('{INT64.start}' AS BIGINT)), NULL, {left} div {right})"
+
+
+def _divided_reals(left: str, right: str) -> str:
+    # A zero's sign shows in its text alone.
+    infinity = f"if(({left} < 0) <> startswith(CAST({right} AS STRING), '-'), double('-inf'), double('inf'))"
+    by_zero = f"if({left} = 0 OR isnan({left}), double('nan'), {infinity})"
+    return f"if({right} = 0, {by_zero}, {left} / {right})"
+
+
+_COMPUTE: Final[Mapping[str, tuple[Callable[[str, str], str], Callable[[str, str], str]]]] = {
+    "+": ("try_add({}, {})".format, "{} + {}".format),
+    "-": ("try_subtract({}, {})".format, "{} - {}".format),
+    "*": ("try_multiply({}, {})".format, "{} * {}".format),
+    "/": (_divided_integers, _divided_reals),
+    "%": (
+        lambda left, right: f"if({right} = 0, NULL, {left} % {right})",
+        "if({1} = 0, double('nan'), {0} % {1})".format,
+    ),
+}
+"""Of integers, with null for what is none of 64 bits; and of floats."""
+
+
+def _like(text: str, pattern: str, escape: str | None = None) -> str:
+    operands = [text, pattern] if escape is None else [text, pattern, escape]
+    suit = [f"{one}.kind = {TEXT}" for one in operands] + [f"length({pattern}.text) <= {LONGEST}"]
+    suit += [] if escape is None else [f"length({escape}.text) = 1"]
+    expression = _regular_expression(f"{pattern}.text", "NULL" if escape is None else f"{escape}.text")
+    said = f"if({' AND '.join(suit)}, {text}.text RLIKE {expression}, NULL)"
+    return _unless_undecided(operands, f"coalesce(CAST({said} AS INT), {ERROR})")
+
+
+def _regular_expression(pattern: str, escape: str) -> str:
+    """What matches as a pattern of LIKE does; null where it ends with its escape character.
+
+    What stands between two ``%`` is an atomic group, which keeps the first place that it was found at.
+    """
+
+    def state(text: str, escaping: str = "FALSE") -> str:
+        return f"named_struct('text', {text}, 'escaping', {escaping})"
+
+    characters = (
+        f"if(length({pattern}) = 0, CAST(array() AS ARRAY<STRING>), "
+        f"transform(sequence(1, length({pattern})), place -> substring({pattern}, place, 1)))"
+    )
+    itself = state(r"s.text || r'\x{' || hex(ascii(c)) || '}'")
+    begun, escaping, any_text, any_one = (
+        state(r"r'(?s)\A(?>'"),
+        state("s.text", "TRUE"),
+        state("s.text || ')(?>.*?'"),
+        state("s.text || '.'"),
+    )
+    step = (
+        f"CASE WHEN s.escaping THEN {itself} WHEN c = {escape} THEN {escaping} "
+        f"WHEN c = '%' THEN {any_text} WHEN c = '_' THEN {any_one} ELSE {itself} END"
+    )
+    end = r"if(s.escaping, NULL, s.text || r'\z)')"
+    return f"aggregate({characters}, {begun}, (s, c) -> {step}, s -> {end})"

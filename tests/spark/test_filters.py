@@ -1,0 +1,115 @@
+"""Filters in Spark against filters in receivers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kafkabus_mapping.codec import decode_headers, encode_headers
+from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_condition
+from kafkabus_mapping.filters.nodes import SYSTEM_PROPERTIES, Value
+from kafkabus_mapping.filters.parse import DEEPEST, LOOKUP_DEPTH, parse_filter
+from kafkabus_spark.columns import filterable, prepared
+from kafkabus_spark.kafka import KAFKA_SCHEMA
+from kafkabus_spark.predicate import ERROR, FALSE, TRUE, UNKNOWN, predicate
+from tests import filters as corpus
+from tests import generated_filters as generated
+from tests.spark.marks import SPARK
+
+pytestmark = SPARK
+
+CODES = {True: TRUE, False: FALSE, None: UNKNOWN, corpus.ERROR: ERROR}
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example, HealthCheck.filter_too_much)
+EXAMPLES, FILTERS, MESSAGES = 25, 20, 20
+"""Jobs, filters and messages of each: 10,000 pairs."""
+
+
+def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: timedelta | None) -> DataFrame:
+    """Messages as filters see them, in order of ``value``."""
+    rows = [
+        (
+            None,
+            b"x" * subject.size,
+            str(number),
+            0,
+            subject.sequence_number - 1,
+            subject.enqueued_at,
+            0,
+            [(name, value.encode() if isinstance(value, str) else value) for name, value in headers_of(subject)],
+        )
+        for number, subject in enumerate(subjects)
+    ]
+    steps = prepared(spark.createDataFrame(rows, KAFKA_SCHEMA))
+    return filterable(steps, sorted(set(SYSTEM_PROPERTIES.values())), time_to_live)
+
+
+def headers_of(subject: Subject) -> list[tuple[str, str | bytes | None]]:
+    """A message's headers, and some of another system, which are properties too."""
+    return [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden"), *encode_headers(subject.envelope)]
+
+
+def said_by_spark(frame: DataFrame, texts: Sequence[str], parameters: dict[str, Value]) -> list[list[int]]:
+    """What each filter says of each message."""
+    codes = [F.expr(predicate(parse_filter(text), parameters)) for text in texts]
+    rows = frame.select(F.col("topic").cast("int").alias("number"), F.array(*codes).alias("codes")).collect()
+    return [list(row["codes"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
+
+
+def said_by_a_receiver(subject: Subject, text: str) -> int:
+    """What a filter says of a message that was read from Kafka."""
+    headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in headers_of(subject)]
+    envelope = decode_headers(headers, key=None, place="")
+    read = Subject(envelope, subject.sequence_number, subject.enqueued_at, subject.size, subject.time_to_live)
+    try:
+        return CODES[compile_condition(parse_filter(text), generated.PARAMETERS)(read)]
+    except FilterEvaluationError:
+        return ERROR
+
+
+def test_the_corpus_holds_in_spark(spark: SparkSession) -> None:
+    """Each production of the grammar, each rule about types."""
+    frame = frame_of(spark, [corpus.SUBJECT], corpus.SUBJECT.time_to_live)
+    texts = list(corpus.HOLDS)
+    (said,) = said_by_spark(frame, texts, corpus.PARAMETERS)
+    wanted = [CODES[corpus.HOLDS[text]] for text in texts]
+    assert dict(zip(texts, said, strict=True)) == dict(zip(texts, wanted, strict=True))
+
+
+def test_both_evaluators_agree(spark: SparkSession) -> None:
+    """On 10,000 pairs of a message and a filter."""
+    pairs = 0
+
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=SLOW, database=None)
+    @given(
+        st.lists(generated.subjects(), min_size=MESSAGES, max_size=MESSAGES),
+        st.lists(generated.filters(), min_size=FILTERS, max_size=FILTERS),
+        st.none() | st.just(timedelta(minutes=1)),
+    )
+    def agree(subjects: list[Subject], texts: list[str], time_to_live: timedelta | None) -> None:
+        nonlocal pairs
+        for subject in subjects:
+            subject.time_to_live = time_to_live
+        rows = said_by_spark(frame_of(spark, subjects, time_to_live), texts, generated.PARAMETERS)
+        for subject, said in zip(subjects, rows, strict=True):
+            wanted = [said_by_a_receiver(subject, text) for text in texts]
+            assert dict(zip(texts, said, strict=True)) == dict(zip(texts, wanted, strict=True)), subject
+            pairs += len(texts)
+
+    agree()
+    assert pairs >= EXAMPLES * FILTERS * MESSAGES
+
+
+def test_a_filter_may_be_as_deep_in_spark(spark: SparkSession) -> None:
+    """As deep as the parser lets it be."""
+    frame = frame_of(spark, [corpus.SUBJECT], None)
+    texts = ["NOT " * (DEEPEST - 2) + "1 = 1", "price" + "+1" * (DEEPEST - 4) + f" = {12 + DEEPEST - 4}"]
+    lookups = DEEPEST // LOOKUP_DEPTH - 1
+    texts.append("p(" * lookups + "missing" + ")" * lookups + " IS NULL")
+    assert said_by_spark(frame, texts, {}) == [[TRUE, TRUE, TRUE]]
+    long = f"color LIKE '{'%_' * 300}'"
+    assert said_by_spark(frame, [long, " OR ".join(["a=1"] * 140)], {}) == [[FALSE, UNKNOWN]]
