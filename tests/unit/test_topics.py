@@ -10,7 +10,10 @@ from kafkabus.log.clients import open_topics
 from kafkabus.log.topics import _SILENCE
 
 
-@pytest.mark.parametrize("code", [KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT, KafkaError._TRANSPORT])
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT],
+)
 def test_who_says_nothing_is_asked_again(code: int) -> None:
     """A broker that is silent, that cannot be reached, or that Kafka's client let go while it was asked."""
     asked: list[int] = []

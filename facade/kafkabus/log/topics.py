@@ -369,6 +369,7 @@ _UNREACHABLE = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
     KafkaError._DESTROY_BROKER,
     KafkaError._RESOLVE,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -380,6 +381,7 @@ _UNREACHABLE = {
 
 _SILENCE = {
     KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,  # The request waited behind others that the broker did not answer.
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,  # The client learned meanwhile that the broker it asked is another one, or none any more.
