@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from kafkabus_mapping import headers as h
+from kafkabus_mapping.filters.nodes import TEXT_PROPERTIES
 from kafkabus_mapping.numbers import OFFSET_BITS
 from kafkabus_spark.predicate import (
     DURATION,
@@ -45,18 +46,8 @@ _TEXT_COLUMNS: Final = (
     ("dead_letter_error_description", h.DEAD_LETTER_DESCRIPTION),
     ("dead_letter_source", h.DEAD_LETTER_SOURCE),
 )
-_TEXTS_IN_FILTERS: Final = {
-    "ContentType": h.CONTENT_TYPE,
-    "CorrelationId": h.CORRELATION_ID,
-    "DeadLetterSource": h.DEAD_LETTER_SOURCE,
-    "Label": h.SUBJECT,
-    "ReplyTo": h.REPLY_TO,
-    "ReplyToSessionId": h.REPLY_TO_SESSION_ID,
-    "SessionId": h.SESSION_ID,
-    "Subject": h.SUBJECT,
-    "To": h.TO,
-}
 _TEXT_HEADERS: Final = (h.MESSAGE_ID, *(header for _, header in h.TEXT_FIELDS))
+_HEADER_OF: Final = dict(h.TEXT_FIELDS)
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _LONGEST_DELTA: Final = timedelta.max // _MILLISECOND
@@ -214,10 +205,14 @@ def _within(number: Column, bound: int) -> Column:
 def _expiry(lives: Column, default_time_to_live: timedelta | None, expires: bool) -> Column:
     if not expires:
         return F.lit(None).cast("timestamp")
-    # Neither term reaches 2**62, so the sum cannot overflow.
-    lives = _at_most(lives, default_time_to_live)
-    moment = F.unix_millis(F.col("timestamp")) + _within(lives, _YEAR_TEN_THOUSAND)
+    moment = _end_of(_at_most(lives, default_time_to_live))
     return F.timestamp_millis(F.when(moment < _YEAR_TEN_THOUSAND, moment))
+
+
+def _end_of(lives: Column) -> Column:
+    """When a message's life ends, in milliseconds since 1970."""
+    # Neither term reaches 2**62, so the sum cannot overflow.
+    return F.unix_millis("timestamp") + _within(lives, _YEAR_TEN_THOUSAND)
 
 
 def _at_most(lives: Column, default_time_to_live: timedelta | None) -> Column:
@@ -332,14 +327,14 @@ def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: tim
 
 def _system_property(name: str, default_time_to_live: timedelta | None) -> tuple[int, Column]:
     """One of the message's own properties, and its kind; times and durations in milliseconds."""
-    if name in _TEXTS_IN_FILTERS:
-        return TEXT, _last(_TEXTS_IN_FILTERS[name], _text)
-    kind, column = _OTHERS_IN_FILTERS[name]
-    return kind, column(_at_most(F.col(_LIVES), default_time_to_live))
+    if name in _OTHERS_IN_FILTERS:
+        kind, column = _OTHERS_IN_FILTERS[name]
+        return kind, column(_at_most(F.col(_LIVES), default_time_to_live))
+    return TEXT, _last(_HEADER_OF[TEXT_PROPERTIES[name]], _text)
 
 
 def _moment_of_expiry(lives: Column) -> Column:
-    moment = F.unix_millis("timestamp") + _within(lives, _YEAR_TEN_THOUSAND)
+    moment = _end_of(lives)
     return F.when(moment.between(_YEAR_ONE, _YEAR_TEN_THOUSAND - 1), moment)
 
 
@@ -355,4 +350,4 @@ _OTHERS_IN_FILTERS: Final[Mapping[str, tuple[int, Callable[[Column], Column]]]] 
     "Size": (INTEGER, lambda _: F.coalesce(F.octet_length("value"), F.lit(0))),
     "TimeToLive": (DURATION, lambda lives: lives),
 }
-"""Kinds, and columns of what is no text header, of how long the message lives."""
+"""Kinds and columns, given how long the message lives, of what does not stand in a text header as it is."""

@@ -30,7 +30,7 @@ EXAMPLES, FILTERS, MESSAGES = 25, 20, 20
 
 
 def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: timedelta | None) -> DataFrame:
-    """Messages as filters see them, in order of ``value``."""
+    """Messages as filters see them; their topics are their numbers."""
     rows = [
         (
             None,
@@ -40,7 +40,7 @@ def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: tim
             subject.sequence_number - 1,
             subject.enqueued_at,
             0,
-            [(name, value.encode() if isinstance(value, str) else value) for name, value in headers_of(subject)],
+            headers_of(subject),
         )
         for number, subject in enumerate(subjects)
     ]
@@ -48,9 +48,11 @@ def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: tim
     return filterable(steps, sorted(set(SYSTEM_PROPERTIES.values())), time_to_live)
 
 
-def headers_of(subject: Subject) -> list[tuple[str, str | bytes | None]]:
-    """A message's headers, and some of another system, which are properties too."""
-    return [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden"), *encode_headers(subject.envelope)]
+def headers_of(subject: Subject) -> list[tuple[str, bytes | None]]:
+    """A message's headers as Kafka holds them, and some of another system, which are properties too."""
+    foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden")]
+    own = encode_headers(subject.envelope)
+    return [*foreign, *((name, value.encode() if isinstance(value, str) else value) for name, value in own)]
 
 
 def said_by_spark(frame: DataFrame, texts: Sequence[str], parameters: dict[str, Value]) -> list[list[int]]:
@@ -62,8 +64,7 @@ def said_by_spark(frame: DataFrame, texts: Sequence[str], parameters: dict[str, 
 
 def said_by_a_receiver(subject: Subject, text: str) -> int:
     """What a filter says of a message that was read from Kafka."""
-    headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in headers_of(subject)]
-    envelope = decode_headers(headers, key=None, place="")
+    envelope = decode_headers(headers_of(subject), key=None, place="")
     read = Subject(envelope, subject.sequence_number, subject.enqueued_at, subject.size, subject.time_to_live)
     try:
         return CODES[compile_condition(parse_filter(text), generated.PARAMETERS)(read)]

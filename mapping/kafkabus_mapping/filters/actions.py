@@ -8,7 +8,7 @@ from typing import Any
 
 from kafkabus_mapping.codec import Envelope
 from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_expression, kind_of, lower_name
-from kafkabus_mapping.filters.nodes import WRITABLE, Property, Remove, Statement, Value
+from kafkabus_mapping.filters.nodes import TEXT_PROPERTIES, Property, Remove, Statement, Value
 
 Changed = Callable[[Subject], Envelope]
 """Yields the properties of a message's copy."""
@@ -55,7 +55,7 @@ def _set(subject: Subject, target: Property, value: Value) -> Envelope:
 
 
 def _with_text(envelope: Envelope, target: Property, text: str | None) -> Envelope:
-    changes: dict[str, Any] = {WRITABLE[target.name]: text}
+    changes: dict[str, Any] = {TEXT_PROPERTIES[target.name]: text}
     return replace(envelope, **changes)
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from kafkabus_mapping.codec import Envelope
 from kafkabus_mapping.filters.nodes import (
     SYSTEM_PROPERTIES,
+    TEXT_PROPERTIES,
     Arithmetic,
     Comparison,
     Condition,
@@ -93,26 +94,21 @@ def _expires_at(subject: Subject) -> datetime | None:
         return None
 
 
+def _text(field_name: str) -> Callable[[Subject], Value]:
+    value: Callable[[Envelope], Value] = operator.attrgetter(field_name)
+    return lambda subject: value(subject.envelope)
+
+
 _SYSTEM: Mapping[str, Callable[[Subject], Value]] = {
-    "ContentType": lambda subject: subject.envelope.content_type,
-    "CorrelationId": lambda subject: subject.envelope.correlation_id,
-    "DeadLetterSource": lambda subject: subject.envelope.dead_letter_source,
+    **{name: _text(field_name) for name, field_name in TEXT_PROPERTIES.items()},
     "DeliveryCount": lambda _: 0,
     "EnqueuedSequenceNumber": lambda subject: subject.envelope.enqueued_sequence_number,
     "EnqueuedTimeUtc": lambda subject: subject.enqueued_at,
     "ExpiresAtUtc": _expires_at,
-    "Label": lambda subject: subject.envelope.subject,
-    "MessageId": lambda subject: subject.envelope.message_id,
-    "PartitionKey": lambda subject: subject.envelope.partition_key,
-    "ReplyTo": lambda subject: subject.envelope.reply_to,
-    "ReplyToSessionId": lambda subject: subject.envelope.reply_to_session_id,
     "ScheduledEnqueueTimeUtc": lambda subject: subject.envelope.scheduled_enqueue_time_utc,
     "SequenceNumber": lambda subject: subject.sequence_number,
-    "SessionId": lambda subject: subject.envelope.session_id,
     "Size": lambda subject: subject.size,
-    "Subject": lambda subject: subject.envelope.subject,
     "TimeToLive": lambda subject: subject.lives,
-    "To": lambda subject: subject.envelope.to,
 }
 
 Evaluated = Callable[[Subject], Value]

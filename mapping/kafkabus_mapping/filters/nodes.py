@@ -253,14 +253,20 @@ SYSTEM_PROPERTIES = {
 }
 """Names of a message's own properties by their lower case. Label and Subject are the same."""
 
-WRITABLE = {
+TEXT_PROPERTIES = {
     "ContentType": "content_type",
     "CorrelationId": "correlation_id",
+    "DeadLetterSource": "dead_letter_source",
     "Label": "subject",
     "MessageId": "message_id",
+    "PartitionKey": "partition_key",
     "ReplyTo": "reply_to",
     "ReplyToSessionId": "reply_to_session_id",
+    "SessionId": "session_id",
     "Subject": "subject",
     "To": "to",
 }
-"""Those that an action may set, and their names in an ``Envelope``: what decides about a message's place and time stays."""
+"""Those that are texts, and their names in an ``Envelope``."""
+
+WRITABLE = TEXT_PROPERTIES.keys() - {"DeadLetterSource", "PartitionKey", "SessionId"}
+"""Those that an action may set: what decides about a message's place and time stays."""
