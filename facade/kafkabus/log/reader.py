@@ -335,11 +335,11 @@ class Reader:
                 self._services.pool.run(consumer.close)
 
     def _patience(self, deadline: float) -> float:
-        """How long the next poll may wait."""
+        """How long the next poll may wait, in seconds, up to the next millisecond: of less, Kafka's client makes nothing."""
         now = time.monotonic()
         due = self._plan.next_due()
         until = min(deadline, now + POLL_SLICE, self._next_slow_poll, now + POLL_SLICE if due is None else due)
-        return max(0.0, until - now)
+        return max(0, math.ceil((until - now) * 1000)) / 1000
 
     def _tend(self, *, idle: bool) -> None:
         """Whatever keeps the plan true beside the records: heartbeat, homes, doorbell, leases that expired."""
