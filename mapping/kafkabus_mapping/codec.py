@@ -121,6 +121,8 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: b
                 setattr(envelope, _FIELD_OF[name], value.decode())
             elif name == h.APPLICATION_PROPERTIES:
                 properties = decode_properties(value)
+            elif name == h.ADDRESSED_TO:
+                value.decode()  # Says where it is received; whoever receives it is there.
             else:
                 _decode_number(envelope, name, value)
         except (ValueError, OverflowError):  # noqa: PERF203 - one broken header must not spoil the others

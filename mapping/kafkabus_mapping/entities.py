@@ -6,14 +6,33 @@ descriptions, as this model's JSON.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    TypeAdapter,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from typing_extensions import Self, override
+
+from kafkabus_mapping.filters.rules import RuleDescription
+from kafkabus_mapping.names import SUBSCRIPTIONS
 
 PARTITIONS_STANDARD = 16
 """Partitions of a partitioned entity in the Basic and Standard tiers."""
+
+_RULES = "rules_by_number"
+"""Where a written description has its rules."""
 
 FOREVER = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The service's longest duration, its default time to live."""
@@ -65,11 +84,11 @@ class AuthorizationRuleDescription(BaseModel):
     secondary_key: str | None = None
 
 
-class QueueDescription(BaseModel):
-    """A queue: its settings and the Kafka topic that holds its messages.
+class EntityDescription(BaseModel, frozen=True, extra="forbid"):
+    """What holds messages: its settings, and the Kafka topic that they are in.
 
     Attributes:
-        name: As its creator wrote it.
+        name: As its creator wrote it; of a subscription with its topic's, as ``subscription_name`` joins them.
         enable_partitioning: Fixed at creation.
         partitions: Kafka partitions, one per entity partition: 16 for a partitioned queue
             (the namespace's number in Premium), else 1.
@@ -102,8 +121,7 @@ class QueueDescription(BaseModel):
         authorization_rules: Carried, not checked: access is what Kafka and Redis grant.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
+    kind: str = ""
     name: str
     enable_partitioning: bool = False
     partitions: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -142,3 +160,176 @@ class QueueDescription(BaseModel):
         if moment is not None and moment.tzinfo is None:
             raise ValueError("times are in UTC and say so: give them a time zone")
         return moment
+
+    @property
+    def generation(self) -> str:
+        """What tells its ledgers from those of others of its name: the topic's id."""
+        return self.topic_id
+
+    @property
+    def own_name(self) -> str:
+        """Its name, of a subscription without its topic's."""
+        return self.name
+
+    def over_topic(self, topic_id: str) -> Self:
+        """The same entity over another topic of its topic's name, from that one's beginning."""
+        return self.model_copy(update={"topic_id": topic_id})
+
+    def cut(self, partition: int, end: int) -> Self:  # noqa: ARG002 - a subscription needs them
+        """The same entity once one of its logs was truncated: what is stored from there on is new."""
+        return self
+
+
+class QueueDescription(EntityDescription, frozen=True):
+    """A queue."""
+
+    kind: Literal["queue"] = "queue"
+
+
+class TopicDescription(EntityDescription, frozen=True):
+    """A topic, whose messages are received from its subscriptions; sessions and forwarding are theirs.
+
+    Attributes:
+        filtering_messages_before_publishing: Kept for compatibility.
+        support_ordering: Kept for compatibility: the order within a partition always holds.
+        size_in_bytes: Kept for compatibility.
+    """
+
+    kind: Literal["topic"] = "topic"
+    filtering_messages_before_publishing: bool = False
+    support_ordering: bool = True
+    size_in_bytes: int | None = None
+
+
+class RuleSet(BaseModel):
+    """Rules of a subscription, and the messages that they are about.
+
+    Attributes:
+        rules: They, by name, ``$Default`` first.
+        offsets: From which on they count, by partition of the topic's log.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rules: tuple[RuleDescription, ...]
+    offsets: tuple[int, ...]
+
+
+class SubscriptionDescription(EntityDescription, frozen=True):
+    """A subscription: a reader of a topic's log with ledgers of its own. What is the topic's is as the topic has it.
+
+    Attributes:
+        topic_entity: Name of its topic.
+        uid: Tells its ledgers from those of an earlier subscription of its name.
+        topic_time_to_live: The topic's default, which counts where it is the shorter one.
+        topic_status: The topic's.
+        dead_lettering_on_filter_evaluation_exceptions: Whether messages are dead-lettered of which a rule cannot be said.
+        rule_sets: Its rules, the last ones those that it has; before them, in the order of their offsets, those that count for
+            messages that were stored before they were changed.
+        rules_version: How often they were changed.
+        changing: Its rules once a change is done that is under way; then none is received until it is. None: none is.
+    """
+
+    kind: Literal["subscription"] = "subscription"
+    topic_entity: str
+    uid: str
+    topic_time_to_live: timedelta = FOREVER
+    topic_status: EntityStatus = EntityStatus.ACTIVE
+    dead_lettering_on_filter_evaluation_exceptions: bool = True
+    rule_sets: Annotated[tuple[RuleSet, ...], Field(min_length=1)]
+    rules_version: Annotated[int, Field(ge=1)] = 1
+    changing: tuple[RuleDescription, ...] | None = None
+
+    @model_serializer(mode="wrap")
+    def _each_rule_once(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Sets have most of their rules in common: each rule is written once, and sets name them by their numbers."""
+        written: dict[str, Any] = serialize(self)
+        known: dict[str, Any] = {}
+        places: dict[str, int] = {}
+
+        def numbers(rules: Iterable[Any]) -> list[int]:
+            # By how it is written in Python: there 1, 1.0 and True are not the same.
+            for rule in rules:
+                known.setdefault(repr(rule), rule)
+                places.setdefault(repr(rule), len(places))
+            return [places[repr(rule)] for rule in rules]
+
+        for one in written["rule_sets"]:
+            one["rules"] = numbers(one["rules"])
+        if written["changing"] is not None:
+            written["changing"] = numbers(written["changing"])
+        return {**written, _RULES: list(known.values())}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_their_numbers(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or _RULES not in given:
+            return given
+        known = given[_RULES]
+
+        def rules(numbers: Iterable[int]) -> list[Any]:
+            return [known[number] for number in numbers]
+
+        sets = [{**one, "rules": rules(one["rules"])} for one in given["rule_sets"]]
+        changing = None if given["changing"] is None else rules(given["changing"])
+        found = {name: value for name, value in given.items() if name != _RULES}
+        return {**found, "rule_sets": sets, "changing": changing}
+
+    @property
+    def generation(self) -> str:
+        """The topic's id, and its own."""
+        return f"{self.topic_id}~{self.uid}"
+
+    @override
+    def over_topic(self, topic_id: str) -> Self:
+        rules = RuleSet(rules=self.rules, offsets=(0,) * self.partitions)
+        return self.model_copy(update={"topic_id": topic_id, "rule_sets": (rules,)})
+
+    @override
+    def cut(self, partition: int, end: int) -> Self:
+        sets = [
+            one.model_copy(
+                update={
+                    "offsets": tuple(
+                        min(offset, end) if where == partition else offset for where, offset in enumerate(one.offsets)
+                    )
+                }
+            )
+            for one in self.rule_sets
+        ]
+        return self.model_copy(update={"rule_sets": tuple(sets)})
+
+    @property
+    def rules(self) -> tuple[RuleDescription, ...]:
+        """Its rules now."""
+        return self.rule_sets[-1].rules
+
+    @property
+    def own_name(self) -> str:
+        """Its name without its topic's."""
+        return self.name[len(self.topic_entity) + len(SUBSCRIPTIONS) :]
+
+
+def _kind_of(description: Any) -> str:
+    # Namespaces have held queues only, which did not say so.
+    kind = description.get("kind", "queue") if isinstance(description, dict) else description.kind
+    return str(kind)
+
+
+_ANY: TypeAdapter[QueueDescription | TopicDescription | SubscriptionDescription] = TypeAdapter(
+    Annotated[
+        Annotated[QueueDescription, Tag("queue")]
+        | Annotated[TopicDescription, Tag("topic")]
+        | Annotated[SubscriptionDescription, Tag("subscription")],
+        Discriminator(_kind_of),
+    ]
+)
+
+
+def read_description(text: str) -> QueueDescription | TopicDescription | SubscriptionDescription:
+    """What a description's JSON says.
+
+    Raises:
+        ValidationError: It says nothing that can be.
+    """
+    return _ANY.validate_json(text)

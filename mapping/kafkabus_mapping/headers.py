@@ -39,6 +39,9 @@ TRANSFER_SOURCE: Final = "sb-transfer-source"
 HOPS: Final = "sb-hops"
 """Decimal number of times that the message was forwarded."""
 
+ADDRESSED_TO: Final = "sb-addressed-to"
+"""Key of the only subscription that a record of a topic is for: one of several copies that its rules made of a message."""
+
 TEXT_FIELDS: Final[tuple[tuple[str, str], ...]] = (
     ("message_id", MESSAGE_ID),
     ("session_id", SESSION_ID),

@@ -19,6 +19,11 @@ MAX_ENTITY_NAME = 260
 MAX_KAFKA_NAME = 249
 """Longest topic name that Kafka takes, in characters."""
 
+SUBSCRIPTIONS = "/Subscriptions/"
+"""What stands between a topic's name and a subscription's in a path."""
+MAX_SUBSCRIPTION_NAME = 50
+"""Longest name of a subscription, and of a rule, that Service Bus takes, in characters."""
+
 _ENTITY = re.compile(r"[a-z0-9](?:[a-z0-9._/-]*[a-z0-9])?\Z")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\Z")
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-.")
@@ -123,12 +128,54 @@ def check_entity(name: str) -> str:
         raise NameRuleError(
             f"entity name of {len(name)} characters ({name[:40]!r}…): the longest is {MAX_ENTITY_NAME}; shorten it"
         )
+    if SUBSCRIPTIONS.lower() in lowered:
+        raise NameRuleError(
+            f"entity name {name!r}: {SUBSCRIPTIONS!r} stands between a topic's name and a subscription's; leave it out"
+        )
     if not _ENTITY.match(lowered) or "//" in lowered:
         raise NameRuleError(
             f"entity name {name!r}: use letters, digits, '.', '-', '_' and single '/' between, "
             "a letter or digit first and last"
         )
     return name
+
+
+def check_part(what: str, name: str) -> str:
+    """Return a subscription's or a rule's name unchanged where Service Bus would take it.
+
+    Args:
+        what: Which of the two it is.
+        name: The name.
+
+    Raises:
+        NameRuleError: It is empty, longer than 50 characters, or holds what such a name may not hold.
+        TypeError: It is no text.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"{what} name is {type(name).__name__}: use str")
+    plain = name[1:] if what == "rule" and name.startswith("$") else name
+    if len(name) > MAX_SUBSCRIPTION_NAME or "/" in name or not _ENTITY.match(plain.lower()):
+        raise NameRuleError(
+            f"{what} name {name!r}: use 1 to {MAX_SUBSCRIPTION_NAME} letters, digits, '.', '-' and '_', "
+            "a letter or digit first and last"
+        )
+    return name
+
+
+def subscription_name(topic: str, subscription: str) -> str:
+    """The name of a subscription as an entity.
+
+    Raises:
+        NameRuleError: One of the names breaks a rule.
+        TypeError: One is no text.
+    """
+    return f"{check_entity(topic)}{SUBSCRIPTIONS}{check_part('subscription', subscription)}"
+
+
+def split_subscription(name: str) -> tuple[str, str] | None:
+    """Topic and subscription of a subscription's name as an entity; None where it is another entity's."""
+    match = re.fullmatch(f"(.+){SUBSCRIPTIONS}([^/]+)", name, re.IGNORECASE)
+    return None if match is None else (match[1], match[2])
 
 
 def topic_name(namespace: str, path: EntityPath) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from typing_extensions import Self
 
-from kafkabus_mapping.entities import FOREVER, PARTITIONS_STANDARD, QueueDescription
+from kafkabus_mapping.entities import FOREVER, PARTITIONS_STANDARD, EntityDescription, TopicDescription
 
 KIB = 1024
 MAX_ENTITIES = 10_000
@@ -91,37 +91,39 @@ class NamespaceDescription(BaseModel):
             )
         return self.partitions
 
-    def check_queue(self, queue: QueueDescription) -> None:
+    def check_entity(self, entity: EntityDescription) -> None:
         """Refuse settings that the tier does not allow.
 
         Raises:
             NamespaceRuleError: One of them is not allowed.
         """
-        sizes = SIZES_PREMIUM if self.tier is Tier.PREMIUM and queue.partitions == 1 else SIZES
-        if queue.max_size_in_megabytes not in sizes:
+        sizes = SIZES_PREMIUM if self.tier is Tier.PREMIUM and entity.partitions == 1 else SIZES
+        if entity.max_size_in_megabytes not in sizes:
             raise NamespaceRuleError(
-                f"max_size_in_megabytes={queue.max_size_in_megabytes}: choose one of {list(sizes)}"
-                + (", the size of one partition" if queue.partitions > 1 else "")
+                f"max_size_in_megabytes={entity.max_size_in_megabytes}: choose one of {list(sizes)}"
+                + (", the size of one partition" if entity.partitions > 1 else "")
             )
         limit = self.max_message_bytes // KIB
-        if queue.max_message_size_in_kilobytes not in {None, limit}:
+        if entity.max_message_size_in_kilobytes not in {None, limit}:
             raise NamespaceRuleError(
-                f"max_message_size_in_kilobytes={queue.max_message_size_in_kilobytes}: messages of this {self.tier.value} "
+                f"max_message_size_in_kilobytes={entity.max_message_size_in_kilobytes}: messages of this {self.tier.value} "
                 f"namespace have up to {limit} KB; leave it out"
             )
-        _check_forwarding(queue)
+        _check_forwarding(entity)
         if self.tier is Tier.BASIC:
+            if isinstance(entity, TopicDescription):
+                raise NamespaceRuleError("topics are not in the Basic tier: use Standard")
             for name in (
                 "requires_session",
                 "requires_duplicate_detection",
                 "forward_to",
                 "forward_dead_lettered_messages_to",
             ):
-                if getattr(queue, name):
-                    raise NamespaceRuleError(f"{name}={getattr(queue, name)!r}: not in the Basic tier; use Standard")
-            if FOREVER > queue.default_message_time_to_live > MAX_LIFE_BASIC:
+                if getattr(entity, name):
+                    raise NamespaceRuleError(f"{name}={getattr(entity, name)!r}: not in the Basic tier; use Standard")
+            if FOREVER > entity.default_message_time_to_live > MAX_LIFE_BASIC:
                 raise NamespaceRuleError(
-                    f"default_message_time_to_live={queue.default_message_time_to_live}: up to 14 days in the Basic tier"
+                    f"default_message_time_to_live={entity.default_message_time_to_live}: up to 14 days in the Basic tier"
                 )
 
     def check_room(self, partitions: int, existing: int, partitioned: int) -> None:
@@ -146,7 +148,7 @@ class NamespaceDescription(BaseModel):
             )
 
 
-def _check_forwarding(queue: QueueDescription) -> None:
+def _check_forwarding(queue: EntityDescription) -> None:
     """Refuse to forward where that cannot be.
 
     Raises:

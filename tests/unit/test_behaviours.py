@@ -1,7 +1,9 @@
-"""Behaviours of Azure's SDK that need no namespace to be seen: messages as objects, connection strings."""
+"""Behaviours of Azure's SDK that need no Kafka to be seen: messages as objects, connection strings, names, quotas."""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import pickle
 import threading
 from datetime import timedelta
@@ -9,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import kafkabus.aio
+import kafkabus.aio.management
 from kafkabus import (
     AutoLockRenewer,
     ServiceBusClient,
@@ -16,7 +20,9 @@ from kafkabus import (
     ServiceBusReceivedMessage,
     parse_connection_string,
 )
+from kafkabus import management as admin
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+from kafkabus.exceptions import InvalidOperationError, ServiceBusQuotaExceededError
 from kafkabus.held import Held, by_delivery
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.message import as_message
@@ -24,6 +30,26 @@ from kafkabus.record import Delivery, StoredRecord
 from kafkabus.sender import _check_timeout
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.entities import FOREVER
+
+RECEIVING = (
+    "session_id sub_queue receive_mode max_wait_time auto_lock_renewer prefetch_count client_identifier socket_timeout"
+)
+TOPIC = (
+    "default_message_time_to_live max_size_in_megabytes requires_duplicate_detection "
+    "duplicate_detection_history_time_window enable_batched_operations size_in_bytes "
+    "filtering_messages_before_publishing authorization_rules support_ordering auto_delete_on_idle "
+    "enable_partitioning enable_express user_metadata max_message_size_in_kilobytes"
+)
+SUBSCRIPTION = (
+    "lock_duration requires_session default_message_time_to_live dead_lettering_on_message_expiration "
+    "dead_lettering_on_filter_evaluation_exceptions max_delivery_count enable_batched_operations forward_to "
+    "user_metadata forward_dead_lettered_messages_to auto_delete_on_idle"
+)
+COUNTS = "name accessed_at_utc created_at_utc updated_at_utc"
+SUBSCRIPTION_COUNTS = (
+    "total_message_count active_message_count dead_letter_message_count transfer_message_count "
+    "transfer_dead_letter_message_count"
+)
 
 EMULATOR = "Endpoint=sb://localhost:5672;SharedAccessKeyName=a;SharedAccessKey=b"
 
@@ -123,3 +149,148 @@ def test_a_renewer_that_is_closed_while_it_asks_tells_nobody(monkeypatch: pytest
             renewer.close()
             assert message.auto_renew_error is not None
             assert told == []
+
+
+@pytest.mark.parametrize(
+    ("method", "positional", "keywords"),
+    [
+        ("get_topic_sender", "topic_name", "client_identifier socket_timeout"),
+        ("get_subscription_receiver", "topic_name subscription_name", RECEIVING),
+        ("list_subscription_sessions", "topic_name subscription_name", "state_updated_after timeout"),
+    ],
+)
+def test_a_client_has_azure_s_methods_for_topics(method: str, positional: str, keywords: str) -> None:
+    """With the same parameters, all keywords optional; none of them is awaited."""
+    for client in (ServiceBusClient, kafkabus.aio.ServiceBusClient):
+        function = getattr(client, method)
+        assert not inspect.iscoroutinefunction(function)
+        _check_parameters(function, positional, keywords)
+
+
+@pytest.mark.parametrize(
+    ("method", "positional", "keywords"),
+    [
+        ("create_topic", "topic_name", TOPIC),
+        ("get_topic", "topic_name", ""),
+        ("get_topic_runtime_properties", "topic_name", ""),
+        ("update_topic", "topic", ""),
+        ("delete_topic", "topic_name", ""),
+        ("list_topics", "", ""),
+        ("list_topics_runtime_properties", "", ""),
+        ("create_subscription", "topic_name subscription_name", SUBSCRIPTION),
+        ("get_subscription", "topic_name subscription_name", ""),
+        ("get_subscription_runtime_properties", "topic_name subscription_name", ""),
+        ("update_subscription", "topic_name subscription", ""),
+        ("delete_subscription", "topic_name subscription_name", ""),
+        ("list_subscriptions", "topic_name", ""),
+        ("list_subscriptions_runtime_properties", "topic_name", ""),
+        ("create_rule", "topic_name subscription_name rule_name", "filter action"),
+        ("get_rule", "topic_name subscription_name rule_name", ""),
+        ("update_rule", "topic_name subscription_name rule", ""),
+        ("delete_rule", "topic_name subscription_name rule_name", ""),
+        ("list_rules", "topic_name subscription_name", ""),
+    ],
+)
+def test_administration_has_azure_s_methods_for_topics(method: str, positional: str, keywords: str) -> None:
+    """With the same parameters; updates take any settings by keyword; asyncio's lists are iterated, the rest is awaited."""
+    for client in (ServiceBusAdministrationClient, kafkabus.aio.management.ServiceBusAdministrationClient):
+        function = getattr(client, method)
+        awaited = client is not ServiceBusAdministrationClient and not method.startswith("list_")
+        assert inspect.iscoroutinefunction(function) is awaited
+        _check_parameters(function, positional, keywords)
+        kinds = [one.kind for one in inspect.signature(function).parameters.values()]
+        assert (inspect.Parameter.VAR_KEYWORD in kinds) is method.startswith("update_")
+
+
+def _check_parameters(function: Any, positional: str, keywords: str) -> None:
+    parameters = dict(inspect.signature(function).parameters)
+    assert parameters.pop("self").kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    required = [one for one in parameters.values() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    assert [one.name for one in required] == positional.split()
+    assert {one.default for one in required} <= {inspect.Parameter.empty}
+    optional = {one.name: one.default for one in parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert set(keywords.split()) <= set(optional)
+    assert inspect.Parameter.empty not in optional.values()
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "missing"),
+    [
+        (admin.TopicProperties, f"name availability_status status {TOPIC}", set[str]()),
+        (admin.SubscriptionProperties, f"name availability_status status {SUBSCRIPTION}", set[str]()),
+        (admin.RuleProperties, "name filter action created_at_utc", set[str]()),
+        (
+            admin.TopicRuntimeProperties,
+            f"{COUNTS} size_in_bytes subscription_count scheduled_message_count sql_filter_count correlation_filter_count",
+            {"size_in_bytes"},
+        ),
+        (
+            admin.SubscriptionRuntimeProperties,
+            f"{COUNTS} {SUBSCRIPTION_COUNTS}",
+            set[str](),
+        ),
+        (
+            admin.CorrelationRuleFilter,
+            "correlation_id message_id to reply_to label session_id reply_to_session_id content_type properties",
+            set[str](),
+        ),
+        (admin.SqlRuleFilter, "sql_expression parameters requires_preprocessing", set[str]()),
+        (admin.SqlRuleAction, "sql_expression parameters requires_preprocessing", set[str]()),
+    ],
+)
+def test_what_is_told_of_topics_has_azure_s_names(kind: Any, names: str, missing: set[str]) -> None:
+    """All but for what cannot be told; some that are kafkabus's own besides."""
+    assert set(names.split()) - {one.name for one in dataclasses.fields(kind)} == missing
+
+
+def test_a_namespace_holds_a_hundred_partitioned_queues_and_topics() -> None:
+    """Together; subscriptions are none, plain ones still fit, and the error says how many there are."""
+    with (
+        InMemoryNamespace(upkeep=False) as namespace,
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+    ):
+        for number in range(50):
+            administration.create_queue(f"q{number}", enable_partitioning=True)
+            administration.create_topic(f"t{number}", enable_partitioning=True)
+            administration.create_subscription("t0", f"s{number}")
+        for create in (administration.create_queue, administration.create_topic):
+            with pytest.raises(
+                ServiceBusQuotaExceededError, match="holds 100 partitioned entities, and no more than 100"
+            ):
+                create("many", enable_partitioning=True)
+        administration.create_topic("plain")
+        administration.create_subscription("t1", "s")
+        administration.delete_queue("q0")
+        assert administration.create_topic("many", enable_partitioning=True).enable_partitioning
+        with pytest.raises(ServiceBusQuotaExceededError, match="100 partitioned"):
+            administration.create_queue("q0", enable_partitioning=True)
+
+
+def test_a_namespace_decides_what_topics_it_has() -> None:
+    """A Basic one has none; a Premium one says how many partitions all of them have, and takes larger messages."""
+    with (
+        InMemoryNamespace(upkeep=False) as basic,
+        ServiceBusAdministrationClient.from_connection_string(basic.connection_string) as administration,
+    ):
+        administration.create_namespace("Basic")
+        with pytest.raises(InvalidOperationError, match="topics are not in the Basic tier"):
+            administration.create_topic("t")
+        assert list(administration.list_topics()) == []
+    with (
+        InMemoryNamespace(upkeep=False) as premium,
+        ServiceBusAdministrationClient.from_connection_string(premium.connection_string) as administration,
+        ServiceBusClient.from_connection_string(premium.connection_string) as client,
+    ):
+        administration.create_namespace("Premium", 4)
+        topic = administration.create_topic("t")
+        assert (topic.enable_partitioning, topic.max_size_in_megabytes) == (True, 4 * 1024)
+        assert topic.max_message_size_in_kilobytes == 1024
+        with pytest.raises(InvalidOperationError, match="created with 4 partition"):
+            administration.create_topic("plain", enable_partitioning=False)
+        administration.create_subscription("t", "s")
+        assert len(administration.get_subscription_runtime_properties("t", "s").partitions) == 4
+        body = b"x" * 1_000_000
+        with client.get_topic_sender("t") as sender, client.get_subscription_receiver("t", "s") as receiver:
+            sender.send_messages(ServiceBusMessage(body))
+            (message,) = receiver.receive_messages(max_wait_time=20)
+            assert b"".join(message.body or ()) == body

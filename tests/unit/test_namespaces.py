@@ -75,7 +75,7 @@ def test_the_largest_message_is_the_tiers() -> None:
 )
 def test_what_a_tier_allows(where: NamespaceDescription, settings: dict[str, Any]) -> None:
     """At the bounds."""
-    where.check_queue(queue(**settings))
+    where.check_entity(queue(**settings))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_what_a_tier_allows(where: NamespaceDescription, settings: dict[str, Any
 def test_what_a_tier_forbids(where: NamespaceDescription, settings: dict[str, Any]) -> None:
     """The setting is named."""
     with pytest.raises(NamespaceRuleError, match=next(iter(settings))):
-        where.check_queue(queue(**settings))
+        where.check_entity(queue(**settings))
 
 
 def test_how_many_entities_a_namespace_holds() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafkabus_mapping.codec import Envelope
+from kafkabus_mapping.entities import RuleSet, SubscriptionDescription, read_description
 from kafkabus_mapping.filters.evaluate import Subject
 from kafkabus_mapping.filters.parse import FilterSyntaxError
 from kafkabus_mapping.filters.rules import (
@@ -161,3 +162,61 @@ def test_what_is_no_expression_is_refused_when_rules_are_compiled() -> None:
         compile_rules([rule("a", "n =")])
     with pytest.raises(FilterSyntaxError):
         compile_rules([rule("a", "n = 1", "SET")])
+
+
+def described(*rule_sets: RuleSet, **settings: Any) -> SubscriptionDescription:
+    """A subscription with these rules."""
+    return SubscriptionDescription(
+        name="t/Subscriptions/s",
+        topic="ns.t",
+        topic_id="id",
+        topic_entity="t",
+        uid="u",
+        rule_sets=rule_sets,
+        created_at=NOON,
+        updated_at=NOON,
+        **settings,
+    )
+
+
+def test_a_rule_of_many_sets_is_written_once() -> None:
+    """Rules that differ in the type of a value alone are two; what is read is what was written."""
+    rules = [
+        RuleDescription(name="r", filter=CorrelationFilterDescription(properties={"n": value}), created_at=NOON)
+        for value in (1, 1.0, True, NOON, "x" * 1000)
+    ]
+    sets = [RuleSet(rules=tuple(rules[: 1 + n % 5]), offsets=(n, 0)) for n in range(100)]
+    before = described(*sets, partitions=2, changing=(rules[4], rules[0]))
+    text = before.model_dump_json()
+    after = read_description(text)
+    assert after == before
+    assert isinstance(after, SubscriptionDescription)
+    (first,) = after.rule_sets[0].rules
+    assert isinstance(first.filter, CorrelationFilterDescription)
+    assert type(first.filter.properties["n"]) is int
+    assert len(text) < 10_000
+    assert SubscriptionDescription.model_validate(before.model_dump()) == before
+
+
+def test_over_another_topic_a_subscription_begins_anew() -> None:
+    """With the rules that it has: there are no messages of when it had others."""
+    true, false = (
+        RuleDescription(name="a", created_at=NOON),
+        RuleDescription(name="b", filter=FalseFilterDescription(), created_at=NOON),
+    )
+    before = described(RuleSet(rules=(false,), offsets=(0,)), RuleSet(rules=(true,), offsets=(50,)))
+    after = before.over_topic("other")
+    assert after.topic_id == "other"
+    assert after.rule_sets == (RuleSet(rules=(true,), offsets=(0,)),)
+
+
+def test_what_follows_a_cut_goes_by_the_last_rules() -> None:
+    """Those counted from beyond the place where the log ends now; other partitions stay as they are."""
+    true, false = TrueFilterDescription(), FalseFilterDescription()
+    rules = [RuleDescription(name="r", filter=one, created_at=NOON) for one in (true, false)]
+    before = described(
+        *(RuleSet(rules=(rule,), offsets=offsets) for rule, offsets in zip(rules, [(0, 0), (50, 60)], strict=True)),
+        partitions=2,
+    )
+    assert [one.offsets for one in before.cut(1, 20).rule_sets] == [(0, 0), (50, 20)]
+    assert before.cut(0, 100) == before

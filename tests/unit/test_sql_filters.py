@@ -15,8 +15,17 @@ from kafkabus_mapping.codec import Envelope
 from kafkabus_mapping.filters.actions import compile_action
 from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_condition
 from kafkabus_mapping.filters.nodes import Constant, Property, Remove, Set, Value
-from kafkabus_mapping.filters.parse import DEEPEST, LONGEST, LOOKUP_DEPTH, FilterSyntaxError, parse_action, parse_filter
-from tests.filters import ERROR, HOLDS, PARAMETERS, SUBJECT
+from kafkabus_mapping.filters.parse import (
+    DEEPEST,
+    LONGEST,
+    LONGEST_TEXT,
+    LOOKUP_DEPTH,
+    FilterSyntaxError,
+    parse_action,
+    parse_filter,
+)
+from kafkabus_mapping.filters.rules import RuleDescription, SqlActionDescription, compile_rules
+from tests.filters import ERROR, HOLDS, NOON, PARAMETERS, SUBJECT
 
 
 @pytest.mark.parametrize("text", HOLDS)
@@ -118,6 +127,19 @@ def test_a_pattern_of_many_wildcards_is_not_tried_over_and_over() -> None:
     """What takes polynomial time with a regular expression."""
     subject = Subject(Envelope(application_properties={"text": "a" * 5_000}))
     assert compile_condition(parse_filter(f"text LIKE '{'%a' * 400}%b'"))(subject) is False
+
+
+def test_a_text_that_is_doubled_again_and_again_is_not_made() -> None:
+    """An action that does so fails, and what it was asked of is another message's no more than before."""
+    rule = RuleDescription(
+        name="doubling",
+        action=SqlActionDescription(expression="; ".join(["SET text = text + text"] * 40)),
+        created_at=NOON,
+    )
+    subject = Subject(Envelope(application_properties={"text": "a" * 1000}))
+    selected = compile_rules([rule])(subject)
+    assert not selected
+    assert f"{LONGEST_TEXT} are allowed" in selected.errors["doubling"]
 
 
 def test_a_parameter_without_a_value_is_named() -> None:

@@ -42,7 +42,7 @@ from kafkabus_mapping.filters.nodes import (
     Some,
     Value,
 )
-from kafkabus_mapping.filters.parse import INT64, LONGEST, is_character
+from kafkabus_mapping.filters.parse import INT64, LONGEST, LONGEST_TEXT, is_character
 
 
 class FilterEvaluationError(ValueError):
@@ -382,10 +382,18 @@ def _computer(sign: str, function: Callable[[Any, Any], Any]) -> Callable[[Value
         if numbers is not None:
             return _in_range(function(*numbers))
         if sign == "+" and isinstance(left, str) and isinstance(right, str):
-            return left + right
+            return _together(left, right)
         raise FilterEvaluationError(f"{sign} does not take {kind_of(left)} and {kind_of(right)}")
 
     return compute
+
+
+def _together(left: str, right: str) -> str:
+    length = len(left) + len(right)
+    if length > LONGEST_TEXT:
+        # An action may double a text again and again.
+        raise FilterEvaluationError(f"together the texts have {length} characters: {LONGEST_TEXT} are allowed")
+    return left + right
 
 
 def _divide(left: Any, right: Any) -> int | float:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 LONGEST = 1024
 """How many characters a filter or an action may have, as in Service Bus."""
+LONGEST_TEXT = 1 << 20
+"""How many characters a text may have that is put together: as many as the largest message has bytes."""
 DEEPEST = 50
 """How deep a filter may be nested; as deep as Spark's analyzer follows."""
 LOOKUP_DEPTH = 3

@@ -125,7 +125,7 @@ class RuleDescription(_Part):
     created_at: datetime
 
 
-_SYSTEM_OF = {
+SYSTEM_OF = {
     "correlation_id": "CorrelationId",
     "message_id": "MessageId",
     "to": "To",
@@ -210,7 +210,7 @@ def compile_filter(described: FilterDescription) -> Decided:
 def _compile_correlation(described: CorrelationFilterDescription) -> Decided:
     system: list[tuple[Callable[[Subject], PropertyValue], str]] = [
         (system_value(name), wanted)
-        for attribute, name in _SYSTEM_OF.items()
+        for attribute, name in SYSTEM_OF.items()
         if (wanted := getattr(described, attribute)) is not None
     ]
     user = [(name.lower(), wanted) for name, wanted in described.properties.items()]
