@@ -112,3 +112,8 @@ def upkeep_key(namespace: str) -> str:
 def descriptions_key(namespace: str) -> str:
     """The hash that caches the descriptions of a namespace's entities."""
     return f"{{{namespace}}}:descriptions"
+
+
+def turn_key(namespace: str, name: str) -> str:
+    """The token of the client that changes an entity's description; ``name`` is in lower case."""
+    return f"{{{namespace}}}:turn:{name}"

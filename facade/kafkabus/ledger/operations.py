@@ -432,13 +432,21 @@ class Void(Operation):
 class Seen:
     """What a claimer has read: every record from ``start`` to before ``upto``; ``runs`` are the messages among them.
 
-    ``epoch`` is the leader epoch of all of these; None where they have several, or it is not known.
+    ``epoch`` is the leader epoch of all of these; None where they have several, or it is not known. Where ``epoch_to`` is
+    given, nothing before that offset, message or not, is of a later one.
     """
 
     start: int
     upto: int
     runs: Sequence[Range]
     epoch: int | None = None
+    epoch_to: int | None = None
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """What scripts are told of epochs."""
+        told = {} if self.epoch is None else {"epoch": self.epoch}
+        return told if self.epoch_to is None else told | {"epoch_to": self.epoch_to}
 
 
 @dataclass(slots=True)
@@ -461,6 +469,7 @@ class Granted:
         free: Whether sessions wait that nobody holds.
         schedules: Whether the log holds records of scheduled messages.
         overdue: Whether some of them were not activated in time.
+        ruled: Whether a subscription's rules were changed since those by which the caller goes: then nothing new was granted.
     """
 
     again: list[tuple[int, int, int]]
@@ -478,6 +487,7 @@ class Granted:
     free: bool = False
     schedules: bool = False
     overdue: bool = False
+    ruled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -500,9 +510,10 @@ class Claim(Operation):
         granted: What was granted, known when done.
         take: Whether what was never granted before was settled by it; where scheduled messages may be among it, it was not.
         alone: Whether nothing is granted while anything else is under way, and nothing new before what was granted before.
+        rules: Version of the subscription's rules by which what was seen was chosen; 0 where there are none.
     """
 
-    __slots__ = ("_granted", "ahead", "alone", "lease", "limit", "lock_ms", "seen", "take", "want")
+    __slots__ = ("_granted", "ahead", "alone", "lease", "limit", "lock_ms", "rules", "seen", "take", "want")
 
     def __init__(
         self,
@@ -516,9 +527,11 @@ class Claim(Operation):
         take: bool = False,
         limit: int = IN_FLIGHT_LIMIT,
         alone: bool = False,
+        rules: int = 0,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
+        self.rules = rules
         self.want = want
         self.alone = alone
         self.lock_ms = lock_ms
@@ -566,15 +579,14 @@ class Claim(Operation):
         }
         if self.seen is not None:
             arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
-            if self.seen.epoch is not None:
-                arguments["epoch"] = self.seen.epoch
+            arguments.update(self.seen.epochs)
         if self.alone:
             arguments["alone"] = True
         if self.ahead is not None:
             arguments["ahead"] = self.ahead.end
             if self.ahead.epoch is not None:
                 arguments["epoch"] = self.ahead.epoch
-        return arguments
+        return _with_rules(arguments, self.rules)
 
     @override
     def undo(self) -> Operation:
@@ -594,7 +606,7 @@ class Filing(Operation):
         granted: Where the ledger stands then, and the strays that were leased; known when done.
     """
 
-    __slots__ = ("_granted", "lease", "lock_ms", "schedules", "seen", "sessions", "strays")
+    __slots__ = ("_granted", "lease", "lock_ms", "rules", "schedules", "seen", "sessions", "strays")
 
     def __init__(
         self,
@@ -606,9 +618,11 @@ class Filing(Operation):
         lock_ms: int,
         *,
         schedules: bool = False,
+        rules: int = 0,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
+        self.rules = rules
         self.seen = seen
         self.sessions = sessions
         self.strays = strays
@@ -641,7 +655,7 @@ class Filing(Operation):
             "lock_ms": self.lock_ms,
             "schedules": self.schedules,
         }
-        return arguments if self.seen.epoch is None else arguments | {"epoch": self.seen.epoch}
+        return _with_rules(arguments | self.seen.epochs, self.rules)
 
     @override
     def undo(self) -> Operation:
@@ -745,22 +759,24 @@ class Next(Operation):
         expiry: When the lock expires, ms since 1970 on Redis's clock.
         cursor: Up to where the log was filed.
         mortal: Whether messages of the log bring times to live of their own.
+        ruled: Whether a subscription's rules were changed since those by which the caller goes.
         now: When that was, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "mortal", "now", "unfiled", "want")
+    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "mortal", "now", "ruled", "rules", "unfiled", "want")
 
-    def __init__(self, ledger: Ledger, lease: str, want: int) -> None:
+    def __init__(self, ledger: Ledger, lease: str, want: int, rules: int = 0) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.want = want
-        self.gone = self.unfiled = self.mortal = False
+        self.rules = rules
+        self.gone = self.unfiled = self.mortal = self.ruled = False
         self.again: list[tuple[int, int, int]] = []
         self.expiry = self.cursor = self.now = 0
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "next", "lease": self.lease, "want": self.want}
+        return _with_rules({"op": "next", "lease": self.lease, "want": self.want}, self.rules)
 
     @override
     def undo(self) -> Operation:
@@ -772,7 +788,7 @@ class Next(Operation):
         if not (self.gone or self.unfiled):
             self.again = read_runs(reply["again"])
             self.expiry, self.cursor, self.now = int(reply["expiry"]), int(reply["cursor"]), reply["now"]
-            self.mortal = "mortal" in reply
+            self.mortal, self.ruled = "mortal" in reply, "ruled" in reply
         super().resolve(reply)
 
 
@@ -972,18 +988,27 @@ class Recall(Operation):
         gone: Whether nothing was done because the session's lock, by which they were to be locked, has expired.
         missing: Ranges that are not deferred, for which nothing was done; known when done.
         again: First and last offset and delivery count of what was locked.
+        ruled: Whether a subscription's rules were changed since those by which the caller goes.
         now: When that was, ms since 1970 on Redis's clock.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("again", "expiry", "gone", "lease", "lock_ms", "missing", "now", "ranges", "session")
+    __slots__ = ("again", "expiry", "gone", "lease", "lock_ms", "missing", "now", "ranges", "ruled", "rules", "session")
 
     def __init__(
-        self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int, *, session: bool = False
+        self,
+        ledger: Ledger,
+        lease: str,
+        ranges: Sequence[Range],
+        lock_ms: int,
+        *,
+        session: bool = False,
+        rules: int = 0,
     ) -> None:
         super().__init__(ledger)
         self.session = session
-        self.gone = False
+        self.rules = rules
+        self.gone = self.ruled = False
         self.lease = lease
         self.ranges = ranges
         self.lock_ms = lock_ms
@@ -994,13 +1019,14 @@ class Recall(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {
+        arguments = {
             "op": "recall",
             "lease": self.lease,
             "ranges": self.ranges,
             "lock_ms": self.lock_ms,
             "session": self.session,
         }
+        return _with_rules(arguments, self.rules)
 
     @override
     def undo(self) -> Operation:
@@ -1013,6 +1039,7 @@ class Recall(Operation):
             self.again = [(int(first), int(last), int(count)) for first, last, count in reply["again"]]
             self.now = reply["now"]
             self.expiry = int(reply["expiry"])
+            self.ruled = "ruled" in reply
         super().resolve(reply)
 
 
@@ -1027,15 +1054,22 @@ class Seize(Operation):
     __slots__ = ("_arguments", "again", "expiry", "lease")
 
     def __init__(
-        self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int, seen: tuple[int, int] | None = None
+        self,
+        ledger: Ledger,
+        lease: str,
+        ranges: Sequence[Range],
+        lock_ms: int,
+        seen: Seen | None = None,
+        rules: int = 0,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.again: list[tuple[int, int, int, bool]] = []
         self.expiry = 0
-        self._arguments: dict[str, Any] = {"op": "seize", "lease": lease, "ranges": ranges, "lock_ms": lock_ms}
+        arguments: dict[str, Any] = {"op": "seize", "lease": lease, "ranges": ranges, "lock_ms": lock_ms}
         if seen is not None:
-            self._arguments |= {"from": seen[0], "upto": seen[1]}
+            arguments |= {"from": seen.start, "upto": seen.upto, **seen.epochs}
+        self._arguments = _with_rules(arguments, rules)
 
     @classmethod
     def hopeless(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:
@@ -1074,6 +1108,31 @@ class Mark(Operation):
         if self.transacts:
             return {"op": "mark", "transacts": True}
         return {"op": "mark", "schedules": True} if self.schedules else {"op": "mark"}
+
+
+class Rule(Operation):
+    """Has nothing granted any more that was chosen by earlier rules of a subscription than these.
+
+    Attributes:
+        counts_from: From which offset on they count: the end of the log when that was said first; known when done.
+    """
+
+    __slots__ = ("_end", "counts_from", "version")
+
+    def __init__(self, ledger: Ledger, version: int, end: int) -> None:
+        super().__init__(ledger)
+        self.version = version
+        self.counts_from = 0
+        self._end = end
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "rule", "version": self.version, "end": self._end}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.counts_from = int(reply["from"])
+        super().resolve(reply)
 
 
 class Schedule(Operation):
@@ -1410,6 +1469,11 @@ def new_lease() -> str:
     return os.urandom(8).hex()
 
 
+def _with_rules(arguments: dict[str, Any], rules: int) -> dict[str, Any]:
+    """Where an operation is about a subscription, the version of the rules by which the caller goes."""
+    return arguments | {"rules": rules} if rules else arguments
+
+
 def read_granted(reply: dict[str, Any]) -> Granted:
     """What a claim was granted, and where the ledger stands, out of its reply."""
     due = reply.get("due")
@@ -1429,6 +1493,7 @@ def read_granted(reply: dict[str, Any]) -> Granted:
         free="free" in reply,
         schedules="schedules" in reply,
         overdue="overdue" in reply,
+        ruled="ruled" in reply,
     )
 
 

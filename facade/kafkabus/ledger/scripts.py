@@ -98,6 +98,12 @@ def describe_script() -> Script:
 
 
 @cache
+def let_go_script() -> Script:
+    """The script that ends a client's turn."""
+    return _script(_read("let_go.lua"))
+
+
+@cache
 def _programs() -> list[tuple[Script, frozenset[str]]]:
     """Each program, with the operations that it has."""
     scripts = [_script("\n".join(map(_read, names))) for names in PROGRAMS]

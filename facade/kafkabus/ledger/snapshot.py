@@ -288,11 +288,13 @@ class Written:
         states: Of its sessions.
         window_start: Where it detects duplicates, the first offset of which an id may still count; None: none of those
             that were judged.
+        rules_version: Of a subscription's rules; 0 where it is none.
     """
 
     snapshot: Snapshot
     states: Iterable[StoredState] = ()
     window_start: int | None = None
+    rules_version: int = 0
 
     def to_script(self) -> str:
         """As ``lua/restore.lua`` reads it."""
@@ -303,6 +305,8 @@ class Written:
             known |= {"judged": str(judged), "proven": str(one.judged)}
             known |= {"duplicates": [list(map(str, part)) for part in one.duplicates]}
             known |= {} if one.judged_epoch is None else {"judged_epoch": str(one.judged_epoch)}
+        if self.rules_version:
+            known["rules"] = str(self.rules_version)
         return json.dumps(
             known
             | {

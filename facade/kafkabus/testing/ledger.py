@@ -127,6 +127,7 @@ class MemoryLedger:
         judged: Up to where it is known which records are duplicates; None where none are detected.
         schedules: Whether records of scheduled messages are in the log.
         transacts: Whether transactions may have stored records in it.
+        rules: Which version of a subscription's rules whoever claims must know.
     """
 
     def __init__(self, cursor: int, *, mortal: bool = False, version: int = 1, judged: int | None = None) -> None:
@@ -140,6 +141,8 @@ class MemoryLedger:
         self.judged = judged
         self.schedules = False
         self.transacts = False
+        self.rules = 0
+        self._ruled_from: int | None = None
         self._proven = 0
         self._judged_epoch = -1
         self._torn = False
@@ -170,6 +173,7 @@ class MemoryLedger:
             ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
         ledger._voids, ledger.transacts = set(map(int, state["voids"])), True
         ledger.schedules = bool(state["schedules"])
+        ledger.rules = int(state.get("rules", 0))
         for offset, when in state["scheduled"]:
             ledger._messages[int(offset)] = Message(State.SCHEDULED, 0, due=int(when))
             ledger._voids.add(int(offset))
@@ -231,7 +235,8 @@ class MemoryLedger:
         reply: Reply = getattr(self, f"_{operation['op']}")(operation, now)
         if self.cursor != before:
             ahead = "ahead" in operation
-            seen = "epoch" in operation and (ahead or self.cursor - 1 in offsets_of(operation["runs"]))
+            known = ahead or self.cursor <= operation.get("epoch_to", 0)
+            seen = "epoch" in operation and (known or self.cursor - 1 in offsets_of(operation.get("runs", ())))
             self.leader = str(operation.get("epoch", self.leader))
             self.epoch = self.leader if seen else ""
         return reply
@@ -314,7 +319,7 @@ class MemoryLedger:
         if again and self.has_sessions:
             self._filer = op["lease"]
         fresh: list[int] = []
-        reply: Reply = {"again": granted}
+        reply: Reply = {"again": granted} | (self._ruled(op) if again or "from" in op else {})
         if op["take"] and self.schedules:
             op |= {"take": False}
             reply["leased"] = True
@@ -322,7 +327,7 @@ class MemoryLedger:
             wanted = op["want"] - len(again)
             if self.leader and self.leader != str(op.get("epoch", "")):
                 reply["unproved"] = True
-            elif op["ahead"] > self.cursor and wanted > 0 and self.judged is None:
+            elif op["ahead"] > self.cursor and wanted > 0 and self.judged is None and not self._outruled(op):
                 upto = min(op["ahead"], self.cursor + wanted)
                 op |= {"from": self.cursor, "upto": upto, "runs": [(self.cursor, upto - 1)]}
         if "from" in op and (refused := self._refuses(op)):
@@ -346,7 +351,17 @@ class MemoryLedger:
         """Why what was read is not granted, where that is so."""
         if op["from"] > self.cursor:
             return "ahead"
+        if self._outruled(op):
+            return "ruled"
         return "unjudged" if self._unjudged(op["upto"]) else ""
+
+    def _outruled(self, op: Arguments) -> bool:
+        """Whether what was read was chosen by a subscription's rules that were changed since."""
+        return bool(op.get("rules", 0) < self.rules)
+
+    def _ruled(self, op: Arguments) -> Reply:
+        """What tells a caller that it goes by rules that were changed since."""
+        return {"ruled": True} if self._outruled(op) else {}
 
     def _with_state(self, reply: Reply, now: int) -> Reply:
         expiries = [message.expiry for _, message in self._in(State.LEASED)]
@@ -378,17 +393,19 @@ class MemoryLedger:
             return {"missing": merge_offsets(missing)}
         self._lease(op, offsets, now, deferred=True)
         again = [(offset, offset, self._messages[offset].count) for offset in offsets]
-        return {"missing": [], "again": again, "expiry": lock.expiry if lock else now + op["lock_ms"]}
+        reply: Reply = {"missing": [], "again": again, "expiry": lock.expiry if lock else now + op["lock_ms"]}
+        return reply | self._ruled(op)
 
     def _seize(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        moves = "upto" in op and op["from"] <= self.cursor and not self._unjudged(op["upto"])
+        outdated = self._outruled(op)
+        moves = "upto" in op and op["from"] <= self.cursor and not self._unjudged(op["upto"]) and not outdated
         seized: list[tuple[int, bool]] = []
         for offset in offsets_of(op["ranges"]):
             if self._is(offset, State.RETURNED) or self._is(offset, State.FILED):
                 seized.append((offset, False))
             elif offset >= self.cursor:
-                if offset not in self._voids and not self._unjudged(offset + 1):
+                if offset not in self._voids and not self._unjudged(offset + 1) and not outdated:
                     seized.append((offset, False))
                     if not moves:
                         self._voids.add(offset)
@@ -626,7 +643,7 @@ class MemoryLedger:
             "expiry": lock.expiry,
             "cursor": self.cursor,
         }
-        return reply | ({"mortal": True} if self.mortal else {})
+        return reply | ({"mortal": True} if self.mortal else {}) | self._ruled(op)
 
     def _extend(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
@@ -810,6 +827,11 @@ class MemoryLedger:
         else:
             self.mortal = True
         return {}
+
+    def _rule(self, op: Arguments, _now: int) -> Reply:
+        if op["version"] > self.rules or self._ruled_from is None:
+            self.rules, self._ruled_from = max(self.rules, op["version"]), max(op["end"], self.cursor)
+        return {"from": self._ruled_from}
 
     # Scheduled messages.
 

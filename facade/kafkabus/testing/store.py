@@ -14,7 +14,14 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from kafkabus.ledger.scripts import create_script, describe_script, heartbeat_script, request_scripts, restore_script
+from kafkabus.ledger.scripts import (
+    create_script,
+    describe_script,
+    heartbeat_script,
+    let_go_script,
+    request_scripts,
+    restore_script,
+)
 from kafkabus.testing.ledger import MemoryLedger
 
 WITH_SESSIONS = {16, 21}
@@ -43,8 +50,11 @@ class Store:
             restore_script().sha: self._restore,
             heartbeat_script().sha: self._heartbeat,
             describe_script().sha: self._describe,
+            let_go_script().sha: self._let_go,
         }
-        others = [script() for script in (create_script, restore_script, heartbeat_script, describe_script)]
+        others = [
+            script() for script in (create_script, restore_script, heartbeat_script, describe_script, let_go_script)
+        ]
         self._by_text = {script.text: script.sha for script in (*others, *request_scripts())}
 
     def evaluate(self, sha: str, count: int, *arguments: Any) -> Any:
@@ -95,10 +105,13 @@ class Store:
         with self._guard:
             return sum(self._ledgers.pop(key, None) is not None for key in keys)
 
-    def mark(self, key: str, value: str, *, anew: bool) -> None:
-        """Set a mark, also where there is one if it shall be set anew."""
+    def mark(self, key: str, value: str, *, anew: bool) -> bool:
+        """Set a mark, also where there is one if it shall be set anew; whether it was set."""
         with self._guard:
-            self._marks[key] = value if anew else self._marks.get(key, value)
+            if not anew and key in self._marks:
+                return False
+            self._marks[key] = value
+            return True
 
     def marked(self, key: str) -> bytes | None:
         """A mark."""
@@ -168,6 +181,12 @@ class Store:
             if moment < now - int(lifetime):
                 del heard_of[other]
         return [name.encode() for name in heard_of]
+
+    def _let_go(self, keys: list[str], arguments: list[Any]) -> int:
+        if self._marks.get(keys[0]) != arguments[0]:
+            return 0
+        del self._marks[keys[0]]
+        return 1
 
     def _describe(self, keys: list[str], arguments: list[Any]) -> int:
         life, *rest = arguments

@@ -42,6 +42,7 @@ from kafkabus.ledger.operations import (
     Renewal,
     Resolve,
     Retreat,
+    Rule,
     Schedule,
     Seen,
     Seize,
@@ -100,6 +101,8 @@ class Bench:
         self.ledger = Ledger(self.keys, partition=0, channel=f"bell:{topic_id}", client_id=self.client_id)
         self.courier = Courier(store, address="redis", rebuild=self._missing, retry_for=1)
         self.courier.create(self.ledger, 0)
+        self.rules = 0
+        """Which version of a subscription's rules this client goes by."""
 
     def another(self) -> Bench:
         """The same ledger as another client sees it."""
@@ -115,6 +118,7 @@ class Bench:
         take: bool = False,
         lease: str | None = None,
         epoch: int | None = None,
+        epoch_to: int | None = None,
         ahead: Tail | None = None,
         limit: int = IN_FLIGHT_LIMIT,
         alone: bool = False,
@@ -123,10 +127,20 @@ class Bench:
         seen = None
         if upto is not None:
             begin = self.cursor if start is None else start
-            seen = Seen(begin, upto, runs if runs is not None else [(begin, upto - 1)] if begin < upto else [], epoch)
+            messages = runs if runs is not None else [(begin, upto - 1)] if begin < upto else []
+            seen = Seen(begin, upto, messages, epoch, epoch_to)
         lease = lease or uuid.uuid4().hex[:16]
         claim = Claim(
-            self.ledger, lease, want=want, lock_ms=LOCK_MS, seen=seen, ahead=ahead, take=take, limit=limit, alone=alone
+            self.ledger,
+            lease,
+            want=want,
+            lock_ms=LOCK_MS,
+            seen=seen,
+            ahead=ahead,
+            take=take,
+            limit=limit,
+            alone=alone,
+            rules=self.rules,
         )
         self.courier.ask(claim)
         return Held(lease, claim.granted)
@@ -150,14 +164,17 @@ class Bench:
     def recall(self, *ranges: Range, lease: str | None = None) -> tuple[Held, list[Range]]:
         """Lock deferred messages, by a session's lease or alone; returns what is held then, and what was not deferred."""
         lease, session = lease or uuid.uuid4().hex[:16], lease is not None
-        recall = Recall(self.ledger, lease, list(ranges), LOCK_MS, session=session)
+        recall = Recall(self.ledger, lease, list(ranges), LOCK_MS, session=session, rules=self.rules)
         self.courier.ask(recall)
-        granted = Granted(recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False)
+        granted = Granted(recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False, ruled=recall.ruled)
         return Held(recall.lease, granted), recall.missing
 
-    def seize(self, *ranges: Range, seen: Range | None = None) -> Held:
+    def seize(
+        self, *ranges: Range, seen: Range | None = None, epoch: int | None = None, epoch_to: int | None = None
+    ) -> Held:
         """Lock what waits in ranges."""
-        return self._seized(Seize(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS, seen))
+        read = None if seen is None else Seen(*seen, (), epoch, epoch_to)
+        return self._seized(Seize(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS, read, self.rules))
 
     def seize_hopeless(self, count: int, limit: int = 100) -> Held:
         """Lock what was delivered too often."""
@@ -176,14 +193,22 @@ class Bench:
         start: int | None = None,
         strays: Sequence[int] = (),
         epoch: int | None = None,
+        epoch_to: int | None = None,
     ) -> Held:
         """File offsets under sessions; returns the strays, which are leased."""
         offsets = sorted({*strays, *(offset for several in sessions.values() for offset in several)})
-        seen = Seen(self.cursor if start is None else start, upto, merge_offsets(offsets), epoch)
+        seen = Seen(self.cursor if start is None else start, upto, merge_offsets(offsets), epoch, epoch_to)
         by_session = {name: sorted(several) for name, several in sessions.items()}
-        filing = Filing(self.ledger, uuid.uuid4().hex[:16], seen, by_session, merge_offsets(strays), LOCK_MS)
+        lease, runs = uuid.uuid4().hex[:16], merge_offsets(strays)
+        filing = Filing(self.ledger, lease, seen, by_session, runs, LOCK_MS, rules=self.rules)
         self.courier.ask(filing)
         return Held(filing.lease, filing.granted)
+
+    def rule(self, version: int, end: int) -> int:
+        """Say that rules of a subscription were changed; returns from where on they count."""
+        rule = Rule(self.ledger, version, end)
+        self.courier.ask(rule)
+        return rule.counts_from
 
     def place(self, held: Held, names: Mapping[int, str], strays: Sequence[Range] = ()) -> Place:
         """Return messages of a lease to their sessions, and lease strays anew."""
@@ -236,7 +261,7 @@ class Bench:
 
     def next(self, lease: str, want: int) -> Next:
         """Be granted the next messages of a locked session."""
-        following = Next(self.ledger, lease, want)
+        following = Next(self.ledger, lease, want, self.rules)
         self.courier.ask(following)
         return following
 
@@ -347,7 +372,9 @@ class Bench:
         self, snapshot: Snapshot, states: Iterable[StoredState] = (), *, window_start: int | None = None
     ) -> bool:
         """Make the ledger anew; False where it was there."""
-        return self.courier.restore(self.ledger, lambda: Written(snapshot, states, window_start)) is not None
+        return (
+            self.courier.restore(self.ledger, lambda: Written(snapshot, states, window_start, self.rules)) is not None
+        )
 
     @property
     def cursor(self) -> int:

@@ -263,6 +263,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     snapshot = bench.snapshot_to_keep()
     bench.lose_everything()
     assert bench.restore(snapshot)
+    assert bench.rule(1, 0) == bench.cursor
     go_through_sessions(Bench(store, "s", sessions=True))
     go_through_detection(Bench(store, "d", detects=True))
     go_through_scheduling(Bench(store, "w"))

@@ -106,6 +106,21 @@ BROKEN_TRANSACTIONS = {
 }
 """Likewise, of transactions."""
 
+BROKEN_RULES = {
+    "what was read and not wanted says nothing of epochs": ("cursor <= (op.epoch_to or 0) or", "false or"),
+    "what earlier rules chose is granted": ("return (op.rules or 0) < ledger.rules", "return false"),
+    "who was granted again what it may know wrongly is not told": (
+        "if outruled(op) and (again > 0 or op.from) then",
+        "if outruled(op) and op.from then",
+    ),
+    "rules count from the end told last": ("if op.version > ledger.rules or not from then", "if true then"),
+    "rules count for what was chosen already": (
+        "from = num(math.max(op['end'], ledger.cursor))",
+        "from = num(op['end'])",
+    ),
+}
+"""Likewise, of changed rules."""
+
 BROKEN_DETECTION = {
     "what is not judged is granted": (
         "return DUPLICATES and (upto > ledger.judged or",
@@ -129,13 +144,14 @@ BROKEN_DETECTION = {
         *((BothDetecting, fault) for fault in BROKEN_DETECTION),
         *((Both, fault) for fault in BROKEN_SCHEDULING),
         *((Both, fault) for fault in BROKEN_TRANSACTIONS),
+        *((machine, fault) for machine in (Both, BothWithSessions) for fault in BROKEN_RULES),
     ],
 )
 def test_a_broken_script_is_noticed(
     runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
 ) -> None:
     """The comparison is worth something only if it fails where it should."""
-    all_faults = {**BROKEN, **BROKEN_SESSIONS, **BROKEN_DETECTION, **BROKEN_SCHEDULING, **BROKEN_TRANSACTIONS}
+    all_faults = BROKEN | BROKEN_SESSIONS | BROKEN_DETECTION | BROKEN_SCHEDULING | BROKEN_TRANSACTIONS | BROKEN_RULES
     right, wrong = all_faults[fault]
     text = text_of(machine)
     assert text.count(right) == 1

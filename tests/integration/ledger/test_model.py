@@ -61,6 +61,7 @@ class Both(RuleBasedStateMachine):
         for client in self.sides[0]:
             client.courier._script_for = self.scripts.of
         self.leases: list[tuple[Held, Held]] = []
+        self.rules_version = 0
         COUNTS["examples"] = COUNTS.get("examples", 0) + 1
 
     @classmethod
@@ -102,6 +103,7 @@ class Both(RuleBasedStateMachine):
         holes=st.sets(OFFSET, max_size=4),
         take=st.booleans(),
         epoch=st.none() | st.integers(0, 3),
+        epoch_to=st.none() | OFFSET,
         limit=LIMIT,
         alone=st.booleans(),
     )
@@ -114,6 +116,7 @@ class Both(RuleBasedStateMachine):
         holes: set[int],
         take: bool,
         epoch: int | None,
+        epoch_to: int | None,
         limit: int,
         alone: bool,
     ) -> None:
@@ -129,6 +132,7 @@ class Both(RuleBasedStateMachine):
                 runs=runs,
                 take=take,
                 epoch=epoch,
+                epoch_to=epoch_to,
                 limit=limit,
                 alone=alone,
             )
@@ -146,7 +150,18 @@ class Both(RuleBasedStateMachine):
 
     def keep_claimed(self, real: Held, memory: Held) -> None:
         """Either side answered a claim: alike."""
-        for field in ("cursor", "ahead", "moves", "mortal", "limited", "unproved", "free", "schedules", "overdue"):
+        for field in (
+            "cursor",
+            "ahead",
+            "moves",
+            "mortal",
+            "limited",
+            "unproved",
+            "free",
+            "schedules",
+            "overdue",
+            "ruled",
+        ):
             assert getattr(real.granted, field) == getattr(memory.granted, field)
         assert (real.granted.returned > 0) == (memory.granted.returned > 0)
         assert (real.granted.due_in is None) == (memory.granted.due_in is None)
@@ -212,7 +227,7 @@ class Both(RuleBasedStateMachine):
         (real, lost), (memory, lost_too) = self.both(
             lambda side: self.sides[side][who].recall(*[(offset, offset) for offset in sorted(chosen)])
         )
-        assert _offsets(lost) == _offsets(lost_too)
+        assert (_offsets(lost), real.granted.ruled) == (_offsets(lost_too), memory.granted.ruled)
         self.keep(real, memory)
 
     @rule(start=st.integers(0, LOG_END), limit=st.integers(1, 10))
@@ -230,15 +245,24 @@ class Both(RuleBasedStateMachine):
 
         self.same(act)
 
-    @rule(who=WHO, first=OFFSET, more=st.integers(0, 6), seen=st.booleans())
-    def seize(self, who: int, first: int, more: int, seen: bool) -> None:
+    @rule(
+        who=WHO,
+        first=OFFSET,
+        more=st.integers(0, 6),
+        seen=st.booleans(),
+        epoch=st.none() | st.integers(0, 3),
+        epoch_to=st.none() | OFFSET,
+    )
+    def seize(self, who: int, first: int, more: int, seen: bool, epoch: int | None, epoch_to: int | None) -> None:
         """Lock whatever waits in a range, beyond the cursor too."""
         if seen:
             first = min(first, self.sides[0][0].cursor)
         last = min(LOG_END - 1, first + more)
         self.keep(
             *self.both(
-                lambda side: self.sides[side][who].seize((first, last), seen=(first, last + 1) if seen else None)
+                lambda side: self.sides[side][who].seize(
+                    (first, last), seen=(first, last + 1) if seen else None, epoch=epoch, epoch_to=epoch_to
+                )
             )
         )
 
@@ -246,6 +270,15 @@ class Both(RuleBasedStateMachine):
     def seize_hopeless(self, who: int, count: int) -> None:
         """Lock what was delivered too often."""
         self.keep(*self.both(lambda side: self.sides[side][who].seize_hopeless(count)))
+
+    @rule(who=WHO, end=st.integers(0, LOG_END), behind=st.integers(0, 1), learned=st.sets(WHO, min_size=1))
+    def change_rules(self, who: int, end: int, behind: int, learned: set[int]) -> None:
+        """A subscription's rules are changed, or said to be once more; not all clients know."""
+        self.rules_version += 1 - behind
+        self.same(lambda side: self.sides[side][who].rule(self.rules_version, end))
+        for clients in self.sides:
+            for one in learned:
+                clients[one].rules = self.rules_version
 
     @rule(upto=st.integers(0, LOG_END), limit=st.integers(1, 3))
     def purge(self, upto: int, limit: int) -> None:
@@ -309,9 +342,19 @@ class Both(RuleBasedStateMachine):
         self.same(act)
 
     @precondition(lambda self: self.leases)
-    @rule(data=st.data(), who=WHO, verb=VERB, transaction=TRANSACTION, late=st.booleans(), committed=st.booleans())
-    def transact(self, data: st.DataObject, who: int, verb: str, transaction: str, late: bool, committed: bool) -> None:
-        """Settle some of what was granted last in a transaction, whose end is known in time or not."""
+    @rule(
+        data=st.data(),
+        who=WHO,
+        verb=VERB,
+        transaction=TRANSACTION,
+        ended=TRANSACTION,
+        late=st.booleans(),
+        committed=st.booleans(),
+    )
+    def transact(
+        self, data: st.DataObject, who: int, verb: str, transaction: str, ended: str, late: bool, committed: bool
+    ) -> None:
+        """Settle some of what was granted last in a transaction; its end, or another one's, is told in time or not."""
         pair = self.leases[-1]
         ranges = merge_offsets(data.draw(st.sets(st.sampled_from(pair[0].offsets), min_size=1)))
 
@@ -326,7 +369,7 @@ class Both(RuleBasedStateMachine):
         self.same(act)
         if late:
             self.pass_time(LOCK_MS)
-        self.resolve(who, ranges[0][0], ranges[-1][1] - ranges[0][0], transaction, committed)
+        self.resolve(who, ranges[0][0], ranges[-1][1] - ranges[0][0], ended, committed)
 
     @rule(who=WHO, first=OFFSET, more=st.integers(0, 9), transaction=TRANSACTION, committed=st.booleans())
     def resolve(self, who: int, first: int, more: int, transaction: str, committed: bool) -> None:
@@ -422,7 +465,7 @@ class BothDetecting(Both):
     def receive(self, data: st.DataObject, who: int, read: int, want: int) -> None:
         """Judge what was read, and claim it."""
         self.judge(data, who, read, 0, None, None)
-        self.claim(who, want, read, 0, set(), False, None, 1000, False)
+        self.claim(who, want, read, 0, set(), False, None, None, 1000, False)
 
     @rule(
         data=st.data(),
@@ -512,6 +555,7 @@ class BothWithSessions(Both):
         holes=st.sets(OFFSET, max_size=4),
         strays=st.sets(OFFSET, max_size=3),
         epoch=st.none() | st.integers(0, 3),
+        epoch_to=st.none() | OFFSET,
     )
     def file(
         self,
@@ -522,6 +566,7 @@ class BothWithSessions(Both):
         holes: set[int],
         strays: set[int],
         epoch: int | None,
+        epoch_to: int | None,
     ) -> None:
         """File what was read, from the cursor on, from before it, or from beyond it."""
         start = max(0, self.sides[0][0].cursor - behind)
@@ -533,7 +578,7 @@ class BothWithSessions(Both):
         self.keep_claimed(
             *self.both(
                 lambda side: self.sides[side][who].file(
-                    sessions, start=start, upto=upto, strays=sorted(strays & offsets), epoch=epoch
+                    sessions, start=start, upto=upto, strays=sorted(strays & offsets), epoch=epoch, epoch_to=epoch_to
                 )
             )
         )
@@ -577,7 +622,7 @@ class BothWithSessions(Both):
     def receive_after_loss(self, data: st.DataObject, who: int, read: int, want: int) -> None:
         """Be made anew of what was written down, file what was read, and ask for messages of whichever session waits."""
         self.write_down(0, 0)
-        self.file(data, who, read, 0, set(), set(), None)
+        self.file(data, who, read, 0, set(), set(), None, None)
         self.receive(who, 9, want)
 
     @precondition(lambda self: self.locks)
@@ -589,12 +634,8 @@ class BothWithSessions(Both):
     def next_of(self, locks: tuple[str, str], who: int, want: int) -> None:
         """Either side grants the same."""
         real, memory = self.both(lambda side: self.sides[side][who].next(locks[side], want))
-        assert (real.gone, real.unfiled, real.cursor, real.mortal) == (
-            memory.gone,
-            memory.unfiled,
-            memory.cursor,
-            memory.mortal,
-        )
+        for field in ("gone", "unfiled", "cursor", "mortal", "ruled"):
+            assert getattr(real, field) == getattr(memory, field)
         assert _offsets(one[:2] for one in real.again) == _offsets(one[:2] for one in memory.again)
         self.keep(*(_next(lock, one) for lock, one in zip(locks, (real, memory), strict=True)))
 
@@ -662,7 +703,7 @@ class BothWithSessions(Both):
         (real, lost), (memory, lost_too) = self.both(
             lambda side: self.sides[side][who].recall(*ranges, lease=locks[side])
         )
-        assert _offsets(lost) == _offsets(lost_too)
+        assert (_offsets(lost), real.granted.ruled) == (_offsets(lost_too), memory.granted.ruled)
         self.keep(real, memory)
 
     @precondition(lambda self: self.locks)

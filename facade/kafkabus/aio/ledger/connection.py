@@ -12,8 +12,8 @@ from redis.exceptions import RedisError, ResponseError
 
 from kafkabus import in_process
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.keys import descriptions_key
-from kafkabus.ledger.scripts import describe_script
+from kafkabus.ledger.keys import descriptions_key, turn_key
+from kafkabus.ledger.scripts import describe_script, let_go_script
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -83,6 +83,7 @@ class DescriptionCache:
     def __init__(self, redis: Redis, namespace: str, address: str) -> None:
         self._redis = redis
         self._key = descriptions_key(namespace)
+        self._namespace = namespace
         self._address = address
 
     async def get(self, name: str) -> tuple[bool, str | None]:
@@ -150,6 +151,33 @@ class DescriptionCache:
         await self._reach(lambda: self._redis.delete(self._key))
         await self._reach(lambda: self._redis.hset(self._key, _SERVER, server))
         return True
+
+    async def take_turn(self, name: str, token: str, seconds: int) -> bool:
+        """Whether it is a client's turn now to change a description; the turn ends by itself after a while.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        key = turn_key(self._namespace, name)
+        return bool(await self._reach(lambda: self._redis.set(key, token, nx=True, ex=seconds)))
+
+    async def has_turn(self, name: str, token: str) -> bool:
+        """Whether a client's turn has not ended by itself.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        key = turn_key(self._namespace, name)
+        return await self._reach(lambda: self._redis.get(key)) == token.encode()
+
+    async def end_turn(self, name: str, token: str) -> None:
+        """End a client's turn.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached; it ends by itself.
+        """
+        key = turn_key(self._namespace, name)
+        await self._reach(lambda: self._redis.eval(let_go_script().text, 1, key, token))
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
         return await _reach(call, self._address)

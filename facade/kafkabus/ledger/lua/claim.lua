@@ -17,6 +17,8 @@
 --     alone    true: nothing is granted while any lease, or a transfer, is under way (the reply is limited then), and
 --              nothing that never was before while anything waits to be granted again: so who moves messages on keeps
 --              their order, whoever dies. A delivery that ends otherwise does not count
+--     rules    which version of a subscription's rules the caller has chosen the runs by; absent: none
+--     epoch_to nothing before this offset, message or not, is of a later epoch; absent: that is known of messages alone
 --     take     true: messages never granted before are settled by this claim (receive and delete); those granted again
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
@@ -29,6 +31,8 @@
 --           "ahead": true                         where from is beyond the cursor: nothing may be jumped over, read on
 --                                                 from the cursor
 --           "unjudged": true                      where duplicates are detected, and are not known up to upto
+--           "ruled": true                         where the caller goes by rules that were changed since: nothing that
+--                                                 never was granted is, and what is granted again it may know wrongly
 --           "limited": true                       where the limit kept anything from being granted
 --           "expiry": ms                          of the lease
 --           "returned": count                     of ranges that still wait to be granted again
@@ -111,6 +115,11 @@ local function unjudged(upto)
   return DUPLICATES and (upto > ledger.judged or ledger.torn)
 end
 
+-- Whether what a caller has seen was chosen by a subscription's rules that were changed since.
+local function outruled(op)
+  return (op.rules or 0) < ledger.rules
+end
+
 -- How many of the messages that are wanted the limit leaves room for.
 local function within(limit, wanted)
   local left = limit - ledger.held
@@ -126,7 +135,7 @@ end
 local function see_ahead(op, wanted, reply)
   if ledger.leader ~= '' and (not op.epoch or num(op.epoch) ~= ledger.leader) then
     reply.unproved = true
-  elseif op.ahead > ledger.cursor and wanted > 0 and not DUPLICATES then
+  elseif op.ahead > ledger.cursor and wanted > 0 and not DUPLICATES and not outruled(op) then
     op.from, op.upto = ledger.cursor, math.min(op.ahead, ledger.cursor + wanted)
     op.runs = { { op.from, op.upto - 1 } }
   end
@@ -146,7 +155,7 @@ end
 local function pass(op, cursor)
   if cursor ~= ledger.cursor and op.epoch then
     ledger.leader = num(op.epoch)
-    if op.ahead or was_seen(op.runs, cursor - 1) then
+    if op.ahead or cursor <= (op.epoch_to or 0) or was_seen(op.runs or {}, cursor - 1) then
       ledger.epoch, ledger.epoch_at = num(op.epoch), cursor
     end
   end
@@ -183,6 +192,9 @@ operations.claim = function(op)
   end
   local segments, leaving, granted = grant_returned(filer() and 0 or op.want)
   local again, fresh, cursor, reply = #segments, {}, ledger.cursor, {}
+  if outruled(op) and (again > 0 or op.from) then
+    reply.ruled = true
+  end
   if op.take and ledger.schedules then
     op.take, reply.leased = false, true
   end
@@ -192,9 +204,9 @@ operations.claim = function(op)
   if op.from then
     if op.from > ledger.cursor then
       reply.ahead = true
-    elseif unjudged(op.upto) then
+    elseif not reply.ruled and unjudged(op.upto) then
       reply.unjudged = true
-    else
+    elseif not reply.ruled then
       local count
       local wanted = op.want - granted
       local most = op.take and wanted or within(op.limit, wanted)

@@ -12,8 +12,9 @@
 --                  are in the log), scheduled (how many wait for their time), moving (how many transfers are under
 --                  way, but for scripts that died; what is written down says it anew), closed (1 where no
 --                  transaction prepares anything any more), transacts (1 where any may have stored records), ring
---                  and latest (of detect.lua); in tests also test:skew (ms added to the clock) and test:fault (which
---                  write fails)
+--                  and latest (of detect.lua), rules (which version of a subscription's rules whoever claims must
+--                  know), ruled_from (from where on those count that were changed last); in tests also test:skew
+--                  (ms added to the clock) and test:fault (which write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, s where they are being
 --                  sorted (session.lua) and no delivery counts, else n; bits, one character an
@@ -73,7 +74,7 @@ local function padded(offset)
 end
 
 local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal',
-  'epoch', 'leader', 'judged', 'proven', 'judged_epoch', 'schedules', 'moving')
+  'epoch', 'leader', 'judged', 'proven', 'judged_epoch', 'schedules', 'moving', 'rules')
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
@@ -89,6 +90,7 @@ local ledger = {
   torn = false,
   schedules = meta[13] and true,
   moving = tonumber(meta[14] or 0),
+  rules = tonumber(meta[15] or 0),
   rings = false,
 }
 

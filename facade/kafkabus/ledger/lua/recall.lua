@@ -5,15 +5,20 @@
 --          by a lease that locks one. Whether they are of that session nobody knows before they are read
 --          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
 --                 {"missing": [], "gone": true}    the session's lock has expired
---                 {"missing": [], "again": [[first, last, count], …], "expiry": ms}
---   seize  {lease, ranges, lock_ms, from, upto}  whatever waits in the ranges is locked: never granted, returned,
---          filed or deferred. Where the caller has seen every record from `from` to before `upto`, and the ranges
---          hold all messages among them, the cursor moves on to there. Without, what lies beyond the cursor is void
---          for claims. Where duplicates are detected, what is not judged is left alone
+--                 {"missing": [], "again": [[first, last, count], …], "expiry": ms, "ruled": true where the caller
+--                  goes by rules that were changed since (rules, as of claim)}
+--   seize  {lease, ranges, lock_ms, from, upto, epoch, epoch_to, rules}  whatever waits in the ranges is locked: never
+--          granted, returned, filed or deferred. Where the caller has seen every record from `from` to before `upto`,
+--          and the ranges hold all messages among them, the cursor moves on to there. Without, what lies beyond the
+--          cursor is void for claims. Left alone is what is not judged, where duplicates are detected, and what lies
+--          beyond the cursor where it was chosen by rules that were changed since (rules and epochs as of claim)
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
 --   mark   {schedules}               messages with times to live of their own are in the log, or, with schedules
 --          (true), records of scheduled ones. Reply: {}
+--   rule   {version, end}            nothing is granted any more that was chosen by earlier rules than these, which
+--          count from the end of the log on, or from the cursor where that is beyond
+--          Reply: {"from": offset}   from where they do: who said so first is right
 --   peek   {from, limit, session}    up to limit messages that are not settled, oldest first; beyond the cursor the
 --          scheduled ones alone; with session (a name), none that is known to be of another one
 --          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "voids": [offset, …]}  kind is "d" where
@@ -61,7 +66,9 @@ operations.recall = function(op)
     write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
     again[index] = { num(segment.first), num(segment.last), num(segment.count) }
   end
-  return { missing = {}, again = again, expiry = num(held and held.expiry or now + op.lock_ms) }
+  return {
+    missing = {}, again = again, expiry = num(held and held.expiry or now + op.lock_ms), ruled = outruled(op) or nil,
+  }
 end
 
 -- Leases segments that their homes give up afterwards, and says so.
@@ -82,7 +89,8 @@ end
 
 operations.seize = function(op)
   expire_leases()
-  local moves = op.upto and op.from <= ledger.cursor and not unjudged(op.upto)
+  local outdated = outruled(op)
+  local moves = op.upto and op.from <= ledger.cursor and not unjudged(op.upto) and not outdated
   local segments, chunks = {}, {}
   local function add(offset, count, kind, home)
     local previous = segments[#segments]
@@ -98,7 +106,7 @@ operations.seize = function(op)
       if member then
         add(offset, count, 'n', member)
       elseif offset >= ledger.cursor then
-        if not (unjudged(offset + 1) or redis.call('ZSCORE', VOIDS, num(offset))) then
+        if not (outdated or unjudged(offset + 1) or redis.call('ZSCORE', VOIDS, num(offset))) then
           add(offset, 0, 'n', 'log')
         end
       else
@@ -139,7 +147,7 @@ operations.seize = function(op)
     cut_chunk(chunk[1], chunk[2], op.ranges)
   end
   if moves then
-    ledger.cursor = math.max(ledger.cursor, op.upto)
+    pass(op, math.max(ledger.cursor, op.upto))
   end
   return reply
 end
@@ -165,6 +173,17 @@ operations.mark = function(op)
     write('HSET', META, 'mortal', '1')
   end
   return {}
+end
+
+operations.rule = function(op)
+  local from = redis.call('HGET', META, 'ruled_from')
+  -- A ledger that was made anew knows the version, and not from where on it counts.
+  if op.version > ledger.rules or not from then
+    from = num(math.max(op['end'], ledger.cursor))
+    ledger.rules = math.max(ledger.rules, op.version)
+    write('HSET', META, 'ruled_from', from, 'rules', num(ledger.rules))
+  end
+  return { from = from }
 end
 
 operations.peek = function(op)

@@ -5,7 +5,7 @@
 -- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
 --         operations.snapshot of keep.lua replies them, numbers as decimal strings; and "states", where the queue has
 --         sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
---         "scheduled": [[offset, when], …]; where it detects
+--         "scheduled": [[offset, when], …]; of a subscription "rules", the version of its rules; where it detects
 --         duplicates "duplicates": [[first, last], …], "proven": up to where these are known, and "judged": from
 --         where the log is read once more, because what it holds from there on is in the window
 --       2 what the mark is
@@ -88,6 +88,9 @@ if state.judged then
 end
 if (#KEYS == 16 or #KEYS == 21) and #state.waiting > 0 then
   fields[#fields + 1], fields[#fields + 2] = 'unplaced', '1'
+end
+if state.rules then
+  fields[#fields + 1], fields[#fields + 2] = 'rules', state.rules
 end
 if state.schedules then
   fields[#fields + 1], fields[#fields + 2] = 'schedules', '1'

@@ -6,11 +6,11 @@
 -- gave up waits there too, for whoever dead-letters it.
 --
 -- Defines
---   file   {from, upto, runs, epoch, sessions, strays, lease, lock_ms, schedules}  the caller has seen every record
---          from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays are runs of
---          messages that belong elsewhere, or are scheduled, and are leased. runs is [[upto - 1, upto - 1]] where the
---          last record is a message, else []; epoch as of claim; schedules says whether scheduled ones were looked
---          for: refused where that was needed and not done
+--   file   {from, upto, runs, epoch, epoch_to, sessions, strays, lease, lock_ms, schedules, rules}  the caller has seen
+--          every record from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays
+--          are runs of messages that belong elsewhere, or are scheduled, and are leased. runs is
+--          [[upto - 1, upto - 1]] where the last record is a message, else []; epochs and rules as of claim; schedules
+--          says whether scheduled ones were looked for: refused where that was needed and not done
 --          Reply: as of claim; "again" holds the strays
 --   place  {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on, no
 --          delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are
@@ -18,9 +18,10 @@
 --   accept {lease, lock_ms, most, session}  locks a session; without one, whichever has waited longest for its turn. A
 --          message that is given back by an expiry after `most` deliveries is given up
 --          Reply: {} where none waits, {"held": true} where somebody has it, {"session": name, "expiry": ms}
---   next   {lease, want}              the next messages of the session that the lease locks
+--   next   {lease, want, rules}       the next messages of the session that the lease locks
 --          Reply: {"gone": true} where the lease has expired, {"unfiled": true} where nothing may be granted yet,
---                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "mortal": true}
+--                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "mortal": true, "ruled":
+--                  as of claim}
 --   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
 --   leave  {lease}                    the session is free; what was granted and not settled goes back, uncounted.
 --          Reply: {}
@@ -40,6 +41,8 @@ operations.file = function(op)
   local reply, strays = { again = {}, fresh = {} }, {}
   if op.from > ledger.cursor then
     reply.ahead = true
+  elseif outruled(op) then
+    reply.ruled = true
   elseif unjudged(op.upto) then
     reply.unjudged = true
   elseif ledger.schedules and not op.schedules then
@@ -151,7 +154,10 @@ operations.next = function(op)
     end
     store_session(session)
   end
-  return { again = text, expiry = num(held.expiry), cursor = num(ledger.cursor), mortal = ledger.mortal or nil }
+  return {
+    again = text, expiry = num(held.expiry), cursor = num(ledger.cursor), mortal = ledger.mortal or nil,
+    ruled = outruled(op) or nil,
+  }
 end
 
 operations.extend = function(op)
