@@ -1,4 +1,4 @@
-"""New queues, and many receivers of them, as far as those that really receive can tell."""
+"""New queues and subscriptions, and many receivers of them, as far as those that really receive can tell."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from typing import Any
 from kafkabus.connection_string import parse_settings
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
-from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name
 
 CROWD = 20
 LONG = 600.0
 """How long, in seconds, they count: longer than any test takes."""
+KINDS = ("queue", "subscription")
+"""Of what is received from."""
+TOPIC_SETTINGS = {
+    "enable_partitioning",
+    "requires_duplicate_detection",
+    "duplicate_detection_history_time_window",
+    "settled_retention",
+}
+"""What a topic has, and not its subscriptions."""
 
 
 def new_queue(connection_string: str, **settings: Any) -> str:
@@ -22,6 +31,47 @@ def new_queue(connection_string: str, **settings: Any) -> str:
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
         administration.create_queue(name, **settings)
     return name
+
+
+def new_source(administration: ServiceBusAdministrationClient, kind: str, name: str, **settings: Any) -> str:
+    """What is received from, of a kind: ``queue``, or ``subscription`` of a new topic.
+
+    Args:
+        administration: A client.
+        kind: Which kind.
+        name: The queue's, or the topic's.
+        **settings: The queue's, or the topic's and the subscription's, each as far as it has them.
+    """
+    if kind == "queue":
+        administration.create_queue(name, **settings)
+        return name
+    of_topic = {key: value for key, value in settings.items() if key in TOPIC_SETTINGS}
+    administration.create_topic(name, **of_topic)
+    of_subscription = {key: value for key, value in settings.items() if key not in TOPIC_SETTINGS}
+    administration.create_subscription(name, "one", **of_subscription)
+    return subscription_name(name, "one")
+
+
+def sent_to(source: str) -> str:
+    """Where to send what is to be received there: the queue, or the subscription's topic."""
+    names = split_subscription(source)
+    return source if names is None else names[0]
+
+
+def delete_source(administration: ServiceBusAdministrationClient, source: str) -> None:
+    """Delete the queue, or the topic."""
+    if sent_to(source) == source:
+        administration.delete_queue(source)
+    else:
+        administration.delete_topic(sent_to(source))
+
+
+def active_in(administration: ServiceBusAdministrationClient, source: str) -> int:
+    """How many messages wait there or are locked."""
+    names = split_subscription(source)
+    if names is None:
+        return administration.get_queue_runtime_properties(source).active_message_count
+    return administration.get_subscription_runtime_properties(*names).active_message_count
 
 
 def crowd(connection_string: str, queue: str) -> None:

@@ -47,11 +47,11 @@ class Clocks:
 
         None where that cannot be told now: then nothing may be taken for expired.
         """
-        known = self._known.get(entity.topic_id)
+        known = self._known.get(entity.holder_id)
         if known is not None and time.monotonic() - known[0] < MEASURED_EVERY:
             return known[1]
         with self._lock:
-            known = self._known.get(entity.topic_id)
+            known = self._known.get(entity.holder_id)
             if known is not None and time.monotonic() - known[0] < MEASURED_EVERY:
                 return known[1]
             try:
@@ -65,7 +65,7 @@ class Clocks:
                     entity.path,
                     ahead,
                 )
-            self._known[entity.topic_id] = (time.monotonic(), ahead)
+            self._known[entity.holder_id] = (time.monotonic(), ahead)
             return ahead
 
     def _measure(self, entity: Entity) -> int:

@@ -10,6 +10,7 @@ from kafkabus.entity import Entity
 from kafkabus.ledger.operations import Judge
 from kafkabus.record import Record
 from kafkabus_mapping.headers import (
+    ADDRESSED_TO,
     MESSAGE_ID,
     PARTITION_KEY,
     SCHEDULED_ENQUEUE_TIME,
@@ -38,7 +39,7 @@ def judge(
         records: They, ascending, and maybe others before them, which tell whether the log is still what it was.
         log_start: What lies before counts no more; where that is to be made known.
     """
-    here = _of_log(entity.ledgers[partition].keys.prefix.encode())
+    here = _of_log(f"{{{entity.namespace}/{entity.log_path.key}/{entity.topic_id}/{partition}}}".encode())
     ids: list[tuple[object, ...]] = []
     epochs: list[tuple[int, int]] = []
     for record in records:
@@ -51,6 +52,9 @@ def judge(
         message_id = named.get(MESSAGE_ID)
         if message_id is None:
             # A plain producer's, which is like no other.
+            continue
+        if ADDRESSED_TO in named:
+            # A copy that a subscription's rules made of one that was judged.
             continue
         source = named.get(TRANSFER_SOURCE)
         if source is not None and SCHEDULED_ENQUEUE_TIME in named and _of_log(source) == here:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from kafkabus.choosing import Chooser
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
 from kafkabus.ledger.operations import Ledger
 from kafkabus.ledger.ranges import NEVER
-from kafkabus.record import Delivery
+from kafkabus.record import Delivery, Record
 from kafkabus_mapping.codec import Envelope
-from kafkabus_mapping.entities import FOREVER, QueueDescription
+from kafkabus_mapping.entities import (
+    FOREVER,
+    EntityDescription,
+    EntityStatus,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from kafkabus_mapping.keys import effective_key
 from kafkabus_mapping.names import EntityPath, SubQueue
 
@@ -23,18 +31,19 @@ INCARNATIONS = {
 """What a queue's description calls the incarnation of each of its entities."""
 
 
-def generation_of(path: EntityPath, description: QueueDescription, topic_id: str) -> str:
+def generation_of(path: EntityPath, description: EntityDescription, topic_id: str) -> str:
     """The generation of an entity of a queue that is described so."""
+    own = topic_id if path.is_dead_letter else description.generation
     incarnation = getattr(description, INCARNATIONS[path.sub_queue])
-    return f"{topic_id}.{incarnation}" if incarnation else topic_id
+    return f"{own}.{incarnation}" if incarnation else own
 
 
-def has_sessions(path: EntityPath, description: QueueDescription) -> bool:
+def has_sessions(path: EntityPath, description: EntityDescription) -> bool:
     """Whether an entity of a queue that is described so has sessions; dead-letter queues have none."""
     return description.requires_session and not path.is_dead_letter
 
 
-def detects_duplicates(path: EntityPath, description: QueueDescription) -> bool:
+def detects_duplicates(path: EntityPath, description: EntityDescription) -> bool:
     """Whether an entity of a queue that is described so detects duplicates; dead-letter queues do not."""
     return description.requires_duplicate_detection and not path.is_dead_letter
 
@@ -53,24 +62,26 @@ class Entity:
         ledgers: One for each partition.
         max_message_bytes: Largest message, and largest batch.
         full: Partitions that hold as much as they may.
+        chooser: What tells which records of the log are its messages, where that are not all.
     """
 
     namespace: str
     path: EntityPath
-    description: QueueDescription
+    description: EntityDescription
     topic: str
     topic_id: str
     partitions: int
     ledgers: tuple[Ledger, ...]
     max_message_bytes: int
     full: frozenset[int] = frozenset()
+    chooser: Chooser | None = None
 
     @classmethod
     def of(
         cls,
         namespace: str,
         path: EntityPath,
-        description: QueueDescription,
+        description: EntityDescription,
         *,
         topic: str,
         topic_id: str,
@@ -100,11 +111,17 @@ class Entity:
         entity = cls(namespace, path, description, topic, topic_id, partitions, ledgers, max_message_bytes)
         return entity.described_as(description)
 
-    def described_as(self, description: QueueDescription) -> Entity:
-        """The entity once its queue is described so; its ledgers stay the same objects: they count this client's requests."""
+    def described_as(self, description: EntityDescription) -> Entity:
+        """The entity once it is described so; its ledgers stay the same objects: they count this client's requests."""
+        chooser = None
         if self.path.is_dead_letter:
             description = description.model_copy(update={"default_message_time_to_live": FOREVER})
-        return replace(self, description=description)
+        elif isinstance(description, SubscriptionDescription):
+            lives = min(description.default_message_time_to_live, description.topic_time_to_live)
+            description = description.model_copy(update={"default_message_time_to_live": lives})
+            same = self.chooser is not None and description == self.description
+            chooser = self.chooser if same else _chooser_of(description)
+        return replace(self, description=description, chooser=chooser)
 
     def delivery(
         self,
@@ -121,6 +138,11 @@ class Entity:
         lives = self.description.default_message_time_to_live
         return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled)
 
+    @property
+    def kind(self) -> str:
+        """What it is called: queue, topic or subscription; a dead-letter queue as what it belongs to."""
+        return self.description.kind
+
     def check_in_use(self) -> None:
         """Whether messages are taken and given.
 
@@ -130,9 +152,19 @@ class Entity:
         description = self.description
         if description.retiring_at is not None:
             raise MessagingEntityNotFoundError(
-                f"queue {description.name!r} is being deleted: nobody used it for its auto_delete_on_idle, "
+                f"{description.kind} {description.name!r} is being deleted: nobody used it for its auto_delete_on_idle, "
                 f"{description.auto_delete_on_idle}; create it again, or update it within a minute to keep it"
             )
+
+    @property
+    def closed_by(self) -> str | None:
+        """What keeps its messages from being received, in words; None: nothing does."""
+        description, closed = self.description, {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}
+        if description.status in closed:
+            return f"{description.kind} {self.path} has status {description.status.value}"
+        if isinstance(description, SubscriptionDescription) and description.topic_status in closed:
+            return f"topic {description.topic_entity} has status {description.topic_status.value}"
+        return None
 
     def key_of(self, envelope: Envelope) -> str | None:
         """The key that a message has here, which decides its partition; None where it has none.
@@ -145,6 +177,40 @@ class Entity:
             partition_key=envelope.partition_key,
             message_id=envelope.message_id,
             detects_duplicates=self.detects_duplicates,
+        )
+
+    def received(self, records: Sequence[Record]) -> list[Record]:
+        """Those of its log's records that are its messages, as they are received."""
+        return list(records) if self.chooser is None else self.chooser.received(records)
+
+    def granted(self, records: Sequence[Record]) -> list[Record]:
+        """Those that were granted, as they are received."""
+        return list(records) if self.chooser is None else self.chooser.granted(records)
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether its messages are received from its subscriptions."""
+        return isinstance(self.description, TopicDescription)
+
+    @property
+    def holder_id(self) -> str:
+        """What tells its ledgers, whichever incarnation they are, from those of all others."""
+        return self.topic_id if self.path.is_dead_letter else self.description.generation
+
+    @property
+    def log_path(self) -> EntityPath:
+        """Whose the log is: a subscription's is its topic's."""
+        if isinstance(self.description, SubscriptionDescription) and not self.path.is_dead_letter:
+            return EntityPath(self.description.topic_entity)
+        return self.path
+
+    @property
+    def rules_version(self) -> int:
+        """Which version of a subscription's rules is known; 0 where it has none."""
+        return (
+            self.description.rules_version
+            if self.chooser and isinstance(self.description, SubscriptionDescription)
+            else 0
         )
 
     @property
@@ -195,7 +261,7 @@ class Entity:
     @property
     def expires(self) -> bool:
         """Whether its messages have times to live; those of a dead-letter queue stay until somebody settles them."""
-        return not self.path.is_dead_letter
+        return not self.path.is_dead_letter and not self.is_topic
 
     @property
     def life_ms(self) -> int | None:
@@ -214,3 +280,13 @@ class Entity:
         return (
             NEVER if self.path.is_dead_letter or self.forwards_to is not None else self.description.max_delivery_count
         )
+
+
+def _chooser_of(description: SubscriptionDescription) -> Chooser:
+    lives = description.default_message_time_to_live
+    return Chooser(
+        EntityPath(description.name).key,
+        description.rule_sets,
+        keeps_faulty=description.dead_lettering_on_filter_evaluation_exceptions,
+        time_to_live=None if lives >= FOREVER else lives,
+    )

@@ -64,7 +64,15 @@ class Keepsakes:
         self._read_to = 0
         self._known: defaultdict[tuple[str, int], dict[int, Keepsake]] = defaultdict(dict)
 
-    def read(
+    def read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        """The entity's messages from one offset of its log to another, those that are kept apart too, as they are received.
+
+        Raises:
+            ServiceBusError: As of ``PointReader.read``.
+        """
+        return entity.received(self.read_as_stored(entity, partition, first, last))
+
+    def read_as_stored(
         self, entity: Entity, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
     ) -> list[Record]:
         """The records of an entity's log from one offset to another, those that are kept apart too; see ``PointReader.read``.
@@ -142,7 +150,7 @@ class Keepsakes:
             except ServiceBusError as error:
                 # Whoever asks is told of its own log otherwise.
                 raise ServiceBusCommunicationError(f"messages that are kept apart: {error}", error=error) from error
-            known = self._known[entity.topic_id, partition]
+            known = self._known[entity.holder_id, partition]
             return {offset: one for offset, one in known.items() if first <= offset <= last}
 
     def _fetch(self, keepsake: Keepsake, deadline: float) -> StoredRecord:
@@ -172,7 +180,7 @@ _WHAT = "a message that outlasts its log"
 
 
 def _key(entity: Entity, partition: int, offset: int) -> str:
-    return f"{entity.topic_id}/{partition}#{offset}"
+    return f"{entity.holder_id}/{partition}#{offset}"
 
 
 def _text(record: Record) -> bytes:

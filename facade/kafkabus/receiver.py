@@ -40,7 +40,6 @@ from kafkabus.record import Delivery, Record, session_of
 from kafkabus.services import DESCRIPTION_AGE, Services
 from kafkabus.session import ServiceBusSession
 from kafkabus_mapping.codec import to_milliseconds
-from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
 from kafkabus_mapping.numbers import split_sequence_number
@@ -538,6 +537,7 @@ class ServiceBusReceiver:
                 merge_offsets(offsets),
                 entity.lock_ms,
                 session=lock is not None,
+                rules=entity.rules_version,
             )
             for partition, offsets in wanted.items()
         ]
@@ -556,6 +556,8 @@ class ServiceBusReceiver:
                     for offset in offsets_of(recall.missing)
                 ],
             )
+        if any(recall.ruled for recall in recalls):
+            entity = self._services.entity_anew(entity)
         reader = self._services.reader(entity)
         grants: list[Grant] = []
         try:
@@ -655,13 +657,12 @@ class ServiceBusReceiver:
         while not self._closed:
             entity = self._entity()
             entity.check_in_use()
-            if entity.description.status in {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}:
-                raise MessagingEntityDisabledError(
-                    f"queue {entity.path} has status {entity.description.status.value} and gives no messages"
-                )
+            closed_by = entity.closed_by
+            if closed_by is not None:
+                raise MessagingEntityDisabledError(f"{closed_by} and gives no messages")
             if entity.forwards_to is not None:
                 raise InvalidOperationError(
-                    f"queue {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
+                    f"{entity.kind} {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
                 )
             lock = None if self._session is None else self._open_session(self._session, wait)
             reader = self._services.reader(entity)
@@ -689,9 +690,13 @@ class ServiceBusReceiver:
             ServiceBusError: It has sessions, and this is no session's receiver; or is gone, or cannot be asked for.
         """
         entity = self._services.entity(self._path)
+        if entity.is_topic:
+            raise InvalidOperationError(
+                f"{self._path} is a topic: receive from one of its subscriptions, with get_subscription_receiver"
+            )
         if entity.has_sessions and self._session is None:
             raise ServiceBusError(
-                f"queue {self._path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
+                f"{entity.kind} {self._path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
             )
         return entity
 

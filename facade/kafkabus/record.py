@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
+from kafkabus_mapping.codec import Envelope, decode_headers
 from kafkabus_mapping.headers import SCHEDULED_ENQUEUE_TIME, SESSION_ID, TIME_TO_LIVE, TRANSFER_SOURCE
 
 
@@ -114,6 +115,12 @@ def place_of(record: Record) -> tuple[str, int, int]:
 def as_bytes(content: str | bytes | None) -> bytes | None:
     """A key or value as bytes; Kafka's client types them as either."""
     return content.encode() if isinstance(content, str) else content
+
+
+def envelope_of(record: Record) -> Envelope:
+    """A record's properties, as whoever received it would see them."""
+    place = f"{record.topic()}/{record.partition()}/{record.offset()}"
+    return decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
 
 
 def own_time_to_live(record: Record) -> int | None:

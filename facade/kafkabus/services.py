@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import NoReturn
@@ -16,7 +18,7 @@ from kafkabus._acompat import Lock, Pool
 from kafkabus.checkpoints import Checkpoints
 from kafkabus.clocks import Clocks
 from kafkabus.connection_string import Settings
-from kafkabus.directory import Directory
+from kafkabus.directory import Directory, Turn
 from kafkabus.entity import INCARNATIONS, Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.keepsakes import Keepsakes
@@ -37,8 +39,8 @@ from kafkabus.markers import Markers
 from kafkabus.outages import Outages
 from kafkabus.session_states import SessionStates
 from kafkabus.transfer import Transfers
-from kafkabus_mapping.entities import EntityStatus, QueueDescription
-from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
+from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
 LOGGER = logging.getLogger("kafkabus")
@@ -188,6 +190,35 @@ class Services:
                 self._by_ledger[ledger] = entity
             return entity
 
+    def entity_anew(self, entity: Entity) -> Entity:
+        """An entity as it is described now, not some seconds ago.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone, or another one.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        known = self._entities.get(entity.path.key)
+        if known is not None and known[1].description == entity.description:
+            self._entities[entity.path.key] = (-math.inf, known[1])
+        found = self.entity(entity.path)
+        if found.generation != entity.generation:
+            raise MessagingEntityNotFoundError(self._left(entity, "it was deleted and created again"))
+        return found
+
+    def entity_of(self, description: EntityDescription) -> Entity:
+        """An entity that is described so.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone, or another one.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        path = EntityPath(description.name)
+        entity = self.entity(path)
+        if generation_of(path, description, entity.topic_id) != entity.generation:
+            self._entities.pop(path.key, None)
+            entity = self.entity(path)
+        return entity
+
     def exists(self, path: EntityPath) -> bool:
         """Whether an entity has a topic; a dead-letter queue has none before its first message.
 
@@ -282,6 +313,12 @@ class Services:
         Raises:
             MessagingEntityNotFoundError: Always; who comes again is served.
         """
+        path = entity.path
+        with self._turn_at(path.name):
+            self._take_over(topic, entity)
+        raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
+
+    def _take_over(self, topic: Topic, entity: Entity) -> None:
         path, known = entity.path, self._description_of(entity)
         if known is not None:
             if topic.partitions != entity.partitions:
@@ -297,12 +334,19 @@ class Services:
             )
             self.pool.run(self.topics.configure_entity, topic.name)
             if not path.is_dead_letter:
-                known = known.model_copy(update={"topic_id": topic.topic_id})
-                self.create_ledgers(self._anew(entity, known, topic.topic_id).ledgers)
+                known = known.over_topic(topic.topic_id)
+                anew = self._anew(entity, known, topic.topic_id)
+                if anew.chooser is None:
+                    self.create_ledgers(anew.ledgers)
+                else:
+                    self._begin_at(anew, dict.fromkeys(range(entity.partitions), 0))
                 self.directory.put(known)
             self.courier.forget(list(entity.ledgers))
             self._drop_keepsakes(entity)
-        raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
+
+    def _turn_at(self, name: str) -> Turn | nullcontext[None]:
+        """This client's turn at changing an entity's description; none where it is in it: then that may wait for this."""
+        return nullcontext() if self.directory.is_changing(name) else self.directory.changing(name)
 
     def go_on_from(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
         """One of an entity's logs was truncated: the entity goes on with new ledgers, which know of nothing that is gone.
@@ -321,6 +365,29 @@ class Services:
         """
         # Where the topic is gone, or another one, its log is not a shorter one of this.
         self._check_its_topic(entity)
+        if end is not None:
+            for other in self._others_of_log(entity):
+                if self._knows_beyond(other, partition, end):
+                    self._cut(other, partition, end)
+                    self._entities.pop(other.path.key, None)
+        self._cut(entity, partition, end)
+        raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
+
+    def _others_of_log(self, entity: Entity) -> list[Entity]:
+        """Who else has ledgers over an entity's log: a topic and its subscriptions."""
+        if entity.chooser is None and not entity.is_topic:
+            return []
+        topic = self.entity(entity.log_path)
+        return [one for one in (topic, *self.readers_of(topic)) if one.path.key != entity.path.key]
+
+    def _knows_beyond(self, entity: Entity, partition: int, end: int) -> bool:
+        """Whether anything is known of what an entity's log held from an offset on."""
+        known = self._description_of(entity)
+        (state,) = self.courier.states([entity.ledgers[partition]])
+        return known is not None and (state is None or state.cursor > end or known.cut(partition, end) != known)
+
+    def _cut(self, entity: Entity, partition: int, end: int | None) -> None:
+        """Have an entity go on where one of its logs was truncated."""
         if self._description_of(entity) is not None:
             starts = self.pool.run(self.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end
@@ -338,10 +405,16 @@ class Services:
                 )
                 return snapshot.within(starts[partition], upto, kept)
 
-            self._begin_anew(entity, cut)
+            ends = self.pool.run(self.topics.ends, entity.topic, [partition])
+            new_from = ends[partition] if end is None else end
+
+            def described(description: EntityDescription) -> EntityDescription:
+                # A dead-letter queue's logs are its own.
+                return description if entity.path.is_dead_letter else description.cut(partition, new_from)
+
+            self._begin_anew(entity, cut, described)
             # Another message may have one of these offsets.
             self.keepsakes.drop(entity, partition, known.keys() - kept.keys())
-        raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
 
     def go_on_with_more(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
         """Ledgers know less than was written down of them: the entity goes on with new ones that know both.
@@ -365,25 +438,57 @@ class Services:
             # By transactions too that were committed since.
             return snapshot if earlier is None else replace(snapshot.merged(earlier), markers=earlier.markers)
 
-        self._begin_anew(entity, mend)
+        self._begin_anew(entity, mend, lambda description: description)
         raise ServiceBusError(self._left(entity, "Redis went back to an earlier state, as in a failover"))
 
-    def _begin_anew(self, entity: Entity, mend: Callable[[int, Snapshot], Snapshot]) -> None:
-        """Make an entity's next generation, of what is true of this one; see docs/decisions/0013-generations.md."""
-        known = self._description_of(entity)
-        if known is None:
-            return
-        keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
-        self.courier.ask(*keeps)
-        member = INCARNATIONS[entity.path.sub_queue]
-        known = known.model_copy(update={member: getattr(known, member) + 1})
-        for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            mended = mend(ledger.partition, keep.snapshot)
-            self._restore(entity, ledger, self.markers.account_for(mended, keep.ledger.keys.prefix))
-        self.directory.put(known)
+    def _begin_anew(
+        self,
+        entity: Entity,
+        mend: Callable[[int, Snapshot], Snapshot],
+        described: Callable[[EntityDescription], EntityDescription],
+    ) -> None:
+        """Make an entity's next generation, of what is true of this one; see docs/decisions/0013-generations.md.
+
+        Args:
+            entity: Which.
+            mend: What is true of a partition's ledger.
+            described: How the entity is described then, but for its generation.
+        """
+        with self._turn_at(entity.path.name):
+            known = self._description_of(entity)
+            if known is None:
+                return
+            keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
+            self.courier.ask(*keeps)
+            member = INCARNATIONS[entity.path.sub_queue]
+            latest = {member: getattr(known, member) + 1}
+            known = known.model_copy(update=latest)
+            for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
+                mended = mend(ledger.partition, keep.snapshot)
+                self._restore(entity, ledger, self.markers.account_for(mended, keep.ledger.keys.prefix))
+            # What was changed meanwhile stays so.
+            current = self._description_of(entity)
+            self.directory.put(described(known if current is None else current.model_copy(update=latest)))
         self.courier.forget(list(entity.ledgers))
 
-    def _window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
+    def needed_from(self, reader: Entity, ledger: Ledger) -> int:
+        """From which offset on a ledger may need the records of its log, as its last checkpoint says; 0 without one.
+
+        Args:
+            reader: Whose ledger it is.
+            ledger: It.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        snapshot = self.checkpoints.read(ledger.keys.prefix)
+        if snapshot is None:
+            return 0
+        needed = snapshot.watermark_without(self.keepsakes.of(reader, ledger.partition))
+        window_start = self.window_start(reader, ledger, snapshot)
+        return needed if window_start is None else min(needed, window_start)
+
+    def window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
         """The first offset whose id may still count for what is not judged yet; None where no duplicates are detected."""
         if snapshot.judged is None:
             return None
@@ -399,19 +504,19 @@ class Services:
         starts = self.pool.run(self.topics.offsets_at, topic, [partition], max(0, moment - entity.window_ms))
         return starts[partition]
 
-    def _description_of(self, entity: Entity) -> QueueDescription | None:
+    def _description_of(self, entity: Entity) -> EntityDescription | None:
         """Its queue's description, unless that is, or soon will be, another generation's."""
         known = self.directory.get(entity.path.name)
         if (
             known is None
             or known.status is EntityStatus.DELETING
-            or known.topic_id != entity.description.topic_id
+            or known.generation != entity.description.generation
             or generation_of(entity.path, known, entity.topic_id) != entity.generation
         ):
             return None
         return known
 
-    def _anew(self, entity: Entity, description: QueueDescription, topic_id: str) -> Entity:
+    def _anew(self, entity: Entity, description: EntityDescription, topic_id: str) -> Entity:
         """An entity's next generation."""
         return self.described(entity.path, description, entity.topic, topic_id)
 
@@ -461,13 +566,10 @@ class Services:
     def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
         description = self.directory.get(path.name)
         if description is None or description.status is EntityStatus.DELETING:
-            raise MessagingEntityNotFoundError(
-                f"there is no queue {path.name!r} in namespace {self.settings.namespace!r}: create it with "
-                "ServiceBusAdministrationClient.create_queue or 'kafkabus queue create'"
-            )
+            raise MessagingEntityNotFoundError(_missing(path, self.settings.namespace))
         topic, topic_id = description.topic, description.topic_id
         if path.is_dead_letter:
-            if known is not None and known.description.topic_id == description.topic_id:
+            if known is not None and known.description.generation == description.generation:
                 topic, topic_id = known.topic, known.topic_id
             else:
                 topic, topic_id = self._dead_letter_topic(path, description.partitions)
@@ -491,34 +593,78 @@ class Services:
         described = self.pool.run(self.topics.wait_for, topic)
         return topic, described.topic_id
 
-    def delete_queue(self, description: QueueDescription) -> None:
-        """Delete a queue, its dead-letter queues and all their messages.
+    def delete(self, description: EntityDescription) -> None:
+        """Delete an entity, its dead-letter queues and all their messages; of a topic its subscriptions first.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
+        with self.directory.changing(description.name) as turn:
+            known = self.directory.get(description.name)
+            if known is None or known.generation != description.generation:
+                return
+            turn.check()
+            # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
+            self.directory.put(known.model_copy(update={"status": EntityStatus.DELETING}))
+        for subscription in self.subscriptions_of(description):
+            self.delete(subscription)
         path = EntityPath(description.name)
-        # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
-        self.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
         for which in path.all:
             known = self.directory.get(description.name)
-            if known is None or known.topic_id != description.topic_id:
+            if known is None or known.generation != description.generation:
                 return  # Somebody else has deleted it, and there may be another one of that name.
-            topic = topic_name(self.settings.namespace, which)
+            borrowed = isinstance(description, SubscriptionDescription) and not which.is_dead_letter
+            topic = description.topic if borrowed else topic_name(self.settings.namespace, which)
             described = self.pool.run(self.topics.describe, topic)
             if described is not None:
                 entity = self.described(which, description, topic, described.topic_id)
                 self._drop_keepsakes(entity)
-                self.pool.run(self.topics.delete, topic)
+                if not borrowed:
+                    self.pool.run(self.topics.delete, topic)
                 self.courier.forget(list(entity.ledgers))
-        self.directory.remove(description.name)
+        with self.directory.changing(description.name) as turn:
+            known = self.directory.get(description.name)
+            if known is not None and known.generation == description.generation:
+                turn.check()
+                self.directory.remove(description.name)
+
+    def subscriptions_of(self, description: EntityDescription) -> list[SubscriptionDescription]:
+        """A topic's subscriptions, by name; none of what is no topic.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not isinstance(description, TopicDescription):
+            return []
+        name = description.name.lower()
+        return [
+            one
+            for one in self.directory.all()
+            if isinstance(one, SubscriptionDescription) and one.topic_entity.lower() == name
+        ]
+
+    def readers_of(self, entity: Entity) -> list[Entity]:
+        """Whose ledgers say what is received of an entity's logs: its own, or those of a topic's subscriptions.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not entity.is_topic:
+            return [entity]
+        readers: list[Entity] = []
+        for one in self.subscriptions_of(entity.description):
+            if one.topic_id == entity.topic_id and one.status is not EntityStatus.DELETING:
+                # It may be deleted meanwhile.
+                with suppress(MessagingEntityNotFoundError):
+                    readers.append(self.entity_of(one))
+        return readers
 
     def _drop_keepsakes(self, entity: Entity) -> None:
         """Nobody asks for any of its messages any more."""
         for partition in range(entity.partitions):
             self.keepsakes.drop(entity, partition, self.keepsakes.of(entity, partition))
 
-    def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
+    def described(self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str) -> Entity:
         """An entity as it is described, whoever uses it."""
         return Entity.of(
             self.settings.namespace,
@@ -533,6 +679,32 @@ class Services:
         """Create the ledgers of a new topic, which begin at its beginning; those that are there stay as they are."""
         for ledger in ledgers:
             self.courier.create(ledger, 0)
+
+    def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
+        """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
+
+        Returns:
+            Where that is, by partition.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        ends = self.pool.run(self.topics.ends, entity.topic, range(entity.partitions))
+        self._begin_at(entity, ends)
+        return tuple(ends[ledger.partition] for ledger in entity.ledgers)
+
+    def _begin_at(self, entity: Entity, offsets: Mapping[int, int]) -> None:
+        """Create a subscription's ledgers, which begin at these offsets, by partition."""
+        markers, detects = self.markers.end(), entity.detects_duplicates
+        begun = {
+            ledger: Snapshot(
+                at := offsets[ledger.partition], 1, mortal=True, judged=at if detects else None, markers=markers
+            )
+            for ledger in entity.ledgers
+        }
+        self.checkpoints.write({ledger.keys.prefix: snapshot for ledger, snapshot in begun.items()})
+        for ledger, snapshot in begun.items():
+            self._restore(entity, ledger, snapshot)
 
     def _rebuild(self, ledger: Ledger) -> None:
         """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
@@ -566,9 +738,22 @@ class Services:
         def read() -> Written:
             known = self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
             states = self.session_states.read(entity, ledger.partition)
-            return Written(known, states, self._window_start(entity, ledger, known))
+            window_start, rules_version = (
+                self.window_start(entity, ledger, known),
+                self._rules_version(entity),
+            )
+            return Written(known, states, window_start, rules_version)
 
         return self.courier.restore(ledger, read)
+
+    def _rules_version(self, entity: Entity) -> int:
+        """Which version of a subscription's rules is the last one, whose change may be under way; 0 where it has none."""
+        if entity.chooser is None:
+            return 0
+        known = self.directory.get(entity.path.name)
+        if not isinstance(known, SubscriptionDescription):
+            return entity.rules_version
+        return known.rules_version + (known.changing is not None)
 
     def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
         snapshot = self.checkpoints.read(ledger.keys.prefix)
@@ -580,3 +765,16 @@ class Services:
         known = self.keepsakes.of(entity, ledger.partition) if start else {}
         kept = {offset: one.due for offset, one in known.items()}
         return self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)
+
+
+def _missing(path: EntityPath, namespace: str) -> str:
+    topic, between, subscription = path.name.partition(SUBSCRIPTIONS)
+    if between:
+        return (
+            f"there is no subscription {subscription!r} of a topic {topic!r} in namespace {namespace!r}: create it with "
+            "ServiceBusAdministrationClient.create_subscription or 'kafkabus subscription create'"
+        )
+    return (
+        f"there is no queue or topic {path.name!r} in namespace {namespace!r}: create it with "
+        "ServiceBusAdministrationClient.create_queue or create_topic, or 'kafkabus queue create' or 'kafkabus topic create'"
+    )

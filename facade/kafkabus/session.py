@@ -260,7 +260,7 @@ def _session_reader(services: Services, entity: Entity) -> SessionReader:
     reader = services.reader(entity)
     if not isinstance(reader, SessionReader):
         raise ServiceBusError(
-            f"queue {entity.path} has no sessions: receive from it without session_id, or create it with "
+            f"{entity.kind} {entity.path} has no sessions: receive from it without session_id, or create it with "
             "requires_session=True"
         )
     return reader

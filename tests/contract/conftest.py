@@ -20,6 +20,7 @@ from kafkabus.testing import InMemoryNamespace
 from tests.clock import advance
 
 MakeQueue = Callable[..., str]
+MakeTopic = Callable[..., str]
 Advance = Callable[[str, float], None]
 
 
@@ -88,6 +89,24 @@ def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQ
     yield make
     for name in made:
         administration.delete_queue(name)
+
+
+@pytest.fixture
+def make_topic(administration: ServiceBusAdministrationClient) -> Iterator[MakeTopic]:
+    """Creates topics, and their subscriptions, that are deleted after the test."""
+    made: list[str] = []
+
+    def make(*subscriptions: str, partitioned: bool = True, **settings: Any) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        administration.create_topic(name, enable_partitioning=partitioned, **settings)
+        made.append(name)
+        for subscription in subscriptions:
+            administration.create_subscription(name, subscription)
+        return name
+
+    yield make
+    for name in made:
+        administration.delete_topic(name)
 
 
 @pytest.fixture

@@ -273,6 +273,8 @@ def test_a_change_that_breaks_a_rule_is_refused(administration: ServiceBusAdmini
         administration.update_queue({"name": queue})
     with pytest.raises(MessagingEntityNotFoundError):
         administration.update_queue({**properties, "name": "no-such-queue"})
+    with pytest.raises(ValueError, match="entity name ''"):
+        administration.update_queue({**properties, "name": ""})
 
 
 def test_names_that_are_none_are_refused(administration: ServiceBusAdministrationClient) -> None:

@@ -220,7 +220,7 @@ def test_where_a_queue_forwards_to_is_a_setting(
     known = administration.get_queue(queue)
     assert (known.forward_to, known.forward_dead_lettered_messages_to) == (address, None)
     for wrong, why in (
-        (queue, "itself"),
+        (queue, "come back to it for ever"),
         ("sb://elsewhere.example/q", "within their namespace"),
         ("a//b", "entity name"),
     ):

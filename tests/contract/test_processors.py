@@ -13,8 +13,9 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._acompat import sleep
 from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
-from tests.contract.conftest import MakeQueue
+from tests.contract.conftest import MakeQueue, MakeTopic
 
 PATIENCE = 30.0
 
@@ -203,3 +204,27 @@ def test_sessions_are_processed_in_order_so_many_at_a_time(client: ServiceBusCli
     with client.get_queue_receiver(queue, session_id="s0") as receiver:
         assert receiver.session is not None
         assert receiver.session.get_state() == b"done"
+
+
+def test_processors_of_subscriptions(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """With sessions and without: as those of queues."""
+    topic = make_topic("plain")
+    administration.create_subscription(topic, "sessions", requires_session=True)
+    seen: dict[str, list[str]] = defaultdict(list)
+
+    def handle(arguments: ProcessMessageEventArgs) -> None:
+        session = arguments.session
+        seen["plain" if session is None else str(session.session_id)].append(str(arguments.message))
+
+    messages = [ServiceBusMessage(f"{n}", session_id=f"s{n % 2}") for n in range(6)]
+    client.get_topic_sender(topic).send_messages(messages)
+    with (
+        client.get_subscription_processor(topic, "plain", handle, max_concurrent_calls=2) as plain,
+        client.get_subscription_session_processor(topic, "sessions", handle),
+    ):
+        assert plain.entity_path == f"{topic}/Subscriptions/plain"
+        until(lambda: sum(map(len, seen.values())) == 12)
+    assert sorted(seen.pop("plain")) == [f"{n}" for n in range(6)]
+    assert seen == {"s0": ["0", "2", "4"], "s1": ["1", "3", "5"]}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ from kafkabus.enums import (
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.keywords import check_timeout, warn_of
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity
+from kafkabus_mapping.names import subscription_name as subscription_path
 
 MAX_PREFETCH = 50_000
 """Most messages that a receiver may prefetch."""
@@ -163,33 +165,79 @@ class ServiceBusClient:
             ValueError: An argument is none of its choices or not positive, or the connection string is for another entity.
         """
         self._check_entity_path(queue_name)
-        if max_wait_time is not None and max_wait_time <= 0:
-            raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None")
-        if not 0 <= prefetch_count <= MAX_PREFETCH:
-            raise ValueError(f"prefetch_count {prefetch_count}: choose 0 to {MAX_PREFETCH}")
-        mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
-        if session_id is not None and sub_queue is not None:
-            raise ValueError(
-                f"session_id {session_id!r} and sub_queue {sub_queue!r}: sub-queues have no sessions, so leave one out"
-            )
-        if auto_lock_renewer is not None and mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE and session_id is None:
-            raise ValueError("auto_lock_renewer with RECEIVE_AND_DELETE: such messages are not locked, so leave it out")
-        path = EntityPath(check_entity(queue_name))
-        if sub_queue is not None:
-            path = EntityPath(path.name, SubQueue(_choice("sub_queue", ServiceBusSubQueue, sub_queue).value))
-        receiver = ServiceBusReceiver(
-            self._connections(),
-            path,
-            receive_mode=mode,
+        return self._receiver(
+            check_entity(queue_name),
+            session_id=session_id,
+            sub_queue=sub_queue,
+            receive_mode=receive_mode,
             max_wait_time=max_wait_time,
-            prefetch_count=prefetch_count,
             auto_lock_renewer=auto_lock_renewer,
+            prefetch_count=prefetch_count,
             client_identifier=client_identifier,
-            session=self._session(path, session_id, max_wait_time),
-            on_close=self._handles.discard,
         )
-        self._handles.add(receiver)
-        return receiver
+
+    def get_topic_sender(
+        self,
+        topic_name: str,
+        *,
+        client_identifier: str | None = None,
+        socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
+    ) -> ServiceBusSender:
+        """A sender to a topic; see ``get_queue_sender``.
+
+        Args:
+            topic_name: Name of the topic.
+            client_identifier: For logs.
+            socket_timeout: Kept for compatibility.
+
+        Raises:
+            ValueError: The name breaks a rule, or the connection string is for another entity.
+        """
+        return self.get_queue_sender(topic_name, client_identifier=client_identifier)
+
+    def get_subscription_receiver(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        *,
+        session_id: str | ServiceBusSessionFilter | None = None,
+        sub_queue: ServiceBusSubQueue | str | None = None,
+        receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
+        max_wait_time: float | None = None,
+        auto_lock_renewer: AutoLockRenewer | None = None,
+        prefetch_count: int = 0,
+        client_identifier: str | None = None,
+        socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
+    ) -> ServiceBusReceiver:
+        """A receiver from a subscription of a topic; nothing is received or asked before it is used.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription_name: Name of the subscription.
+            session_id: See ``get_queue_receiver``.
+            sub_queue: See ``get_queue_receiver``.
+            receive_mode: See ``get_queue_receiver``.
+            max_wait_time: See ``get_queue_receiver``.
+            auto_lock_renewer: See ``get_queue_receiver``.
+            prefetch_count: See ``get_queue_receiver``.
+            client_identifier: For logs.
+            socket_timeout: Kept for compatibility.
+
+        Raises:
+            ValueError: See ``get_queue_receiver``.
+        """
+        name = subscription_path(topic_name, subscription_name)
+        self._check_entity_path(topic_name, name)
+        return self._receiver(
+            name,
+            session_id=session_id,
+            sub_queue=sub_queue,
+            receive_mode=receive_mode,
+            max_wait_time=max_wait_time,
+            auto_lock_renewer=auto_lock_renewer,
+            prefetch_count=prefetch_count,
+            client_identifier=client_identifier,
+        )
 
     def get_queue_processor(
         self,
@@ -222,27 +270,17 @@ class ServiceBusClient:
         Raises:
             ValueError: See ``get_queue_receiver``; or ``max_concurrent_calls`` is below 1.
         """
-        _check_count("max_concurrent_calls", max_concurrent_calls)
-        mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
-
-        def open_receiver(renewer: AutoLockRenewer | None) -> ServiceBusReceiver:
-            return self.get_queue_receiver(
-                queue_name,
-                sub_queue=sub_queue,
-                receive_mode=mode,
-                auto_lock_renewer=renewer,
-                prefetch_count=prefetch_count,
-                client_identifier=client_identifier,
-            )
-
-        return ServiceBusProcessor(
-            open_receiver,
-            receive_mode=mode,
+        return self._processor(
+            partial(self.get_queue_receiver, queue_name),
+            on_message,
+            on_error,
+            sub_queue=sub_queue,
+            receive_mode=receive_mode,
             max_concurrent_calls=max_concurrent_calls,
-            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
             auto_complete=auto_complete,
-            on_message=on_message,
-            on_error=on_error,
+            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
+            prefetch_count=prefetch_count,
+            client_identifier=client_identifier,
         )
 
     def get_queue_session_processor(
@@ -276,14 +314,168 @@ class ServiceBusClient:
         Raises:
             ValueError: See ``get_queue_receiver``; or a count is below 1, or the timeout is not positive.
         """
+        return self._session_processor(
+            partial(self.get_queue_receiver, queue_name),
+            on_message,
+            on_error,
+            receive_mode=receive_mode,
+            max_concurrent_sessions=max_concurrent_sessions,
+            session_idle_timeout=session_idle_timeout,
+            auto_complete=auto_complete,
+            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
+            prefetch_count=prefetch_count,
+            client_identifier=client_identifier,
+        )
+
+    def get_subscription_processor(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        on_message: OnMessage,
+        on_error: OnError | None = None,
+        *,
+        sub_queue: ServiceBusSubQueue | str | None = None,
+        receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
+        max_concurrent_calls: int = 1,
+        auto_complete: bool = True,
+        max_auto_lock_renewal_duration: float = 300,
+        prefetch_count: int = 0,
+        client_identifier: str | None = None,
+    ) -> ServiceBusProcessor:
+        """A processor of a subscription; see ``get_queue_processor``.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription_name: Name of the subscription.
+            on_message: See ``get_queue_processor``.
+            on_error: See ``get_queue_processor``.
+            sub_queue: See ``get_queue_receiver``.
+            receive_mode: See ``get_queue_receiver``.
+            max_concurrent_calls: How many messages are handled at a time.
+            auto_complete: See ``get_queue_processor``.
+            max_auto_lock_renewal_duration: See ``get_queue_processor``.
+            prefetch_count: See ``get_queue_receiver``.
+            client_identifier: For logs.
+
+        Raises:
+            ValueError: See ``get_queue_processor``.
+        """
+        return self._processor(
+            partial(self.get_subscription_receiver, topic_name, subscription_name),
+            on_message,
+            on_error,
+            sub_queue=sub_queue,
+            receive_mode=receive_mode,
+            max_concurrent_calls=max_concurrent_calls,
+            auto_complete=auto_complete,
+            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
+            prefetch_count=prefetch_count,
+            client_identifier=client_identifier,
+        )
+
+    def get_subscription_session_processor(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        on_message: OnMessage,
+        on_error: OnError | None = None,
+        *,
+        receive_mode: ServiceBusReceiveMode | str = ServiceBusReceiveMode.PEEK_LOCK,
+        max_concurrent_sessions: int = 8,
+        session_idle_timeout: float = 60,
+        auto_complete: bool = True,
+        max_auto_lock_renewal_duration: float = 300,
+        prefetch_count: int = 0,
+        client_identifier: str | None = None,
+    ) -> ServiceBusSessionProcessor:
+        """A processor of a subscription with sessions; see ``get_queue_session_processor``.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription_name: Name of the subscription.
+            on_message: See ``get_queue_session_processor``.
+            on_error: See ``get_queue_processor``.
+            receive_mode: See ``get_queue_receiver``.
+            max_concurrent_sessions: How many sessions are locked at a time.
+            session_idle_timeout: See ``get_queue_session_processor``.
+            auto_complete: See ``get_queue_session_processor``.
+            max_auto_lock_renewal_duration: See ``get_queue_session_processor``.
+            prefetch_count: See ``get_queue_receiver``.
+            client_identifier: For logs.
+
+        Raises:
+            ValueError: See ``get_queue_session_processor``.
+        """
+        return self._session_processor(
+            partial(self.get_subscription_receiver, topic_name, subscription_name),
+            on_message,
+            on_error,
+            receive_mode=receive_mode,
+            max_concurrent_sessions=max_concurrent_sessions,
+            session_idle_timeout=session_idle_timeout,
+            auto_complete=auto_complete,
+            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
+            prefetch_count=prefetch_count,
+            client_identifier=client_identifier,
+        )
+
+    def _processor(
+        self,
+        get_receiver: Callable[..., ServiceBusReceiver],
+        on_message: OnMessage,
+        on_error: OnError | None,
+        *,
+        sub_queue: ServiceBusSubQueue | str | None,
+        receive_mode: ServiceBusReceiveMode | str,
+        max_concurrent_calls: int,
+        auto_complete: bool,
+        max_auto_lock_renewal_duration: float,
+        prefetch_count: int,
+        client_identifier: str | None,
+    ) -> ServiceBusProcessor:
+        _check_count("max_concurrent_calls", max_concurrent_calls)
+        mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
+
+        def open_receiver(renewer: AutoLockRenewer | None) -> ServiceBusReceiver:
+            return get_receiver(
+                sub_queue=sub_queue,
+                receive_mode=mode,
+                auto_lock_renewer=renewer,
+                prefetch_count=prefetch_count,
+                client_identifier=client_identifier,
+            )
+
+        return ServiceBusProcessor(
+            open_receiver,
+            receive_mode=mode,
+            max_concurrent_calls=max_concurrent_calls,
+            max_auto_lock_renewal_duration=max_auto_lock_renewal_duration,
+            auto_complete=auto_complete,
+            on_message=on_message,
+            on_error=on_error,
+        )
+
+    def _session_processor(
+        self,
+        get_receiver: Callable[..., ServiceBusReceiver],
+        on_message: OnMessage,
+        on_error: OnError | None,
+        *,
+        receive_mode: ServiceBusReceiveMode | str,
+        max_concurrent_sessions: int,
+        session_idle_timeout: float,
+        auto_complete: bool,
+        max_auto_lock_renewal_duration: float,
+        prefetch_count: int,
+        client_identifier: str | None,
+    ) -> ServiceBusSessionProcessor:
         _check_count("max_concurrent_sessions", max_concurrent_sessions)
         if session_idle_timeout <= 0:
             raise ValueError(f"session_idle_timeout {session_idle_timeout}: give seconds, more than 0")
         mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
 
         def open_receiver(renewer: AutoLockRenewer | None) -> ServiceBusReceiver:
-            return self.get_queue_receiver(
-                queue_name,
+            return get_receiver(
                 session_id=NEXT_AVAILABLE_SESSION,
                 receive_mode=mode,
                 max_wait_time=SLICE,
@@ -341,12 +533,82 @@ class ServiceBusClient:
         warn_of(unsupported)
         check_timeout(timeout)
         self._check_entity_path(queue_name)
-        path, services = EntityPath(check_entity(queue_name)), self._connections()
+        return self._sessions(check_entity(queue_name), state_updated_after)
+
+    def list_subscription_sessions(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        *,
+        state_updated_after: datetime | None = None,
+        timeout: float | None = None,
+        **unsupported: object,
+    ) -> Paged[str]:
+        """The ids of a subscription's sessions; see ``list_queue_sessions``.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription_name: Name of the subscription.
+            state_updated_after: Only those whose state was set after this. Naive times are UTC.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            ValueError: As of ``list_queue_sessions``.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        name = subscription_path(topic_name, subscription_name)
+        self._check_entity_path(topic_name, name)
+        return self._sessions(name, state_updated_after)
+
+    def _sessions(self, name: str, state_updated_after: datetime | None) -> Paged[str]:
+        path, services = EntityPath(name), self._connections()
 
         async def fetch() -> list[str]:
             return await session_ids(services, path, state_updated_after)
 
         return Paged(fetch)
+
+    def _receiver(
+        self,
+        name: str,
+        *,
+        session_id: str | ServiceBusSessionFilter | None,
+        sub_queue: ServiceBusSubQueue | str | None,
+        receive_mode: ServiceBusReceiveMode | str,
+        max_wait_time: float | None,
+        auto_lock_renewer: AutoLockRenewer | None,
+        prefetch_count: int,
+        client_identifier: str | None,
+    ) -> ServiceBusReceiver:
+        if max_wait_time is not None and max_wait_time <= 0:
+            raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None")
+        if not 0 <= prefetch_count <= MAX_PREFETCH:
+            raise ValueError(f"prefetch_count {prefetch_count}: choose 0 to {MAX_PREFETCH}")
+        mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
+        if session_id is not None and sub_queue is not None:
+            raise ValueError(
+                f"session_id {session_id!r} and sub_queue {sub_queue!r}: sub-queues have no sessions, so leave one out"
+            )
+        if auto_lock_renewer is not None and mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE and session_id is None:
+            raise ValueError("auto_lock_renewer with RECEIVE_AND_DELETE: such messages are not locked, so leave it out")
+        path = EntityPath(name)
+        if sub_queue is not None:
+            path = EntityPath(path.name, SubQueue(_choice("sub_queue", ServiceBusSubQueue, sub_queue).value))
+        receiver = ServiceBusReceiver(
+            self._connections(),
+            path,
+            receive_mode=mode,
+            max_wait_time=max_wait_time,
+            prefetch_count=prefetch_count,
+            auto_lock_renewer=auto_lock_renewer,
+            client_identifier=client_identifier,
+            session=self._session(path, session_id, max_wait_time),
+            on_close=self._handles.discard,
+        )
+        self._handles.add(receiver)
+        return receiver
 
     def _session(self, path: EntityPath, session_id: object, max_wait_time: float | None) -> ServiceBusSession | None:
         if session_id is None:
@@ -365,10 +627,10 @@ class ServiceBusClient:
                 self._services = Services(self._settings)
             return self._services
 
-    def _check_entity_path(self, name: str) -> None:
+    def _check_entity_path(self, *names: str) -> None:
         only = self._settings.entity_path
-        if only is not None and only.lower() != name.lower():
-            raise ValueError(f"the connection string is for {only!r} alone (EntityPath), not for {name!r}")
+        if only is not None and only.lower() not in map(str.lower, names):
+            raise ValueError(f"the connection string is for {only!r} alone (EntityPath), not for {names[-1]!r}")
 
 
 def _check_count(name: str, count: int) -> None:

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import time
+import uuid
+from collections import Counter
+from contextlib import suppress
+from types import TracebackType
+
+from kafkabus.aio._acompat import sleep
 from kafkabus.aio.ledger.connection import Described, DescriptionCache
 from kafkabus.aio.log.companion import Companion
+from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusQuotaExceededError
 from kafkabus.log.parcel import UNKNOWN_OFFSET
 from kafkabus.record import as_bytes, place_of
-from kafkabus_mapping.entities import QueueDescription
+from kafkabus_mapping.entities import EntityDescription, read_description
 from kafkabus_mapping.namespaces import NamespaceDescription
 
 _NAMESPACE = "$namespace"
 """Name of the namespace's own description; no entity's name begins with a dollar sign."""
+LARGEST = 1_900_000
+"""Most bytes of a description, which is one record."""
+TURN = 30
+"""How long, in seconds, a client may take to change a description before another one may."""
+TURN_PATIENCE = 60.0
+"""How long, in seconds, a client waits for its turn."""
 
 
 class Directory:
@@ -24,9 +38,10 @@ class Directory:
     def __init__(self, companion: Companion, cache: DescriptionCache) -> None:
         self._companion = companion
         self._cache = cache
+        self._turns: Counter[str] = Counter()
 
-    async def get(self, name: str) -> QueueDescription | None:
-        """The description of a queue, None where there is none.
+    async def get(self, name: str) -> EntityDescription | None:
+        """The description of an entity, None where there is none.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -34,7 +49,7 @@ class Directory:
         loaded, text = await self._cache.get(name.lower())
         if not loaded:
             text = (await self._load()).get(name.lower())
-        return None if text is None else QueueDescription.model_validate_json(text)
+        return None if text is None else read_description(text)
 
     async def check_server(self) -> None:
         """Read everything anew where Redis is another server than before: what it holds may be out of date.
@@ -64,8 +79,8 @@ class Directory:
         """
         await self._write(_NAMESPACE, description.model_dump_json())
 
-    async def all(self) -> list[QueueDescription]:
-        """All descriptions of queues, by name.
+    async def all(self) -> list[EntityDescription]:
+        """All descriptions of entities, by name: a subscription's right behind its topic's.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -73,15 +88,34 @@ class Directory:
         texts = await self._cache.all()
         if texts is None:
             texts = await self._load()
-        return [QueueDescription.model_validate_json(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
+        return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
 
-    async def put(self, description: QueueDescription) -> None:
+    def changing(self, name: str) -> Turn:
+        """Of clients that enter this at once, one is in it at a time: to read an entity's description, and write another.
+
+        Args:
+            name: The entity's.
+        """
+        return Turn(self._cache, name, self._turns)
+
+    def is_changing(self, name: str) -> bool:
+        """Whether this client is in its turn at changing an entity's description."""
+        return self._turns[name.lower()] > 0
+
+    async def put(self, description: EntityDescription) -> None:
         """Write a description; it is durable when this returns.
 
         Raises:
+            ServiceBusQuotaExceededError: It is too large: only a subscription's rules can make it so.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         name, text = description.name.lower(), description.model_dump_json()
+        size = len(text.encode())
+        if size > LARGEST:
+            raise ServiceBusQuotaExceededError(
+                f"the description of {description.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or "
+                "shorter rules; rules that were changed count until the messages are settled that were sent before"
+            )
         await self._write(name, text)
 
     async def remove(self, name: str) -> None:
@@ -111,3 +145,50 @@ class Directory:
         # A broker that lags behind may not know the topic yet: that there is nothing is looked up each time.
         await self._cache.keep(described, all_of=life if end > 0 else "")
         return {name: text for name, (_, text) in described.items() if text is not None}
+
+
+class Turn:
+    """A client's turn at changing an entity's description.
+
+    Args:
+        cache: Where it is written down whose turn it is.
+        name: The entity's.
+        turns: How many turns this client has, by name.
+    """
+
+    def __init__(self, cache: DescriptionCache, name: str, turns: Counter[str]) -> None:
+        self._cache = cache
+        self._name = name.lower()
+        self._turns = turns
+        self._token = uuid.uuid4().hex
+
+    async def __aenter__(self) -> Turn:
+        deadline = time.monotonic() + TURN_PATIENCE
+        while not await self._cache.take_turn(self._name, self._token, TURN):
+            if time.monotonic() >= deadline:
+                raise OperationTimeoutError(
+                    f"another client has been changing {self._name!r} for {TURN_PATIENCE:g} s: nothing was changed; try again"
+                )
+            await sleep(0.02)
+        self._turns[self._name] += 1
+        return self
+
+    async def check(self) -> None:
+        """See that it is this client's turn still: right before what nobody else may do meanwhile.
+
+        Raises:
+            OperationTimeoutError: It took too long.
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        if not await self._cache.has_turn(self._name, self._token):
+            raise OperationTimeoutError(
+                f"to change {self._name!r} took longer than {TURN} s, or Redis lost everything meanwhile: look what it is "
+                "like, and try again"
+            )
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._turns[self._name] -= 1
+        with suppress(ServiceBusCommunicationError):
+            await self._cache.end_turn(self._name, self._token)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
-from kafkabus.exceptions import ServiceBusError
+from kafkabus.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus.ledger.operations import Settlement
 from kafkabus.log.plan import runs_of
-from kafkabus.record import Delivery, Record, is_over
+from kafkabus.record import Delivery, Record, as_bytes, is_over
+from kafkabus_mapping.codec import Envelope, encode_headers, record_size
 
 if TYPE_CHECKING:
     from kafkabus.aio.log.reader import Grant
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kafkabus")
 
+FAULTY = "FilterEvaluationException"
+"""Why messages are dead-lettered of which a subscription's rules make nothing that can be received."""
 EXPIRED = ("TTLExpiredException", "its time to live was over before it was received")
 """Reason and description of a message whose time to live was over."""
 
@@ -103,3 +106,42 @@ async def move(services: Services, entity: Entity, delivery: Delivery, there: in
         await services.transfers.to_partition(entity, delivery.partition, there, {delivery.lease: records})
     except ServiceBusError as error:
         LOGGER.warning("move_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
+
+
+async def as_received(
+    services: Services, entity: Entity, delivery: Delivery, records: Sequence[Record]
+) -> list[Record]:
+    """Records that were granted, as they are received.
+
+    What a subscription's rule could not be said of is dead-lettered; of what several copies are made, these come later.
+    """
+    chooser = entity.chooser
+    if chooser is None or not chooser.may_fail:
+        return list(records)
+    left: list[Record] = []
+    for record in records:
+        complaint, copies = chooser.complaint(record), chooser.several(record)
+        if complaint is not None:
+            await give_up(services, entity, delivery, [record], FAULTY, complaint)
+        elif copies:
+            await _replace(services, entity, delivery, record, copies)
+        else:
+            left.append(record)
+    return chooser.granted(left)
+
+
+async def _replace(
+    services: Services, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]
+) -> None:
+    """A message goes, and its copies come; where that fails, it is tried again once its lock has expired."""
+    from kafkabus.aio.transaction import replace_by_copies
+
+    size = max(record_size(as_bytes(record.value()), record.key(), encode_headers(one)) for one in copies)
+    if size > entity.max_message_bytes:
+        why = f"a copy that its rules make of it has {size} bytes: {entity.max_message_bytes} are allowed"
+        await give_up(services, entity, delivery, [record], FAULTY, why)
+        return
+    try:
+        await replace_by_copies(services, entity, delivery, record, copies)
+    except (ServiceBusError, MessageLockLostError) as error:
+        LOGGER.warning("copies_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)

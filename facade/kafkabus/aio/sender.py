@@ -40,6 +40,7 @@ from kafkabus.message import (
     ServiceBusMessageBatch,
     as_message,
 )
+from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
@@ -85,6 +86,7 @@ class ServiceBusSender:
         # Not always the same partition first, or senders that live for one message would all use that.
         self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
         self._closed = False
+        self._addressed_to: EntityPath | None = None
 
     def __str__(self) -> str:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
@@ -250,6 +252,9 @@ class ServiceBusSender:
         """See ``send_messages``; returns where they were stored, where that is kept."""
         if not outgoing:
             return _Places(wanted=False)
+        if self._addressed_to is not None:
+            address = h.ADDRESSED_TO, self._addressed_to.key
+            outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
         entity = await self._checked(outgoing, seconds)
         deadline = time.monotonic() + seconds
         keyed, keyless = self._place(entity, outgoing, await self._services.outages.of(entity))
@@ -346,6 +351,10 @@ class ServiceBusSender:
         if max_size_in_bytes is not None and max_size_in_bytes > limit:
             raise ValueError(f"max_size_in_bytes {max_size_in_bytes}: the namespace takes {limit} bytes")
         return ServiceBusMessageBatch(limit if max_size_in_bytes is None else max_size_in_bytes)
+
+    def _address_to(self, subscription: str) -> None:
+        """Have one subscription of the topic alone get what is sent from now on, whatever its rules say."""
+        self._addressed_to = EntityPath(subscription)
 
     def _place(
         self, entity: Entity, outgoing: Sequence[Outgoing], unavailable: frozenset[int]
@@ -458,7 +467,7 @@ def _check_entity(entity: Entity, timeout: float) -> None:
     status = entity.description.status
     if status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED, EntityStatus.DELETING}:
         raise MessagingEntityDisabledError(
-            f"queue {entity.path} has status {status.value} and takes no messages; nothing was sent"
+            f"{entity.kind} {entity.path} has status {status.value} and takes no messages; nothing was sent"
         )
     if timeout <= SHORT_TIMEOUT and entity.partitions > 1:
         warnings.warn(
@@ -470,8 +479,8 @@ def _check_entity(entity: Entity, timeout: float) -> None:
 
 def _is_full(entity: Entity, what: str) -> ServiceBusQuotaExceededError:
     return ServiceBusQuotaExceededError(
-        f"queue {entity.path}: {what} holds {entity.description.max_size_in_megabytes} MB or more of messages that are not "
-        "settled, and may hold no more; nothing was sent. Receive and complete some, or give the queue a larger "
+        f"{entity.kind} {entity.path}: {what} holds {entity.description.max_size_in_megabytes} MB or more of messages that "
+        "are not settled, and may hold no more; nothing was sent. Receive and complete some, or give it a larger "
         "max_size_in_megabytes"
     )
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import NoReturn
@@ -14,7 +16,7 @@ from typing import NoReturn
 from kafkabus.aio._acompat import Lock, Pool
 from kafkabus.aio.checkpoints import Checkpoints
 from kafkabus.aio.clocks import Clocks
-from kafkabus.aio.directory import Directory
+from kafkabus.aio.directory import Directory, Turn
 from kafkabus.aio.keepsakes import Keepsakes
 from kafkabus.aio.ledger.connection import DescriptionCache, check, connect
 from kafkabus.aio.ledger.courier import Courier
@@ -36,8 +38,8 @@ from kafkabus.ledger.operations import Keep, Ledger, Mark
 from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
-from kafkabus_mapping.entities import EntityStatus, QueueDescription
-from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
+from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, companion_topic, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 
 LOGGER = logging.getLogger("kafkabus")
@@ -187,6 +189,35 @@ class Services:
                 self._by_ledger[ledger] = entity
             return entity
 
+    async def entity_anew(self, entity: Entity) -> Entity:
+        """An entity as it is described now, not some seconds ago.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone, or another one.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        known = self._entities.get(entity.path.key)
+        if known is not None and known[1].description == entity.description:
+            self._entities[entity.path.key] = (-math.inf, known[1])
+        found = await self.entity(entity.path)
+        if found.generation != entity.generation:
+            raise MessagingEntityNotFoundError(self._left(entity, "it was deleted and created again"))
+        return found
+
+    async def entity_of(self, description: EntityDescription) -> Entity:
+        """An entity that is described so.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone, or another one.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        path = EntityPath(description.name)
+        entity = await self.entity(path)
+        if generation_of(path, description, entity.topic_id) != entity.generation:
+            self._entities.pop(path.key, None)
+            entity = await self.entity(path)
+        return entity
+
     async def exists(self, path: EntityPath) -> bool:
         """Whether an entity has a topic; a dead-letter queue has none before its first message.
 
@@ -281,6 +312,12 @@ class Services:
         Raises:
             MessagingEntityNotFoundError: Always; who comes again is served.
         """
+        path = entity.path
+        async with self._turn_at(path.name):
+            await self._take_over(topic, entity)
+        raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
+
+    async def _take_over(self, topic: Topic, entity: Entity) -> None:
         path, known = entity.path, await self._description_of(entity)
         if known is not None:
             if topic.partitions != entity.partitions:
@@ -296,12 +333,19 @@ class Services:
             )
             await self.pool.run(self.topics.configure_entity, topic.name)
             if not path.is_dead_letter:
-                known = known.model_copy(update={"topic_id": topic.topic_id})
-                await self.create_ledgers(self._anew(entity, known, topic.topic_id).ledgers)
+                known = known.over_topic(topic.topic_id)
+                anew = self._anew(entity, known, topic.topic_id)
+                if anew.chooser is None:
+                    await self.create_ledgers(anew.ledgers)
+                else:
+                    await self._begin_at(anew, dict.fromkeys(range(entity.partitions), 0))
                 await self.directory.put(known)
             await self.courier.forget(list(entity.ledgers))
             await self._drop_keepsakes(entity)
-        raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
+
+    def _turn_at(self, name: str) -> Turn | nullcontext[None]:
+        """This client's turn at changing an entity's description; none where it is in it: then that may wait for this."""
+        return nullcontext() if self.directory.is_changing(name) else self.directory.changing(name)
 
     async def go_on_from(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
         """One of an entity's logs was truncated: the entity goes on with new ledgers, which know of nothing that is gone.
@@ -320,6 +364,29 @@ class Services:
         """
         # Where the topic is gone, or another one, its log is not a shorter one of this.
         await self._check_its_topic(entity)
+        if end is not None:
+            for other in await self._others_of_log(entity):
+                if await self._knows_beyond(other, partition, end):
+                    await self._cut(other, partition, end)
+                    self._entities.pop(other.path.key, None)
+        await self._cut(entity, partition, end)
+        raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
+
+    async def _others_of_log(self, entity: Entity) -> list[Entity]:
+        """Who else has ledgers over an entity's log: a topic and its subscriptions."""
+        if entity.chooser is None and not entity.is_topic:
+            return []
+        topic = await self.entity(entity.log_path)
+        return [one for one in (topic, *await self.readers_of(topic)) if one.path.key != entity.path.key]
+
+    async def _knows_beyond(self, entity: Entity, partition: int, end: int) -> bool:
+        """Whether anything is known of what an entity's log held from an offset on."""
+        known = await self._description_of(entity)
+        (state,) = await self.courier.states([entity.ledgers[partition]])
+        return known is not None and (state is None or state.cursor > end or known.cut(partition, end) != known)
+
+    async def _cut(self, entity: Entity, partition: int, end: int | None) -> None:
+        """Have an entity go on where one of its logs was truncated."""
         if await self._description_of(entity) is not None:
             starts = await self.pool.run(self.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end
@@ -337,10 +404,16 @@ class Services:
                 )
                 return snapshot.within(starts[partition], upto, kept)
 
-            await self._begin_anew(entity, cut)
+            ends = await self.pool.run(self.topics.ends, entity.topic, [partition])
+            new_from = ends[partition] if end is None else end
+
+            def described(description: EntityDescription) -> EntityDescription:
+                # A dead-letter queue's logs are its own.
+                return description if entity.path.is_dead_letter else description.cut(partition, new_from)
+
+            await self._begin_anew(entity, cut, described)
             # Another message may have one of these offsets.
             await self.keepsakes.drop(entity, partition, known.keys() - kept.keys())
-        raise ServiceBusError(self._left(entity, f"the log of its partition {partition} was truncated behind our back"))
 
     async def go_on_with_more(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
         """Ledgers know less than was written down of them: the entity goes on with new ones that know both.
@@ -364,25 +437,57 @@ class Services:
             # By transactions too that were committed since.
             return snapshot if earlier is None else replace(snapshot.merged(earlier), markers=earlier.markers)
 
-        await self._begin_anew(entity, mend)
+        await self._begin_anew(entity, mend, lambda description: description)
         raise ServiceBusError(self._left(entity, "Redis went back to an earlier state, as in a failover"))
 
-    async def _begin_anew(self, entity: Entity, mend: Callable[[int, Snapshot], Snapshot]) -> None:
-        """Make an entity's next generation, of what is true of this one; see docs/decisions/0013-generations.md."""
-        known = await self._description_of(entity)
-        if known is None:
-            return
-        keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
-        await self.courier.ask(*keeps)
-        member = INCARNATIONS[entity.path.sub_queue]
-        known = known.model_copy(update={member: getattr(known, member) + 1})
-        for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-            mended = mend(ledger.partition, keep.snapshot)
-            await self._restore(entity, ledger, await self.markers.account_for(mended, keep.ledger.keys.prefix))
-        await self.directory.put(known)
+    async def _begin_anew(
+        self,
+        entity: Entity,
+        mend: Callable[[int, Snapshot], Snapshot],
+        described: Callable[[EntityDescription], EntityDescription],
+    ) -> None:
+        """Make an entity's next generation, of what is true of this one; see docs/decisions/0013-generations.md.
+
+        Args:
+            entity: Which.
+            mend: What is true of a partition's ledger.
+            described: How the entity is described then, but for its generation.
+        """
+        async with self._turn_at(entity.path.name):
+            known = await self._description_of(entity)
+            if known is None:
+                return
+            keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
+            await self.courier.ask(*keeps)
+            member = INCARNATIONS[entity.path.sub_queue]
+            latest = {member: getattr(known, member) + 1}
+            known = known.model_copy(update=latest)
+            for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
+                mended = mend(ledger.partition, keep.snapshot)
+                await self._restore(entity, ledger, await self.markers.account_for(mended, keep.ledger.keys.prefix))
+            # What was changed meanwhile stays so.
+            current = await self._description_of(entity)
+            await self.directory.put(described(known if current is None else current.model_copy(update=latest)))
         await self.courier.forget(list(entity.ledgers))
 
-    async def _window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
+    async def needed_from(self, reader: Entity, ledger: Ledger) -> int:
+        """From which offset on a ledger may need the records of its log, as its last checkpoint says; 0 without one.
+
+        Args:
+            reader: Whose ledger it is.
+            ledger: It.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        snapshot = await self.checkpoints.read(ledger.keys.prefix)
+        if snapshot is None:
+            return 0
+        needed = snapshot.watermark_without(await self.keepsakes.of(reader, ledger.partition))
+        window_start = await self.window_start(reader, ledger, snapshot)
+        return needed if window_start is None else min(needed, window_start)
+
+    async def window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
         """The first offset whose id may still count for what is not judged yet; None where no duplicates are detected."""
         if snapshot.judged is None:
             return None
@@ -398,19 +503,19 @@ class Services:
         starts = await self.pool.run(self.topics.offsets_at, topic, [partition], max(0, moment - entity.window_ms))
         return starts[partition]
 
-    async def _description_of(self, entity: Entity) -> QueueDescription | None:
+    async def _description_of(self, entity: Entity) -> EntityDescription | None:
         """Its queue's description, unless that is, or soon will be, another generation's."""
         known = await self.directory.get(entity.path.name)
         if (
             known is None
             or known.status is EntityStatus.DELETING
-            or known.topic_id != entity.description.topic_id
+            or known.generation != entity.description.generation
             or generation_of(entity.path, known, entity.topic_id) != entity.generation
         ):
             return None
         return known
 
-    def _anew(self, entity: Entity, description: QueueDescription, topic_id: str) -> Entity:
+    def _anew(self, entity: Entity, description: EntityDescription, topic_id: str) -> Entity:
         """An entity's next generation."""
         return self.described(entity.path, description, entity.topic, topic_id)
 
@@ -460,13 +565,10 @@ class Services:
     async def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
         description = await self.directory.get(path.name)
         if description is None or description.status is EntityStatus.DELETING:
-            raise MessagingEntityNotFoundError(
-                f"there is no queue {path.name!r} in namespace {self.settings.namespace!r}: create it with "
-                "ServiceBusAdministrationClient.create_queue or 'kafkabus queue create'"
-            )
+            raise MessagingEntityNotFoundError(_missing(path, self.settings.namespace))
         topic, topic_id = description.topic, description.topic_id
         if path.is_dead_letter:
-            if known is not None and known.description.topic_id == description.topic_id:
+            if known is not None and known.description.generation == description.generation:
                 topic, topic_id = known.topic, known.topic_id
             else:
                 topic, topic_id = await self._dead_letter_topic(path, description.partitions)
@@ -490,34 +592,78 @@ class Services:
         described = await self.pool.run(self.topics.wait_for, topic)
         return topic, described.topic_id
 
-    async def delete_queue(self, description: QueueDescription) -> None:
-        """Delete a queue, its dead-letter queues and all their messages.
+    async def delete(self, description: EntityDescription) -> None:
+        """Delete an entity, its dead-letter queues and all their messages; of a topic its subscriptions first.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
+        async with self.directory.changing(description.name) as turn:
+            known = await self.directory.get(description.name)
+            if known is None or known.generation != description.generation:
+                return
+            await turn.check()
+            # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
+            await self.directory.put(known.model_copy(update={"status": EntityStatus.DELETING}))
+        for subscription in await self.subscriptions_of(description):
+            await self.delete(subscription)
         path = EntityPath(description.name)
-        # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
-        await self.directory.put(description.model_copy(update={"status": EntityStatus.DELETING}))
         for which in path.all:
             known = await self.directory.get(description.name)
-            if known is None or known.topic_id != description.topic_id:
+            if known is None or known.generation != description.generation:
                 return  # Somebody else has deleted it, and there may be another one of that name.
-            topic = topic_name(self.settings.namespace, which)
+            borrowed = isinstance(description, SubscriptionDescription) and not which.is_dead_letter
+            topic = description.topic if borrowed else topic_name(self.settings.namespace, which)
             described = await self.pool.run(self.topics.describe, topic)
             if described is not None:
                 entity = self.described(which, description, topic, described.topic_id)
                 await self._drop_keepsakes(entity)
-                await self.pool.run(self.topics.delete, topic)
+                if not borrowed:
+                    await self.pool.run(self.topics.delete, topic)
                 await self.courier.forget(list(entity.ledgers))
-        await self.directory.remove(description.name)
+        async with self.directory.changing(description.name) as turn:
+            known = await self.directory.get(description.name)
+            if known is not None and known.generation == description.generation:
+                await turn.check()
+                await self.directory.remove(description.name)
+
+    async def subscriptions_of(self, description: EntityDescription) -> list[SubscriptionDescription]:
+        """A topic's subscriptions, by name; none of what is no topic.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not isinstance(description, TopicDescription):
+            return []
+        name = description.name.lower()
+        return [
+            one
+            for one in await self.directory.all()
+            if isinstance(one, SubscriptionDescription) and one.topic_entity.lower() == name
+        ]
+
+    async def readers_of(self, entity: Entity) -> list[Entity]:
+        """Whose ledgers say what is received of an entity's logs: its own, or those of a topic's subscriptions.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not entity.is_topic:
+            return [entity]
+        readers: list[Entity] = []
+        for one in await self.subscriptions_of(entity.description):
+            if one.topic_id == entity.topic_id and one.status is not EntityStatus.DELETING:
+                # It may be deleted meanwhile.
+                with suppress(MessagingEntityNotFoundError):
+                    readers.append(await self.entity_of(one))
+        return readers
 
     async def _drop_keepsakes(self, entity: Entity) -> None:
         """Nobody asks for any of its messages any more."""
         for partition in range(entity.partitions):
             await self.keepsakes.drop(entity, partition, await self.keepsakes.of(entity, partition))
 
-    def described(self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str) -> Entity:
+    def described(self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str) -> Entity:
         """An entity as it is described, whoever uses it."""
         return Entity.of(
             self.settings.namespace,
@@ -532,6 +678,32 @@ class Services:
         """Create the ledgers of a new topic, which begin at its beginning; those that are there stay as they are."""
         for ledger in ledgers:
             await self.courier.create(ledger, 0)
+
+    async def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
+        """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
+
+        Returns:
+            Where that is, by partition.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        ends = await self.pool.run(self.topics.ends, entity.topic, range(entity.partitions))
+        await self._begin_at(entity, ends)
+        return tuple(ends[ledger.partition] for ledger in entity.ledgers)
+
+    async def _begin_at(self, entity: Entity, offsets: Mapping[int, int]) -> None:
+        """Create a subscription's ledgers, which begin at these offsets, by partition."""
+        markers, detects = await self.markers.end(), entity.detects_duplicates
+        begun = {
+            ledger: Snapshot(
+                at := offsets[ledger.partition], 1, mortal=True, judged=at if detects else None, markers=markers
+            )
+            for ledger in entity.ledgers
+        }
+        await self.checkpoints.write({ledger.keys.prefix: snapshot for ledger, snapshot in begun.items()})
+        for ledger, snapshot in begun.items():
+            await self._restore(entity, ledger, snapshot)
 
     async def _rebuild(self, ledger: Ledger) -> None:
         """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
@@ -565,9 +737,22 @@ class Services:
         async def read() -> Written:
             known = await self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
             states = await self.session_states.read(entity, ledger.partition)
-            return Written(known, states, await self._window_start(entity, ledger, known))
+            window_start, rules_version = (
+                await self.window_start(entity, ledger, known),
+                await self._rules_version(entity),
+            )
+            return Written(known, states, window_start, rules_version)
 
         return await self.courier.restore(ledger, read)
+
+    async def _rules_version(self, entity: Entity) -> int:
+        """Which version of a subscription's rules is the last one, whose change may be under way; 0 where it has none."""
+        if entity.chooser is None:
+            return 0
+        known = await self.directory.get(entity.path.name)
+        if not isinstance(known, SubscriptionDescription):
+            return entity.rules_version
+        return known.rules_version + (known.changing is not None)
 
     async def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
         snapshot = await self.checkpoints.read(ledger.keys.prefix)
@@ -579,3 +764,16 @@ class Services:
         known = await self.keepsakes.of(entity, ledger.partition) if start else {}
         kept = {offset: one.due for offset, one in known.items()}
         return await self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)
+
+
+def _missing(path: EntityPath, namespace: str) -> str:
+    topic, between, subscription = path.name.partition(SUBSCRIPTIONS)
+    if between:
+        return (
+            f"there is no subscription {subscription!r} of a topic {topic!r} in namespace {namespace!r}: create it with "
+            "ServiceBusAdministrationClient.create_subscription or 'kafkabus subscription create'"
+        )
+    return (
+        f"there is no queue or topic {path.name!r} in namespace {namespace!r}: create it with "
+        "ServiceBusAdministrationClient.create_queue or create_topic, or 'kafkabus queue create' or 'kafkabus topic create'"
+    )

@@ -85,4 +85,4 @@ class SessionStates:
 
 def _prefix(entity: Entity) -> str:
     """What a record's key begins with; a queue of the same name that is made anew has none of the states."""
-    return f"{entity.path.key}/{entity.topic_id}/"
+    return f"{entity.path.key}/{entity.holder_id}/"

@@ -28,13 +28,16 @@ from kafkabus.aio.markers import Marker, Settles
 from kafkabus.aio.receiver import DEFERRED_LIMIT, ServiceBusReceiver, too_many_deferred
 from kafkabus.aio.sender import DEFAULT_TIMEOUT, ServiceBusSender, announce, schedules
 from kafkabus.aio.services import Services
-from kafkabus.aio.transfer import Intent, Place, copy_of
+from kafkabus.aio.transfer import Intent, Place, copy_of, identity
 from kafkabus.entity import Entity
 from kafkabus.exceptions import InvalidOperationError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.held import Held, still_there
+from kafkabus.held import Held, raise_lost, still_there
 from kafkabus.ledger.operations import Ledger, Prepare, Resolve, Schedule
 from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
-from kafkabus.message import Outgoing
+from kafkabus.message import Outgoing, ServiceBusReceivedMessage
+from kafkabus.record import Delivery, Record, as_bytes
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import Envelope, encode_headers
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.transaction")
@@ -58,10 +61,30 @@ class _Sends:
 
 
 @dataclass(frozen=True, slots=True)
+class _Copies:
+    """Copies of a message for one subscription, to be stored in its topic's log."""
+
+    entity: Entity
+    records: Sequence[OutgoingRecord]
+    outgoing: Sequence[Outgoing] = ()
+
+    async def anew(self) -> _Copies:
+        """They are what they were."""
+        return self
+
+
+class _Holder:
+    """Who holds a message that its copies replace, in place of a receiver."""
+
+    def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
+        raise_lost(done, lost)
+
+
+@dataclass(frozen=True, slots=True)
 class _Settlement:
     """Messages of one delivery to settle."""
 
-    receiver: ServiceBusReceiver
+    receiver: ServiceBusReceiver | _Holder
     path: EntityPath
     verb: str
     held: Held
@@ -87,7 +110,7 @@ class ServiceBusTransaction:
         self._over = False
         self._done = False
         self._key: tuple[str, str] | None = None
-        self._sends: list[_Sends] = []
+        self._sends: list[_Sends | _Copies] = []
         self._settlements: list[_Settlement] = []
 
     def __str__(self) -> str:
@@ -360,6 +383,36 @@ class ServiceBusTransaction:
             for one in self._sends
             for schedule in schedules(one.entity, one.outgoing, lambda outgoing: places[id(outgoing.headers)])
         ]
+
+
+async def replace_by_copies(
+    services: Services, entity: Entity, delivery: Delivery, record: Record, envelopes: Sequence[Envelope]
+) -> None:
+    """Settle a message of a subscription, and store what its rules made of it, for this subscription alone; both or neither.
+
+    Args:
+        services: The client's connections.
+        entity: The subscription.
+        delivery: With the lease that holds the message.
+        record: Its record.
+        envelopes: Of the copies.
+
+    Raises:
+        MessageLockLostError: The lease does not hold it any more; nothing was done.
+        ServiceBusCommunicationError: Kafka or Redis cannot be reached; it comes again, or its copies do.
+    """
+    topic, held = await services.entity(entity.log_path), Held(delivery)
+    held.messages.append(ServiceBusReceivedMessage(record, delivery))
+    source = (h.TRANSFER_SOURCE, identity(entity.ledgers[delivery.partition], record.offset() or 0))
+    body, key = as_bytes(record.value()), record.key()
+    copies = [
+        OutgoingRecord(delivery.partition, key, body, [*encode_headers(one), source, (h.ADDRESSED_TO, entity.path.key)])
+        for one in envelopes
+    ]
+    transaction = ServiceBusTransaction(services)
+    transaction._sends.append(_Copies(topic, copies))
+    transaction._settlements.append(_Settlement(_Holder(), entity.path, "complete", held))
+    await transaction._commit()
 
 
 def _ledger_verb(verb: str) -> str:

@@ -22,9 +22,9 @@ from kafkabus.ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Or
 from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.log.plan import sweeps
-from kafkabus.record import Record, as_bytes, own_time_to_live
+from kafkabus.record import Record, as_bytes, envelope_of, own_time_to_live
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import Envelope, Headers, decode_headers
+from kafkabus_mapping.codec import Headers
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
 
@@ -331,7 +331,8 @@ class Transfers:
         await self._services.courier.ask(*moves)
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
-            voids = [Void(destination.ledger, move.at) for move in losers]
+            readers = await self._services.readers_of(destination.entity)
+            voids = [Void(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
             await self._services.courier.ask(*voids)
             for void in voids:
                 LOGGER.info(
@@ -382,7 +383,8 @@ class Transfers:
         found: dict[int, Record] = {}
         for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
             first, last = sweep[0][0], sweep[-1][1]
-            for record in await self._services.keepsakes.read(source.entity, source.partition, first, last):
+            stored = await self._services.keepsakes.read_as_stored(source.entity, source.partition, first, last)
+            for record in source.entity.granted(stored):
                 found[record.offset() or 0] = record
         lost = [offset for offset in offsets if offset not in found]
         if lost:
@@ -447,12 +449,6 @@ def _source_of(record: Record) -> str:
         if name == h.TRANSFER_SOURCE and value is not None:
             source = value.decode(errors="replace")
     return source
-
-
-def envelope_of(record: Record) -> Envelope:
-    """A record's properties, as whoever received it would see them."""
-    place = f"{record.topic()}/{record.partition()}/{record.offset()}"
-    return decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
 
 
 def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -> OutgoingRecord:

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kafkabus.choosing import Chooser
 from kafkabus.ledger.operations import Granted, Seen, Tail
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.record import Record
 
 T = TypeVar("T")
 
+PASSED_OVER = 5_000
+"""How many records that are none of an entity's messages are read before its ledger is told, where nothing else is."""
 SWEPT_GAP = 100
 """How many records between two that are wanted are read over rather than jumped over."""
 
@@ -43,6 +46,9 @@ class PartitionView:
     """
 
     __slots__ = (
+        "_all",
+        "_epoch",
+        "_read_to",
         "_records",
         "assigned",
         "at_end",
@@ -84,6 +90,9 @@ class PartitionView:
         self.seen_from = 0
         self.seen_to = 0
         self._records: list[Record] = []
+        self._all: list[Record] = []
+        self._epoch: int | None = None
+        self._read_to = 0
 
     @property
     def buffered(self) -> int:
@@ -107,16 +116,29 @@ class PartitionView:
     def start(self, offset: int) -> None:
         """The log is read from this offset now."""
         self.seen_from = self.seen_to = offset
-        self._records = []
+        self._records, self._all = [], []
+        self._epoch = None
         self.at_end = False
 
-    def add(self, records: Sequence[Record]) -> int:
-        """Records came, in the log's order; returns how many, without those that were seen before."""
+    def add(self, records: Sequence[Record], chooser: Chooser | None = None, *, keep_all: bool = False) -> int:
+        """Records came, in the log's order; returns how many messages, without those that were seen before.
+
+        Args:
+            records: They.
+            chooser: What tells which of them are messages, where not all are.
+            keep_all: Whether the others are kept, too, for ``before``.
+        """
         last = _offset(records[-1])
         if last < self.seen_to:
             return 0
         if _offset(records[0]) < self.seen_to:
             records = [record for record in records if _offset(record) >= self.seen_to]
+        if chooser is not None:
+            # It never falls along a log: no record before is of a later one.
+            self._epoch, self._read_to = records[-1].leader_epoch(), last + 1
+            if keep_all:
+                self._all += records
+            records = chooser.wanted(records)
         self._records += records
         self.seen_to = last + 1
         self.at_end = self.unproved = False
@@ -132,15 +154,19 @@ class PartitionView:
         """What to claim for ``want`` messages."""
         records = self._records[:want]
         upto = self.seen_to if want >= len(self._records) else _offset(self._records[want])
+        if self._epoch is not None and self._epoch >= 0:
+            return Seen(self.seen_from, upto, runs_of(records), self._epoch, self._read_to)
         return Seen(self.seen_from, upto, runs_of(records), _epoch(records))
 
     def before(self, upto: int) -> Sequence[Record]:
-        """What was read below an offset and not claimed."""
+        """What was read below an offset and not claimed, and what of it is no message where that is kept."""
+        if self._all:
+            return self._all[: bisect_left(self._all, upto, key=_offset)]
         return self._records[: self._index(upto)]
 
     def first_later(self, epoch: int) -> int:
         """The offset of the first record that was read and not claimed whose leader epoch is a later one."""
-        return _offset(next(record for record in self._records if (record.leader_epoch() or 0) > epoch))
+        return _offset(next(record for record in self._all or self._records if (record.leader_epoch() or 0) > epoch))
 
     def take(self, ranges: Sequence[Range]) -> list[Record]:
         """The buffered records of granted ranges; the buffer keeps what lies behind them.
@@ -167,6 +193,7 @@ class PartitionView:
             return cursor
         if cursor > self.seen_from:
             del self._records[: self._index(cursor)]
+            del self._all[: bisect_left(self._all, cursor, key=_offset)]
             self.seen_from = cursor
         return None
 
@@ -273,6 +300,11 @@ class Plan:
                 want -= part
         if not planned and fresh and self.homes_dry:
             return self._claims_ahead(want)
+        planned += [
+            PlannedClaim(view, 0, view.seen(0))
+            for view in self.views
+            if fresh and not view.buffered and not view.resting and view.seen_to - view.seen_from >= PASSED_OVER
+        ]
         if planned:
             # The next round begins behind the partition that this one ended with, so that none starves.
             self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(

@@ -76,6 +76,10 @@ GRANTED_READ = 5.0
 """For how long, in seconds, what was granted is read by offset; what does not come is given back."""
 LEAVE_SILENT = 10.0
 """For how long, in seconds, nothing is read by offset in a partition of which nothing came."""
+CHOSEN_AT_ONCE = 2_000
+"""How many records at least are read in one go where not all are wanted."""
+CHOOSE_FOR = 0.5
+"""For how long, in seconds, is read in one go there."""
 GATHER = 0.005
 """How long, in seconds, a batch waits for records that are known to be there."""
 
@@ -125,6 +129,7 @@ class Reader:
     def __init__(self, services: Services, entity: Entity, *, in_order: bool = False) -> None:
         self._services = services
         self._entity = entity
+        self._chooser, self._rules_version = entity.chooser, entity.rules_version
         self._in_order = in_order
         # Those without a home partition do not all begin with the same one.
         self._plan = Plan(entity.partitions, zlib.crc32(services.client_id.encode()))
@@ -138,13 +143,14 @@ class Reader:
         self._unverified: dict[int, int] = {}
         self._full = False
         self._looked_at = 0.0
-        # What may be a duplicate is read before it is claimed.
-        self._few_until = math.inf if entity.detects_duplicates else 0.0
+        # What may be a duplicate, or is not wanted by a subscription, is read before it is claimed.
+        self._few_until = math.inf if entity.detects_duplicates or entity.chooser is not None else 0.0
         self._taken: list[Grant] = []
 
     def go_by(self, entity: Entity) -> None:
-        """The entity is described so from now on; it is the same one, with the same ledgers."""
-        self._entity = entity
+        """The entity is described so from now on, unless later rules are known; it is the same one, with the same ledgers."""
+        if entity.rules_version >= self._entity.rules_version:
+            self._entity = entity
 
     def receive(self, want: int, timeout: float, closed: Callable[[], bool], *, take: bool = False) -> list[Grant]:
         """Claim up to ``want`` messages, waiting until at least one is there.
@@ -183,7 +189,8 @@ class Reader:
                 planned = self._plan.claims(left, fresh=not self._full)
                 if planned:
                     self._claim(planned, take, grants)
-                    if self._entity.detects_duplicates and not grants and time.monotonic() >= deadline:
+                    looks = self._entity.detects_duplicates or self._chooser is not None
+                    if looks and not grants and time.monotonic() >= deadline:
                         # However much there is that is to be looked at first, or no message.
                         return grants
                 elif grants or self._is_over(deadline):
@@ -342,8 +349,12 @@ class Reader:
         return max(0, math.ceil((until - now) * 1000)) / 1000
 
     def _tend(self, *, idle: bool) -> None:
-        """Whatever keeps the plan true beside the records: heartbeat, homes, doorbell, leases that expired."""
+        """Whatever keeps the plan true beside the records: rules, heartbeat, homes, doorbell, leases that expired."""
         now = time.monotonic()
+        if self._entity.chooser is not self._chooser:
+            # What was read was chosen by other rules, or settings.
+            self._chooser, self._rules_version = self._entity.chooser, self._entity.rules_version
+            self._astray = True
         if self._astray:
             self._services.pool.run(self._stop_reading, [view for view in self._plan.views if view.assigned])
             self._astray = False
@@ -437,9 +448,10 @@ class Reader:
                 seen=plan.seen,
                 ahead=plan.ahead,
                 # What is yet to be read is settled when it was.
-                take=take and plan.ahead is None and not self._entity.keeps_expired and not self._has_strays,
+                take=take and plan.ahead is None and not self._entity.keeps_expired and not self._looks_at_granted,
                 limit=IN_FLIGHT_LIMIT,
                 alone=self._in_order,
+                rules=self._rules_version,
             )
             for plan in planned
         ]
@@ -466,6 +478,7 @@ class Reader:
             grant.records = self._postpone(grant.delivery, grant.records)
             if self._has_strays:
                 self._lead_strays_away(grant)
+            grant.records = endings.as_received(self._services, self._entity, grant.delivery, grant.records)
             if not grant.records:
                 grants.remove(grant)
 
@@ -481,7 +494,12 @@ class Reader:
     @property
     def _has_strays(self) -> bool:
         """Whether plain producers may have stored messages in other partitions than those where their ids belong."""
-        return self._entity.detects_duplicates and self._entity.partitions > 1
+        return self._entity.detects_duplicates and self._entity.partitions > 1 and self._chooser is None
+
+    @property
+    def _looks_at_granted(self) -> bool:
+        """Whether what was granted may have to go elsewhere all the same."""
+        return self._has_strays or (self._chooser is not None and self._chooser.may_fail)
 
     def _lead_strays_away(self, grant: Grant) -> None:
         """Such messages go where they belong, and are judged there."""
@@ -542,7 +560,7 @@ class Reader:
         if not claim.unseen:
             return
         granted, ledger, delivery = claim.granted, claim.ledger, self._delivery(claim, 0)
-        records = self.read_again(delivery, claim.unseen)
+        records = self._read_granted(delivery, claim.unseen)
         LOGGER.debug("claim_ahead entity=%s partition=%d ranges=%s", self._entity.path, ledger.partition, claim.unseen)
         if records:
             grants.append(Grant(delivery, records, granted.now, granted.mortal or self._marks(ledger, records)))
@@ -553,7 +571,7 @@ class Reader:
     def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
         for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
             wanted = [(first, last) for first, last, _ in sweep]
-            records = self.read_again(self._delivery(claim, 0), wanted)
+            records = self._read_granted(self._delivery(claim, 0), wanted)
             for first, last, count in sweep:
                 part = [record for record in records if first <= (record.offset() or 0) <= last]
                 if part:
@@ -583,8 +601,16 @@ class Reader:
             self._go_to(view, granted)
         if granted.unproved:
             self._doubt(view)
+        if granted.ruled:
+            self._learn_rules()
+            # While they are being changed, nothing new is granted.
+            view.resting = self._entity.rules_version == self._rules_version
         self._limit(view, granted)
         self._note(view, granted)
+
+    def _learn_rules(self) -> None:
+        """The rules were changed: whatever is granted is known by those that count now, and read on by them."""
+        self._entity = self._services.entity_anew(self._entity)
 
     def _doubt(self, view: PartitionView) -> None:
         """Read a log from its ledger's cursor before anything else: Kafka's client says then whether it was truncated."""
@@ -594,7 +620,7 @@ class Reader:
 
     def _limit(self, view: PartitionView, granted: Granted) -> None:
         """Leave a partition alone for a moment where too much of it is in flight, and say so once."""
-        view.resting = granted.limited
+        view.resting = granted.limited or (view.resting and granted.ruled)
         if granted.limited and not view.limited and not self._in_order:
             LOGGER.warning(
                 "in_flight_limit entity=%s partition=%d limit=%d: nothing new is received there until some are settled",
@@ -618,7 +644,7 @@ class Reader:
         )
 
     def read_again(self, delivery: Delivery, ranges: Sequence[Range]) -> list[Record]:
-        """The records of ranges that a lease holds, by offset, in one go: as many as come in time, the rest is given back.
+        """The messages of ranges that a lease holds, by offset, in one go: as many as come in time, the rest is given back.
 
         What was leased unseen may hold offsets without a message, as of a transaction's marker: they are settled. So is
         what the log lost, loudly. Of deferred messages all must come, and an offset without a message is an error.
@@ -630,6 +656,10 @@ class Reader:
         Raises:
             ServiceBusError: They cannot be read.
         """
+        return self._entity.granted(self._read_granted(delivery, ranges))
+
+    def _read_granted(self, delivery: Delivery, ranges: Sequence[Range]) -> list[Record]:
+        """Likewise, their records as they are stored."""
         ledger, topics = self._entity.ledgers[delivery.partition], self._services.topics
         read, upto = self._read_in_time(delivery, ranges)
         wanted = set(offsets_of(common(ranges, [(0, upto)])))
@@ -661,7 +691,7 @@ class Reader:
         most = READ_TIMEOUT if delivery.deferred else GRANTED_READ
         timeout = min(most, ledger.seconds_until(delivery.expiry) / 2)
         try:
-            read = self._services.keepsakes.read(entity, view.partition, first, last, timeout)
+            read = self._services.keepsakes.read_as_stored(entity, view.partition, first, last, timeout)
         except LogTruncatedError:
             self._doubt(view)
             raise
@@ -738,9 +768,11 @@ class Reader:
             if message is None:
                 return
             missing -= self._add([message])
-        gathering = 0.0
-        while missing > 0:
-            messages = consumer.consume(min(missing, 10_000), gathering)
+        gathering, until = 0.0, time.monotonic() + CHOOSE_FOR
+        while missing > 0 and (self._chooser is None or time.monotonic() < until):
+            # Of many records few may be wanted.
+            count = missing if self._chooser is None else max(missing, CHOSEN_AT_ONCE)
+            messages = consumer.consume(min(count, 10_000), gathering)
             if messages:
                 missing -= self._add(messages)
                 gathering = 0.0
@@ -760,7 +792,7 @@ class Reader:
                 events += [(view, event) for event in found]
                 records = [record for record in records if record.error() is None]
             if records and view.assigned:
-                added += view.add(records)
+                added += view.add(records, self._chooser, keep_all=self._entity.detects_duplicates)
         # An error is raised only now: what came with it must not be taken for a hole.
         for view, event in events:
             self._take_event(view, event)

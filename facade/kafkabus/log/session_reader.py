@@ -57,8 +57,13 @@ FILL_UP = 0.05
 """For how long, in seconds, more is filed for a receiver that has some messages of its session, and wants more."""
 PLACED_AT_ONCE = 1_000
 """How many returned messages are placed in their sessions in one go."""
-NO_SESSION = ("SessionIdMissing", "the queue requires sessions, and the message has none: no sender of ours stored it")
+NO_SESSION = "SessionIdMissing", "it is received in sessions alone, and the message has no session_id"
 """Reason and description of a message that belongs to no session."""
+ELSEWHERE = (
+    "SessionElsewhere",
+    "it was stored in another partition than its session's: no sender of ours stored it",
+)
+"""Reason and description of a message of a subscription whose session is in another partition."""
 
 
 @dataclass(slots=True)
@@ -225,7 +230,7 @@ class SessionReader(Reader):
 
     def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> None:
         """Ask once for the next messages."""
-        following = Next(self._entity.ledgers[lock.partition], lock.lease, want)
+        following = Next(self._entity.ledgers[lock.partition], lock.lease, want, self._entity.rules_version)
         self._services.courier.ask(following)
         if following.gone:
             lock.lost = True
@@ -234,6 +239,8 @@ class SessionReader(Reader):
             self._plan.views[lock.partition].returned = True
             return
         lock.expiry = following.expiry
+        if following.ruled:
+            self._learn_rules()
         for count, ranges in groupby(following.again, key=itemgetter(2)):
             delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
             try:
@@ -254,7 +261,8 @@ class SessionReader(Reader):
         Where one did not come, those behind it must wait for it: none of them, and its offset.
         """
         offsets = offsets_of(ranges)
-        found, missing = self._kept.take(delivery.partition, offsets)
+        kept, missing = self._kept.take(delivery.partition, offsets)
+        found = self._entity.granted(kept)
         if missing:
             for sweep in sweeps(merge_offsets(missing), lambda one: one, at_once=SWEPT_AT_ONCE):
                 found += self.read_again(delivery, sweep)
@@ -357,6 +365,8 @@ class SessionReader(Reader):
             if granted.ahead or granted.cursor > filing.seen.upto:
                 self._plan.lost_race(view, time.monotonic() + 2 * SLOW_POLL)
             self._go_to(view, granted)
+            if granted.ruled:
+                self._learn_rules()
             self._note(view, granted)
             if filing.sessions:
                 self._hear(view.partition)
@@ -371,7 +381,16 @@ class SessionReader(Reader):
         if records and own_time_to_live(records[0]) is not None:
             self._services.courier.later(Mark(ledger))
         seen = view.seen(len(records))
-        return Filing(ledger, new_lease(), seen, sessions, strays, self._entity.lock_ms, schedules=view.schedules)
+        return Filing(
+            ledger,
+            new_lease(),
+            seen,
+            sessions,
+            strays,
+            self._entity.lock_ms,
+            schedules=view.schedules,
+            rules=self._rules_version,
+        )
 
     def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[int]], list[Range]]:
         """The offsets of each session among records, and runs of those that belong to none here."""
@@ -384,6 +403,8 @@ class SessionReader(Reader):
                 and session not in offsets
                 and partition_of(session, self._entity.partitions) != partition
             ):
+                session = None
+            if session is not None and self._chooser is not None and self._chooser.sets_apart(record):
                 session = None
             offsets[session].append(record.offset() or 0)
         strays = merge_offsets(offsets.pop(None, ()))
@@ -401,22 +422,32 @@ class SessionReader(Reader):
         Where that fails, it is tried again once their locks have expired.
         """
         by_partition: dict[int | None, list[Record]] = defaultdict(list)
-        for record in self._postpone(delivery, strays):
+        strays = self._postpone(delivery, strays)
+        for record in endings.as_received(self._services, self._entity, delivery, strays):
             session = session_of(record)
             by_partition[None if session is None else partition_of(session, self._entity.partitions)].append(record)
         for there, records in by_partition.items():
             if there is None:
                 endings.give_up(self._services, self._entity, delivery, records, *NO_SESSION)
+            elif self._chooser is not None:
+                # Other subscriptions read the same log.
+                endings.give_up(self._services, self._entity, delivery, records, *ELSEWHERE)
             else:
                 endings.move(self._services, self._entity, delivery, there, records)
 
     def _place(self, view: PartitionView) -> None:
         """Read what waits to be placed in its session, and place it."""
         claim = Claim(
-            self._entity.ledgers[view.partition], new_lease(), want=PLACED_AT_ONCE, lock_ms=self._entity.lock_ms
+            self._entity.ledgers[view.partition],
+            new_lease(),
+            want=PLACED_AT_ONCE,
+            lock_ms=self._entity.lock_ms,
+            rules=self._entity.rules_version,
         )
         self._services.courier.ask(claim)
         try:
+            if claim.granted.ruled:
+                self._learn_rules()
             self._place_claimed(claim)
         except BaseException:
             # Nothing is granted to anybody while somebody holds these.

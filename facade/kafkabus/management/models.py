@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any, TypeVar
 
-from kafkabus_mapping.entities import AccessRights, EntityStatus, QueueDescription
+from kafkabus_mapping.entities import AccessRights, EntityDescription, EntityStatus
 from kafkabus_mapping.namespaces import NamespaceDescription
 
 __all__ = [
@@ -21,6 +22,10 @@ __all__ = [
     "PartitionRuntimeProperties",
     "QueueProperties",
     "QueueRuntimeProperties",
+    "SubscriptionProperties",
+    "SubscriptionRuntimeProperties",
+    "TopicProperties",
+    "TopicRuntimeProperties",
 ]
 
 
@@ -114,8 +119,43 @@ class EntityAvailabilityStatus(str, Enum):
     UNKNOWN = "Unknown"
 
 
+READ_ONLY = frozenset({"availability_status"})
+"""Fields of properties that describe an entity and set nothing."""
+
+
 @dataclass(kw_only=True)
-class QueueProperties(Mapping[str, object]):
+class EntityProperties(Mapping[str, object]):
+    """An entity's settings; also readable as a mapping.
+
+    Attributes:
+        name: Its name.
+    """
+
+    name: str = field(kw_only=False)
+
+    def __getitem__(self, key: str) -> object:
+        if key not in self._names():
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    @classmethod
+    def settings(cls) -> frozenset[str]:
+        """What it says, without what sets nothing."""
+        return frozenset(cls._names()) - READ_ONLY
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [one.name for one in fields(cls)]
+
+
+@dataclass(kw_only=True)
+class QueueProperties(EntityProperties):
     """A queue's settings; also readable as a mapping.
 
     Attributes:
@@ -142,7 +182,6 @@ class QueueProperties(Mapping[str, object]):
         settled_retention: How long settled records stay in Kafka; kafkabus's own.
     """
 
-    name: str
     enable_partitioning: bool
     lock_duration: timedelta
     max_delivery_count: int
@@ -164,65 +203,123 @@ class QueueProperties(Mapping[str, object]):
     authorization_rules: list[AuthorizationRule]
     settled_retention: timedelta
 
-    def __getitem__(self, key: str) -> object:
-        if key not in _QUEUE_FIELDS:
-            raise KeyError(key)
-        return getattr(self, key)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(_QUEUE_FIELDS)
+@dataclass(kw_only=True)
+class TopicProperties(EntityProperties):
+    """A topic's settings; also readable as a mapping.
 
-    def __len__(self) -> int:
-        return len(_QUEUE_FIELDS)
+    Attributes:
+        name: Its name.
+        enable_partitioning: Whether it has several partitions; fixed at creation.
+        max_size_in_megabytes: Of the whole topic, in MB.
+        requires_duplicate_detection: Fixed at creation.
+        duplicate_detection_history_time_window: How long message ids are remembered.
+        default_message_time_to_live: For messages that bring none; where a subscription's is shorter, that counts.
+        auto_delete_on_idle: After how long without use the topic is deleted.
+        enable_batched_operations: Kept for compatibility.
+        status: Which operations it takes.
+        availability_status: Whether all partitions can be used.
+        user_metadata: Free text.
+        max_message_size_in_kilobytes: Largest message.
+        enable_express: Kept for compatibility.
+        filtering_messages_before_publishing: Kept for compatibility.
+        support_ordering: Kept for compatibility: the order within a partition always holds.
+        size_in_bytes: Kept for compatibility.
+        authorization_rules: Carried, not checked.
+        settled_retention: How long records stay in Kafka that all subscriptions have settled; kafkabus's own.
+    """
+
+    enable_partitioning: bool
+    max_size_in_megabytes: int
+    requires_duplicate_detection: bool
+    duplicate_detection_history_time_window: timedelta
+    default_message_time_to_live: timedelta
+    auto_delete_on_idle: timedelta
+    enable_batched_operations: bool
+    status: EntityStatus
+    availability_status: EntityAvailabilityStatus
+    user_metadata: str
+    max_message_size_in_kilobytes: int
+    enable_express: bool
+    filtering_messages_before_publishing: bool
+    support_ordering: bool
+    size_in_bytes: int | None
+    authorization_rules: list[AuthorizationRule]
+    settled_retention: timedelta
 
 
-_QUEUE_FIELDS = tuple(one.name for one in fields(QueueProperties))
+@dataclass(kw_only=True)
+class SubscriptionProperties(EntityProperties):
+    """A subscription's settings; also readable as a mapping.
+
+    Attributes:
+        name: Its name.
+        lock_duration: How long a received message is locked.
+        max_delivery_count: After how many deliveries a message is dead-lettered.
+        requires_session: Fixed at creation.
+        default_message_time_to_live: For messages that bring none; where the topic's is shorter, that counts.
+        dead_lettering_on_message_expiration: Whether expired messages are dead-lettered.
+        dead_lettering_on_filter_evaluation_exceptions: Whether messages are of which a rule cannot be said.
+        auto_delete_on_idle: After how long without use the subscription is deleted.
+        enable_batched_operations: Kept for compatibility.
+        status: Which operations it takes.
+        availability_status: Whether all partitions can be used.
+        user_metadata: Free text.
+        forward_to: Address of the entity that its messages move on to, or None.
+        forward_dead_lettered_messages_to: Address of the entity that its dead-lettered messages move on to, or None.
+    """
+
+    lock_duration: timedelta
+    max_delivery_count: int
+    requires_session: bool
+    default_message_time_to_live: timedelta
+    dead_lettering_on_message_expiration: bool
+    dead_lettering_on_filter_evaluation_exceptions: bool
+    auto_delete_on_idle: timedelta
+    enable_batched_operations: bool
+    status: EntityStatus
+    availability_status: EntityAvailabilityStatus
+    user_metadata: str
+    forward_to: str | None
+    forward_dead_lettered_messages_to: str | None
 
 
-READ_ONLY = frozenset({"availability_status"})
-"""Fields of a queue's properties that describe it and set nothing."""
-SETTINGS = frozenset(_QUEUE_FIELDS) - READ_ONLY
-"""The others."""
+P = TypeVar("P", bound=EntityProperties)
 
 
-def queue_properties(
-    description: QueueDescription, namespace: NamespaceDescription, availability: EntityAvailabilityStatus, host: str
-) -> QueueProperties:
+def properties_of(
+    kind: type[P],
+    description: EntityDescription,
+    namespace: NamespaceDescription,
+    availability: EntityAvailabilityStatus,
+    host: str,
+) -> P:
     """A description as administration returns it, of a namespace with this host name."""
 
     def address(name: str | None) -> str | None:
         return None if name is None else f"sb://{host}/{name}"
 
-    return QueueProperties(
-        name=description.name,
-        enable_partitioning=description.enable_partitioning,
-        lock_duration=description.lock_duration,
-        max_delivery_count=description.max_delivery_count,
-        max_size_in_megabytes=description.max_size_in_megabytes * description.partitions,
-        requires_session=description.requires_session,
-        requires_duplicate_detection=description.requires_duplicate_detection,
-        duplicate_detection_history_time_window=description.duplicate_detection_history_time_window,
-        default_message_time_to_live=description.default_message_time_to_live,
-        dead_lettering_on_message_expiration=description.dead_lettering_on_message_expiration,
-        auto_delete_on_idle=description.auto_delete_on_idle,
-        enable_batched_operations=description.enable_batched_operations,
-        status=description.status if description.retiring_at is None else EntityStatus.DELETING,
-        availability_status=availability,
-        user_metadata=description.user_metadata,
-        forward_to=address(description.forward_to),
-        forward_dead_lettered_messages_to=address(description.forward_dead_lettered_messages_to),
-        max_message_size_in_kilobytes=description.max_message_size_in_kilobytes or namespace.max_message_bytes // 1024,
-        enable_express=description.enable_express,
-        authorization_rules=[
+    special: dict[str, object] = {
+        "name": description.own_name,
+        "max_size_in_megabytes": description.max_size_in_megabytes * description.partitions,
+        "status": description.status if description.retiring_at is None else EntityStatus.DELETING,
+        "availability_status": availability,
+        "forward_to": address(description.forward_to),
+        "forward_dead_lettered_messages_to": address(description.forward_dead_lettered_messages_to),
+        "max_message_size_in_kilobytes": description.max_message_size_in_kilobytes
+        or namespace.max_message_bytes // 1024,
+        "authorization_rules": [
             replace(AuthorizationRule(**rule.model_dump(exclude={"rights"})), rights=list(rule.rights))
             for rule in description.authorization_rules
         ],
-        settled_retention=description.settled_retention,
-    )
+    }
+    names = [one.name for one in fields(kind)]
+    settings: dict[str, Any] = {name: special.get(name, getattr(description, name, None)) for name in names}
+    return kind(**settings)
 
 
-def changed(description: QueueDescription, settings: Mapping[str, object]) -> dict[str, object]:
-    """What a queue's description holds with settings as ``queue_properties`` names them; None means the default.
+def changed(description: EntityDescription, settings: Mapping[str, object]) -> dict[str, object]:
+    """What a description holds with settings as ``properties_of`` names them; None means the default.
 
     The size may be given as it is reported, for all partitions, or for one.
     """
@@ -256,6 +353,76 @@ class PartitionRuntimeProperties:
     dead_letter_message_count: int
     scheduled_message_count: int = 0
     transfer_dead_letter_message_count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicRuntimeProperties:
+    """A topic's counts.
+
+    Attributes:
+        name: Its name.
+        created_at_utc: When it was created.
+        updated_at_utc: When its settings were last changed.
+        accessed_at_utc: When a message was last stored in it, to the second or so.
+        subscription_count: How many subscriptions it has.
+        scheduled_message_count: Messages whose time has not come.
+        sql_filter_count: Rules of its subscriptions with a SQL filter; ``$Default`` has one.
+        correlation_filter_count: Rules with a correlation filter.
+    """
+
+    name: str
+    created_at_utc: datetime
+    updated_at_utc: datetime
+    accessed_at_utc: datetime
+    subscription_count: int
+    scheduled_message_count: int = 0
+    sql_filter_count: int = 0
+    correlation_filter_count: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubscriptionRuntimeProperties:
+    """A subscription's counts, summed over its topic's partitions.
+
+    Attributes:
+        name: Its name.
+        created_at_utc: When it was created.
+        updated_at_utc: When its settings were last changed.
+        accessed_at_utc: When a message was last stored in the topic, or it was last received from, to the second or so.
+        total_message_count: All that follow.
+        active_message_count: Messages that wait or are locked.
+        dead_letter_message_count: Messages of its dead-letter queue.
+        transfer_message_count: Messages on their way to another entity.
+        transfer_dead_letter_message_count: Messages that could not be forwarded.
+        partitions: The counts of each partition; kafkabus's own.
+    """
+
+    name: str
+    created_at_utc: datetime
+    updated_at_utc: datetime
+    accessed_at_utc: datetime
+    total_message_count: int
+    active_message_count: int
+    dead_letter_message_count: int
+    transfer_message_count: int = 0
+    transfer_dead_letter_message_count: int = 0
+    partitions: tuple[PartitionRuntimeProperties, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogUsage:
+    """How much of a topic's log a subscription keeps from being deleted; kafkabus's own.
+
+    Attributes:
+        subscription_name: Name of the subscription.
+        records: Of each partition: how many records there are from the first one on that it may still need. That is as of its
+            last checkpoint, which is some seconds old.
+        keeps: The partitions of which no other subscription needs more, so that it decides what is kept.
+    """
+
+    subscription_name: str
+    records: tuple[int, ...]
+    keeps: tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)

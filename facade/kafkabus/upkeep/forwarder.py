@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus.aio import endings
 from kafkabus.aio.log.reader import Grant, Reader
-from kafkabus.aio.transfer import Place, envelope_of
+from kafkabus.aio.transfer import Place
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.record import Record, as_bytes
+from kafkabus.record import Record, as_bytes, envelope_of
 from kafkabus_mapping.codec import Envelope, record_size
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
@@ -112,7 +112,9 @@ class Forwarder:
         except MessagingEntityNotFoundError:
             destination = None
         if destination is not None and destination.description.retiring_at is not None:
-            raise ServiceBusError(f"{entity.path} waits: queue {entity.forwards_to} is being deleted, or kept")
+            raise ServiceBusError(
+                f"{entity.path} waits: {destination.kind} {entity.forwards_to} is being deleted, or kept"
+            )
         turn = 0 if destination is None else await self._next_partition(destination)
         accepted: dict[tuple[int, int], Leased] = defaultdict(lambda: defaultdict(list))
         refused: dict[tuple[int, _Refusal], Leased] = defaultdict(lambda: defaultdict(list))
@@ -166,7 +168,7 @@ def _place(record: Record, path: EntityPath, destination: Entity | None, turn: i
             "MaxTransferHopCountExceeded", f"it was forwarded {envelope.hops} times, and {MAX_HOPS} is the limit"
         )
     if destination is None:
-        return _Refusal("MessagingEntityNotFound", f"there is no queue {path} to forward it to")
+        return _Refusal("MessagingEntityNotFound", f"there is no queue or topic {path} to forward it to")
     try:
         key = destination.key_of(envelope)
     except KeyRuleError as error:
@@ -176,7 +178,7 @@ def _place(record: Record, path: EntityPath, destination: Entity | None, turn: i
         return refusal
     there = turn if key is None else partition_of(key, destination.partitions)
     if there in destination.full:
-        return _Refusal("QuotaExceeded", f"partition {there} of queue {path} holds as much as it may")
+        return _Refusal("QuotaExceeded", f"partition {there} of {destination.kind} {path} holds as much as it may")
     return there
 
 
@@ -184,7 +186,9 @@ def _refusal(record: Record, envelope: Envelope, destination: Entity) -> _Refusa
     """Why a queue does not take a message; None where it does."""
     path, status = destination.path, destination.description.status
     if status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED}:
-        return _Refusal("MessagingEntityDisabled", f"queue {path} has status {status.value} and takes no messages")
+        return _Refusal(
+            "MessagingEntityDisabled", f"{destination.kind} {path} has status {status.value} and takes no messages"
+        )
     if destination.has_sessions and envelope.session_id is None:
         return _Refusal("Session ID is null", f"queue {path} requires sessions, and the message has no session_id")
     size = record_size(as_bytes(record.value()), record.key(), record.headers() or ())

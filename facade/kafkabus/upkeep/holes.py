@@ -1,14 +1,22 @@
-"""Offsets that wait to be received and hold no message: where a Kafka transaction ended, and what it stored and took back."""
+"""Offsets that wait to be received and hold no message.
+
+A Kafka transaction ended there, or what it stored was taken back, or a subscription's rules do not want it.
+"""
 
 from __future__ import annotations
 
 import time
+from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
 from kafkabus.ledger.keys import holes_key
-from kafkabus.ledger.operations import LedgerState, Seize, new_lease
+from kafkabus.ledger.operations import LedgerState, Peek, Seen, Seize, new_lease
+from kafkabus.ledger.ranges import NEVER
+from kafkabus.record import Record
 
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
@@ -17,6 +25,8 @@ READ_AT_ONCE = 2_000
 """How many records are looked at in one go."""
 LOOK_FOR = 0.2
 """How long, in seconds, it is looked for holes of one log in one go."""
+PASSED_OVER = 1_000
+"""How many of them, from the cursor on, are passed over before a message that waits."""
 TELL_EVERY = 20.0
 """How often, in seconds, it is said how many there are, also where that is what was said before."""
 
@@ -30,7 +40,7 @@ class Holes:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._known: dict[int, tuple[int, list[int]]] = {}
+        self._known: dict[int, _Looked] = {}
         self._generation = ""
         self._told: dict[int, int] = {}
         self._tell_at = 0.0
@@ -46,38 +56,93 @@ class Holes:
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached.
         """
-        if entity.generation != self._generation:
-            self._generation, self._known, self._told = entity.generation, {}, {}
+        generation = f"{entity.generation} {entity.rules_version}"
+        if generation != self._generation:
+            self._generation, self._known, self._told = generation, {}, {}
         counts: dict[int, int] = {}
         for partition, state in enumerate(states):
             if state is None or not state.transacts or state.cursor >= ends[partition]:
                 self._known.pop(partition, None)
                 continue
-            holes = await self._find(entity, partition, state.cursor, ends[partition])
-            if len(holes) == ends[partition] - state.cursor:
-                # Nobody who receives passes them before another message comes.
-                seen = state.cursor, ends[partition]
-                await self._services.courier.ask(Seize(entity.ledgers[partition], new_lease(), [], 1, seen))
-            elif holes:
-                counts[partition] = len(holes)
+            ledger, looked = (
+                entity.ledgers[partition],
+                await self._find(entity, partition, state.cursor, ends[partition]),
+            )
+            first, left = _first_not_in(looked.holes, state.cursor), len(looked.holes)
+            if first == ends[partition] or first - state.cursor >= PASSED_OVER:
+                # Nobody who receives passes them before another message comes, or nobody receives at all.
+                seize = Seize(ledger, new_lease(), [], 1, looked.seen(state.cursor, first), entity.rules_version)
+                await self._services.courier.ask(seize)
+                left -= first - state.cursor
+            if left and entity.detects_duplicates:
+                # A duplicate that nobody wants is counted as one.
+                peek = Peek(ledger, NEVER, 1)
+                await self._services.courier.ask(peek)
+                left -= len({offset for offset in peek.voids if offset >= first}.intersection(looked.holes))
+            if left:
+                counts[partition] = left
         if counts != self._told or (counts and time.monotonic() >= self._tell_at):
             self._tell_at = time.monotonic() + TELL_EVERY
             key = holes_key(entity.namespace, entity.path, entity.generation)
             await self._services.courier.tell_holes(key, counts)
             self._told = counts
 
-    async def _find(self, entity: Entity, partition: int, cursor: int, end: int) -> list[int]:
-        """The holes from the cursor on, as far as there was time to look."""
-        upto, holes = self._known.get(partition, (cursor, []))
-        at, until = max(upto, cursor), time.monotonic() + LOOK_FOR
-        if upto > end:
-            at, holes = cursor, []
-        while at < end and time.monotonic() < until:
-            last = min(end, at + READ_AT_ONCE) - 1
-            records = await self._services.points.read(entity.topic, partition, at, last)
-            there = {record.offset() for record in records}
-            holes += [offset for offset in range(at, last + 1) if offset not in there]
-            at = last + 1
-        holes = [offset for offset in holes if offset >= cursor]
-        self._known[partition] = at, holes
-        return holes
+    async def _find(self, entity: Entity, partition: int, cursor: int, end: int) -> _Looked:
+        """What is known from the cursor on, as far as there was time to look."""
+        looked = self._known.get(partition) or _Looked(cursor)
+        if not cursor <= looked.upto <= end:
+            looked = _Looked(cursor)
+        until = time.monotonic() + LOOK_FOR
+        while looked.upto < end and time.monotonic() < until:
+            first = looked.upto if looked.last is None else looked.last[0]
+            last = min(end, looked.upto + READ_AT_ONCE) - 1
+            records = await self._services.points.read(entity.topic, partition, first, last)
+            if looked.last is not None and (not records or _place(records[0]) != looked.last):
+                # The log was truncated, or trimmed up to there.
+                looked = _Looked(cursor)
+                continue
+            there = {record.offset() for record in entity.received(records)}
+            looked.holes.extend(offset for offset in range(looked.upto, last + 1) if offset not in there)
+            looked.upto = last + 1
+            looked.last = _place(records[-1]) if records else looked.last
+        del looked.holes[: bisect_left(looked.holes, cursor)]
+        self._known[partition] = looked
+        return looked
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What was looked at of a log.
+
+    Attributes:
+        upto: Up to where.
+        holes: Offsets of holes, ascending.
+        last: Offset and leader epoch of the last record, whether message or not.
+    """
+
+    upto: int
+    holes: array[int] = field(default_factory=lambda: array("q"))
+    last: tuple[int, int] | None = None
+
+    def seen(self, cursor: int, upto: int) -> Seen:
+        """What says that there is no message from the cursor on up to an offset."""
+        if self.last is None or self.last[1] < 0:
+            return Seen(cursor, upto, ())
+        return Seen(cursor, upto, (), self.last[1], self.last[0] + 1)
+
+
+def _place(record: Record) -> tuple[int, int]:
+    epoch = record.leader_epoch()
+    return record.offset() or 0, -1 if epoch is None else epoch
+
+
+def _first_not_in(holes: Sequence[int], cursor: int) -> int:
+    """The first offset from the cursor on that is none of the holes, which are ascending."""
+    low, high = 0, len(holes)
+    while low < high:
+        middle = (low + high) // 2
+        if holes[middle] == cursor + middle:
+            low = middle + 1
+        else:
+            high = middle
+    return cursor + low

@@ -1,4 +1,4 @@
-"""Deleting queues that nobody uses, where their creators said so."""
+"""Deleting entities that nobody uses, where their creators said so."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from kafkabus.aio._acompat import uninterrupted
 from kafkabus.entity import Entity
 from kafkabus.ledger.keys import idle_key, receivers_key, refused_key
 from kafkabus.ledger.operations import Claim, LedgerState
-from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.entities import FOREVER, EntityDescription, SubscriptionDescription
+from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
@@ -21,16 +22,18 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LOOK_EVERY = 2.0
-"""How often, in seconds, it is looked whether a queue was used."""
+"""How often, in seconds, it is looked whether an entity was used."""
 GRACE = timedelta(seconds=90)
-"""How long it is seen that a queue refuses everybody before it is deleted: longer than a description may be old that a client
+"""How long it is seen that an entity refuses everybody before it is deleted: longer than a description may be old that a client
 goes by, and than a send takes that began before that."""
 REMEMBERED = timedelta(days=1)
-"""How long, beyond the time after which a queue is deleted, Redis remembers when it was last seen to be used."""
+"""How long, beyond the time after which an entity is deleted, Redis remembers when it was last seen to be used."""
 
 
 class Idleness:
-    """Has one queue deleted after nobody sent to it, received from it or changed it for as long as it says.
+    """Has one entity deleted after nobody sent to it, received from it or changed it for as long as it says.
+
+    What is sent to a topic is no use of its subscriptions; what is received from these, or changed of them, is use of it.
 
     How long that is Redis remembers, on the ledgers' clock; where it forgot, the time begins anew.
 
@@ -46,7 +49,7 @@ class Idleness:
         """Take one step, where one is due: refuse everybody, relent, or delete.
 
         Args:
-            entity: The queue.
+            entity: It.
 
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached.
@@ -75,10 +78,10 @@ class Idleness:
         ):
             LOGGER.warning("deleted entity=%s: it was not used for %s", entity.path, _limit(entity))
             # Whoever shares the entities out leaves this one as soon as that begins.
-            await uninterrupted(self._services.delete_queue(description))
+            await uninterrupted(self._services.delete(description))
 
     async def _is_idle(self, entity: Entity) -> bool:
-        """Whether nobody has used the queue for as long as it says."""
+        """Whether nobody has used it for as long as it says."""
         services, limit = self._services, entity.description.auto_delete_on_idle
         # The time before what is looked at, which so is never older.
         now, locked = await self._ask(entity)
@@ -95,12 +98,17 @@ class Idleness:
         return now - await self._services.courier.unchanged_since(key, since.isoformat(), now, GRACE + REMEMBERED)
 
     async def _retire(self, entity: Entity, retiring_at: datetime | None) -> None:
-        if await self._is_current(entity):
-            await self._services.directory.put(entity.description.model_copy(update={"retiring_at": retiring_at}))
+        directory = self._services.directory
+        async with directory.changing(entity.path.name) as turn:
+            known = await directory.get(entity.path.name)
+            if known is not None and _is_described_so(entity, known):
+                await turn.check()
+                await directory.put(known.model_copy(update={"retiring_at": retiring_at}))
 
     async def _is_current(self, entity: Entity) -> bool:
-        """Whether nobody changed the queue meanwhile."""
-        return await self._services.directory.get(entity.path.name) == entity.description
+        """Whether nobody changed it meanwhile."""
+        known = await self._services.directory.get(entity.path.name)
+        return known is not None and _is_described_so(entity, known)
 
     async def _ask(self, entity: Entity) -> tuple[int, bool]:
         """The time on the ledgers' clock, and whether anything is locked."""
@@ -112,7 +120,27 @@ class Idleness:
         self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int], now: int
     ) -> int:
         """Since when nothing has changed that any use would change."""
-        services, path, description = self._services, entity.path, entity.description
+        services, description = self._services, entity.description
+        # Upkeep passes over what a subscription does not want.
+        passed_over = isinstance(description, SubscriptionDescription) and description.forward_to is None
+        known = [
+            None if state is None else (0 if passed_over else state.cursor, state.held, state.scheduled)
+            for state in states
+        ]
+        sent = [] if isinstance(description, SubscriptionDescription) else sorted(ends.items())
+        receiving = [description, *await services.subscriptions_of(description)]
+        used = [await self._receivers_of(entity.namespace, one) for one in receiving]
+        seen = repr((entity.generation, sent, known, used))
+        return await services.courier.unchanged_since(
+            idle_key(entity.namespace, entity.path),
+            hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
+            now,
+            description.auto_delete_on_idle + REMEMBERED,
+        )
+
+    async def _receivers_of(self, namespace: str, description: EntityDescription) -> object:
+        """What is different once somebody received from an entity or changed it."""
+        path = EntityPath(description.name)
         # Who forwards messages receives all the time.
         receiving = {
             path: description.forward_to is None,
@@ -120,19 +148,16 @@ class Idleness:
             path.transfer_dead_letter: True,
         }
         heard = [
-            await services.courier.last_heartbeat(receivers_key(entity.namespace, one))
+            await self._services.courier.last_heartbeat(receivers_key(namespace, one))
             for one, counts in receiving.items()
             if counts
         ]
-        known = [None if state is None else (state.cursor, state.held, state.scheduled) for state in states]
-        settings = description.model_copy(update={"retiring_at": None}).model_dump_json()
-        seen = repr((entity.generation, sorted(ends.items()), known, heard, settings))
-        return await services.courier.unchanged_since(
-            idle_key(entity.namespace, entity.path),
-            hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
-            now,
-            description.auto_delete_on_idle + REMEMBERED,
-        )
+        return heard, description.model_copy(update={"retiring_at": None}).model_dump_json()
+
+
+def _is_described_so(entity: Entity, known: EntityDescription) -> bool:
+    """Whether that is what an entity was made of."""
+    return entity.described_as(known).description == entity.description
 
 
 def _limit(entity: Entity) -> timedelta:

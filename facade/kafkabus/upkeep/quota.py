@@ -100,6 +100,11 @@ class Quota:
         self._sizes: dict[int, Sizes] = {}
         self._means: dict[int, tuple[int, float]] = {}
 
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to look again."""
+        return time.monotonic() >= self._look_at
+
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Look how full a queue is, now and then, and say so.
 
@@ -111,7 +116,7 @@ class Quota:
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached.
         """
-        if entity.path.is_dead_letter or time.monotonic() < self._look_at:
+        if entity.path.is_dead_letter or not self.is_due:
             return
         generation = entity.generation
         if self._told is None or self._told[0] != generation:

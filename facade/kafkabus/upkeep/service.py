@@ -15,7 +15,7 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.keys import upkeep_key
 from kafkabus.upkeep.forwarder import Forwarder
 from kafkabus.upkeep.tender import Tender
-from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
@@ -83,13 +83,14 @@ class Upkeep:
                 path
                 for description in descriptions
                 if description.status is not EntityStatus.DELETING
-                for path in EntityPath(description.name).all
+                for path in _paths_of(description)
             ]
             for description in descriptions:
                 home = is_home(EntityPath(description.name).key, services.client_id, members)
-                if home and description.status is EntityStatus.DELETING and description.retiring_at is not None:
-                    # Whoever deleted it because nobody used it did not come to the end.
-                    await services.delete_queue(description)
+                ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
+                if home and description.status is EntityStatus.DELETING and ours:
+                    # Whoever deleted it because nobody used it did not come to the end; or it would be in its topic's way.
+                    await services.delete(description)
         mine = {path.key: path for path in self._paths if is_home(path.key, services.client_id, members)}
         for entity, task in list(self._tasks.items()):
             if entity not in mine:
@@ -136,3 +137,9 @@ async def serve(settings: Settings) -> None:
 def is_home(entity: str, instance: str, members: list[str]) -> bool:
     """Whether an entity is this instance's: rendezvous hashing, so that few change hands with an instance."""
     return instance == max({*members, instance}, key=lambda member: (zlib.crc32(f"{member}/{entity}".encode()), member))
+
+
+def _paths_of(description: EntityDescription) -> tuple[EntityPath, ...]:
+    """An entity, and those of its dead-letter queues that it can have."""
+    path = EntityPath(description.name)
+    return (path,) if isinstance(description, TopicDescription) else path.all

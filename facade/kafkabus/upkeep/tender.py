@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus.aio import endings
 from kafkabus.aio.judging import JUDGE_FOR, judge_to
+from kafkabus.aio.rules import settle_rules
 from kafkabus.detection import judge
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Schedule, Seize, new_lease
+from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Schedule, Seen, Seize, new_lease
 from kafkabus.ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
@@ -24,7 +25,7 @@ from kafkabus.upkeep.holes import Holes
 from kafkabus.upkeep.idleness import Idleness
 from kafkabus.upkeep.quota import Quota
 from kafkabus.upkeep.stuck import StuckLogs
-from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
@@ -48,6 +49,10 @@ KEPT_AT_ONCE = 500
 """How many messages of a partition are kept apart in one go."""
 LOOKED_AT_ONCE = 2_000
 """How many records are looked at in one go for scheduled ones."""
+LEFT_HALF_CHANGED = 10.0
+"""After how many seconds a change of rules counts as cut off."""
+SHORT_FOR = 10.0
+"""For how long, in seconds, a log is shorter than a topic knew it before it goes on with that."""
 LOCK_MS = 60_000
 """For how long, in milliseconds, what was taken is locked; then others take it."""
 
@@ -90,6 +95,12 @@ class Tender:
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
         self._looked_at: dict[int, tuple[int, int]] = {}
+        self._rules_version = 0
+        self._changing_since: tuple[int, float] | None = None
+        self._short_since: dict[int, float] = {}
+        self._last_ends: dict[int, int] = {}
+        self._ends_before: dict[int, int] = {}
+        self._needed: dict[tuple[str, int], int] = {}
         self._idleness = Idleness(services)
         self._quota = Quota(services)
         self._holes = Holes(services)
@@ -109,6 +120,7 @@ class Tender:
         entity = await self._entity()
         if entity is None:
             return None
+        await self._settle_rules(entity)
         states = await services.courier.states(entity.ledgers)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
@@ -117,18 +129,78 @@ class Tender:
             for partition, state in enumerate(states)
             if state is None or state.held or state.cursor < ends[partition]
         ]
+        if entity.is_topic:
+            await self._check_ends(entity, states, ends)
         log_ends = ends
         if entity.detects_duplicates:
             # Before anything expires, because a duplicate is none of those that do.
             upto = await judge_to(services, entity, dict(enumerate(states)), ends)
             self._judged_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
             ends = upto
+        if entity.is_topic:
+            return await self._tend_topic(entity, states, ends, log_ends)
         for partition, state in enumerate(states):
             if state is not None and state.schedules:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
-        await self._keep(entity, states)
+        await self._keep(entity, states, log_ends)
         if busy:
             await self._clear_away(entity, states, ends, busy)
+        await self._look_after(entity, states, log_ends)
+        return entity
+
+    async def _settle_rules(self, entity: Entity) -> None:
+        """Where a change of rules was cut off, go on with it."""
+        description = entity.description
+        if (
+            entity.chooser is None
+            or not isinstance(description, SubscriptionDescription)
+            or description.changing is None
+        ):
+            self._changing_since = None
+            return
+        change = description.rules_version
+        if self._changing_since is None or self._changing_since[0] != change:
+            self._changing_since = change, time.monotonic()
+        elif time.monotonic() - self._changing_since[1] >= LEFT_HALF_CHANGED:
+            async with self._services.directory.changing(self.path.name) as turn:
+                known = await self._services.directory.get(self.path.name)
+                if isinstance(known, SubscriptionDescription) and known.rules_version == change:
+                    LOGGER.warning("rules_settled entity=%s: a change of its rules was cut off", self.path)
+                    await settle_rules(self._services, turn, known)
+
+    async def _check_ends(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
+        """Where a log is shorter than a topic knew it, have it go on with what there is.
+
+        Who reads it for a subscription knows better from where on, and is waited for.
+        """
+        now = time.monotonic()
+        short = [partition for partition, state in enumerate(states) if state and state.cursor > ends[partition]]
+        self._short_since = {partition: self._short_since.get(partition, now) for partition in short}
+        for partition, since in self._short_since.items():
+            if now - since >= SHORT_FOR:
+                await self._services.go_on_from(entity, partition, None)
+
+    async def _tend_topic(
+        self,
+        entity: Entity,
+        states: Sequence[LedgerState | None],
+        ends: Mapping[int, int],
+        log_ends: Mapping[int, int],
+    ) -> Entity:
+        """What is to be done for a topic itself: its scheduled messages are its own, all others its subscriptions'."""
+        services = self._services
+        for partition, state in enumerate(states):
+            if state is None or not (state.schedules or entity.detects_duplicates):
+                continue
+            if state.moving:
+                await services.transfers.finish(entity, partition)
+            await self._enqueue_scheduled(entity, state, partition, ends[partition])
+            looked_at, _ = self._looked_at[partition]
+            if looked_at > state.cursor:
+                # The others among them are nobody's here.
+                seize = Seize(entity.ledgers[partition], new_lease(), [], 1, Seen(state.cursor, looked_at, ()))
+                await services.courier.ask(seize)
+        await self._keep(entity, states, log_ends)
         await self._look_after(entity, states, log_ends)
         return entity
 
@@ -155,13 +227,26 @@ class Tender:
         """
         try:
             await self._stuck.look(entity, ends)
-            await self._holes.look(entity, states, ends)
-            await self._quota.look(entity, states, ends)
+            if not entity.is_topic:
+                await self._holes.look(entity, states, ends)
+            if entity.chooser is None and self._quota.is_due:
+                # What a topic holds is what the slowest of its subscriptions has not settled.
+                holders = await self._slowest(entity) if entity.is_topic else states
+                await self._quota.look(entity, holders, ends)
             await self._idleness.look(entity)
         except MessagingEntityNotFoundError:
             raise
         except ServiceBusError as error:
             LOGGER.warning("upkeep_entity entity=%s error=%s", self.path, error)
+
+    async def _slowest(self, entity: Entity) -> list[LedgerState | None]:
+        """Of each of a topic's partitions, the ledger of the subscription that has the most to receive; None: there is none."""
+        readers = await self._services.readers_of(entity)
+        states = [await self._services.courier.states(reader.ledgers) for reader in readers]
+        return [
+            min((state for state in several if state is not None), key=lambda state: state.cursor, default=None)
+            for several in zip(*states, strict=True)
+        ] or [None] * entity.partitions
 
     async def _entity(self) -> Entity | None:
         """The entity; None where it is a dead-letter queue that nobody needed yet."""
@@ -180,16 +265,24 @@ class Tender:
         if entity.generation != self._generation:
             self._generation, self._expiries = entity.generation, {}
             self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
+            self._last_ends, self._ends_before, self._short_since = {}, {}, {}
             self._kept, self._too_large = {}, set()
         # What is known of an entity may be older; where messages move on to counts at once.
-        current = generation_of(entity.path, description, entity.topic_id) == entity.generation
-        return entity.described_as(description) if current else entity
+        if generation_of(entity.path, description, entity.topic_id) == entity.generation:
+            entity = entity.described_as(description)
+        if entity.rules_version != self._rules_version:
+            # What was read was chosen by others.
+            self._rules_version, self._expiries = entity.rules_version, {}
+        return entity
 
-    async def _keep(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
+    async def _keep(self, entity: Entity, states: Sequence[LedgerState | None], log_ends: Mapping[int, int]) -> None:
         """Now and then, write down where the ledgers stand, and delete what nobody needs any more."""
         if time.monotonic() >= self._write_at:
             self._write_at = time.monotonic() + CHECKPOINT_EVERY
             await self._write_down(entity, states)
+            # Asked for before the ledgers were.
+            self._ends_before = self._last_ends
+        self._last_ends = dict(log_ends)
         if time.monotonic() >= self._trim_at:
             self._trim_at = time.monotonic() + TRIM_EVERY
             await self._trim(entity)
@@ -313,7 +406,7 @@ class Tender:
             for partition, offsets in pinned.items():
                 chosen = [offset for offset in offsets if offset < old[partition]][:KEPT_AT_ONCE]
                 for first, last in merge_offsets(chosen):
-                    records = await services.keepsakes.read(entity, partition, first, last)
+                    records = await services.keepsakes.read_as_stored(entity, partition, first, last)
                     too_large = await services.keepsakes.keep(entity, partition, records)
                     self._too_large |= {(partition, offset) for offset in too_large}
                 self._kept[partition] = set(await services.keepsakes.of(entity, partition))
@@ -321,15 +414,25 @@ class Tender:
             LOGGER.warning("keepsakes entity=%s error=%s", self.path, error)
 
     async def _trim(self, entity: Entity) -> None:
-        """Delete records that are settled by the checkpoint before the last, and old enough."""
+        """Delete records that are settled by the checkpoint before the last, and old enough.
+
+        A subscription's are its topic's, who asks for what all of them have settled.
+        """
         services = self._services
         marks = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1}
-        safe = {partition: mark.watermark for partition, mark in marks.items() if mark.watermark > 0}
+        safe = {partition: mark.watermark for partition, mark in marks.items()}
+        if entity.is_topic:
+            safe = await self._settled_by_all(entity, safe)
+        safe = {partition: offset for partition, offset in safe.items() if offset > 0}
         ahead = await services.clocks.ahead_ms(entity) if marks else None
         if ahead is None:
             return
         now = round(entity.ledgers[0].clock_ms(time.monotonic())) - ahead
-        await self._keep_apart(entity, now - entity.description.settled_retention // timedelta(milliseconds=1))
+        moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
+        await self._keep_apart(entity, moment)
+        if entity.chooser is not None:
+            await self._forget_duplicates(entity)
+            return
         if entity.detects_duplicates:
             # Where Redis is lost, the window is read once more that was open when it was last written down.
             oldest = min(mark.written_at for mark in marks.values())
@@ -339,7 +442,6 @@ class Tender:
             await services.courier.ask(
                 *(judge(entity, partition, 0, 0, [], log_start=offset) for partition, offset in safe.items())
             )
-        moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
         old = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), moment)
         starts = await services.pool.run(services.topics.starts, entity.topic, list(safe))
         upto = {partition: min(offset, old[partition]) for partition, offset in safe.items()}
@@ -347,6 +449,41 @@ class Tender:
         await services.pool.run(services.topics.delete_records, entity.topic, upto)
         if upto:
             LOGGER.info("trimmed entity=%s partitions=%s", entity.path, upto)
+
+    async def _forget_duplicates(self, entity: Entity) -> None:
+        """A subscription's log is trimmed by its topic: of what is gone, nobody asks whether it was a duplicate."""
+        if entity.detects_duplicates:
+            services = self._services
+            starts = await services.pool.run(services.topics.starts, entity.topic, range(entity.partitions))
+            await services.courier.ask(
+                *(judge(entity, partition, 0, 0, [], log_start=start) for partition, start in starts.items())
+            )
+
+    async def _settled_by_all(self, entity: Entity, own: Mapping[int, int]) -> dict[int, int]:
+        """Up to where all subscriptions have settled each of a topic's logs, and need no more of it.
+
+        That is what their checkpoints said when they were looked at before: a later one may have been written meanwhile.
+
+        Args:
+            entity: The topic.
+            own: The same of its own ledgers, which know of scheduled messages.
+        """
+        services, found = self._services, dict[tuple[str, int], int]()
+        for reader in await services.readers_of(entity):
+            for ledger in reader.ledgers:
+                found[ledger.keys.prefix, ledger.partition] = await services.needed_from(reader, ledger)
+        before, self._needed = self._needed, found
+        # The ends that were asked for before the subscriptions, and before it was written down whether anything is scheduled:
+        # a subscription that is created meanwhile gets what is stored behind them, and so stands what is scheduled meanwhile.
+        settled = {
+            partition: own.get(partition, 0)
+            if (last := self._written.get(partition)) is None or last.schedules
+            else end
+            for partition, end in self._ends_before.items()
+        }
+        for prefix, partition in found:
+            settled[partition] = min(settled.get(partition, 0), before.get((prefix, partition), 0))
+        return settled
 
     async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
         """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
@@ -444,7 +581,8 @@ class Tender:
         seen: Range | None = None,
     ) -> None:
         """Lock what waits in ranges, whose records are these where they were read, and let it expire."""
-        seize = Seize(entity.ledgers[partition], new_lease(), ranges, LOCK_MS, seen)
+        read = None if seen is None else Seen(*seen, ())
+        seize = Seize(entity.ledgers[partition], new_lease(), ranges, LOCK_MS, read, entity.rules_version)
         await self._services.courier.ask(seize)
         reader = await self._services.reader(entity)
         for first, last, count, deferred in seize.again:

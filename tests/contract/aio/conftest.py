@@ -13,6 +13,7 @@ from kafkabus.aio.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Backend
 
 MakeQueue = Callable[..., Awaitable[str]]
+MakeTopic = Callable[..., Awaitable[str]]
 Advance = Callable[[str, float], Awaitable[None]]
 
 
@@ -51,6 +52,24 @@ async def make_queue(administration: ServiceBusAdministrationClient) -> AsyncIte
     yield make
     for name in made:
         await administration.delete_queue(name)
+
+
+@pytest.fixture
+async def make_topic(administration: ServiceBusAdministrationClient) -> AsyncIterator[MakeTopic]:
+    """Creates topics, and their subscriptions, that are deleted after the test."""
+    made: list[str] = []
+
+    async def make(*subscriptions: str, partitioned: bool = True, **settings: Any) -> str:
+        name = f"t-{uuid.uuid4().hex[:12]}"
+        await administration.create_topic(name, enable_partitioning=partitioned, **settings)
+        made.append(name)
+        for subscription in subscriptions:
+            await administration.create_subscription(name, subscription)
+        return name
+
+    yield make
+    for name in made:
+        await administration.delete_topic(name)
 
 
 @pytest.fixture

@@ -276,6 +276,8 @@ async def test_a_change_that_breaks_a_rule_is_refused(
         await administration.update_queue({"name": queue})
     with pytest.raises(MessagingEntityNotFoundError):
         await administration.update_queue({**properties, "name": "no-such-queue"})
+    with pytest.raises(ValueError, match="entity name ''"):
+        await administration.update_queue({**properties, "name": ""})
 
 
 async def test_names_that_are_none_are_refused(administration: ServiceBusAdministrationClient) -> None:

@@ -12,9 +12,10 @@ import pytest
 from kafkabus import ServiceBusMessage
 from kafkabus.aio import ServiceBusClient
 from kafkabus.aio._acompat import sleep
+from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.aio.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
 from kafkabus.exceptions import MessagingEntityNotFoundError
-from tests.contract.aio.conftest import MakeQueue
+from tests.contract.aio.conftest import MakeQueue, MakeTopic
 
 PATIENCE = 30.0
 
@@ -207,3 +208,27 @@ async def test_sessions_are_processed_in_order_so_many_at_a_time(
     async with client.get_queue_receiver(queue, session_id="s0") as receiver:
         assert receiver.session is not None
         assert await receiver.session.get_state() == b"done"
+
+
+async def test_processors_of_subscriptions(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """With sessions and without: as those of queues."""
+    topic = await make_topic("plain")
+    await administration.create_subscription(topic, "sessions", requires_session=True)
+    seen: dict[str, list[str]] = defaultdict(list)
+
+    async def handle(arguments: ProcessMessageEventArgs) -> None:
+        session = arguments.session
+        seen["plain" if session is None else str(session.session_id)].append(str(arguments.message))
+
+    messages = [ServiceBusMessage(f"{n}", session_id=f"s{n % 2}") for n in range(6)]
+    await client.get_topic_sender(topic).send_messages(messages)
+    async with (
+        client.get_subscription_processor(topic, "plain", handle, max_concurrent_calls=2) as plain,
+        client.get_subscription_session_processor(topic, "sessions", handle),
+    ):
+        assert plain.entity_path == f"{topic}/Subscriptions/plain"
+        await until(lambda: sum(map(len, seen.values())) == 12)
+    assert sorted(seen.pop("plain")) == [f"{n}" for n in range(6)]
+    assert seen == {"s0": ["0", "2", "4"], "s1": ["1", "3", "5"]}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
 from kafkabus.checkpoints import Checkpoints
+from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.ledger.ranges import Counted
 from kafkabus.ledger.snapshot import Snapshot
@@ -16,6 +18,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus.transfer import Intent, Place
 from kafkabus_mapping.names import EntityPath
+from tests.queues import KINDS, active_in, new_source, sent_to
 
 PATIENCE = 60.0
 NAMESPACE = "rebuilt"
@@ -53,24 +56,27 @@ def receive_all(receiver: ServiceBusReceiver, at_once: int = 500) -> list[Servic
     return received
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_emptied_redis_forgets_nothing_that_was_written_down(
-    own_runtime: EmbeddedRuntime, services: Services
+    own_runtime: EmbeddedRuntime, services: Services, kind: str
 ) -> None:
     """What was settled stays settled, what was deferred is deferred, what was locked comes again, counted."""
     with (
         ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
     ):
-        administration.create_queue("kept")
-        client.get_queue_sender("kept").send_messages([ServiceBusMessage(str(number)) for number in range(100)])
-        receiver = client.get_queue_receiver("kept")
+        source = new_source(administration, kind, f"kept-{kind}")
+        client.get_queue_sender(sent_to(source)).send_messages(
+            [ServiceBusMessage(str(number)) for number in range(100)]
+        )
+        receiver = receiver_of(client, source)
         messages = receiver.receive_messages(60, max_wait_time=10)
         receiver.complete_messages(messages[:40])
         receiver.defer_messages(messages[40:45])
         receiver.dead_letter_messages(messages[45:50], "why")
         wait_for_checkpoint(
             services,
-            "kept",
+            source,
             0,
             lambda one: (
                 (one.cursor, one.watermark, one.moving) == (60, 40, [])
@@ -87,28 +93,29 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
         receiver.complete_messages(again)
         deferred = receiver.receive_deferred_messages([message.sequence_number for message in messages[40:45]])
         assert [str(message) for message in deferred] == ["40", "41", "42", "43", "44"]
-        dead = client.get_queue_receiver("kept", sub_queue="deadletter").peek_messages(10)
+        dead = receiver_of(client, source, sub_queue="deadletter").peek_messages(10)
         assert [str(message) for message in dead] == ["45", "46", "47", "48", "49"]
-        assert administration.get_queue_runtime_properties("kept").active_message_count == 5
+        assert active_in(administration, source) == 5
 
 
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
-    own_runtime: EmbeddedRuntime, services: Services
+    own_runtime: EmbeddedRuntime, services: Services, kind: str
 ) -> None:
     """Each message is delivered again or stands in the dead-letter queue, once."""
     with (
         ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
     ):
-        administration.create_queue("open")
-        sender, receiver = client.get_queue_sender("open"), client.get_queue_receiver("open")
+        source = new_source(administration, kind, f"open-{kind}")
+        sender, receiver = client.get_queue_sender(sent_to(source)), receiver_of(client, source)
         total = 1100
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(total)])
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < total:
             messages += receiver.receive_messages(1, max_wait_time=10)
-        entity = services.entity(EntityPath("open"))
-        destination = services.entity(EntityPath("open").dead_letter)
+        entity = services.entity(EntityPath(source))
+        destination = services.entity(EntityPath(source).dead_letter)
         moving = {message._delivery.lease: [message._record] for message in messages[:12]}
         intent = Intent(0, "moved", None)
         began = time.monotonic()
@@ -116,25 +123,26 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         # Half of them were copied, and none has ended.
         copied = [(message._record, intent) for message in messages[:6]]
         services.transfers.produce(Place(entity, 0), Place(destination, 0), copied, began)
-        wait_for_checkpoint(services, "open", 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
+        wait_for_checkpoint(services, source, 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
         empty(own_runtime)
         again = receive_all(receiver)
         assert sorted(int(str(message)) for message in again) == list(range(12, total))
         assert {message.delivery_count for message in again} == {1}
-        dead_letters = client.get_queue_receiver("open", sub_queue="deadletter")
+        dead_letters = receiver_of(client, source, sub_queue="deadletter")
         assert sorted(int(str(message)) for message in receive_all(dead_letters)) == list(range(12))
 
 
-def test_without_a_checkpoint_everything_in_the_log_comes_again(own_runtime: EmbeddedRuntime) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_checkpoint_everything_in_the_log_comes_again(own_runtime: EmbeddedRuntime, kind: str) -> None:
     """Nothing is lost."""
     untended = own_runtime.connection_string.replace("sb://rebuilt.", "sb://untended.", 1)
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,
         ServiceBusClient.from_connection_string(untended) as client,
     ):
-        administration.create_queue("unkept")
-        client.get_queue_sender("unkept").send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
-        receiver = client.get_queue_receiver("unkept")
+        source = new_source(administration, kind, f"unkept-{kind}")
+        client.get_queue_sender(sent_to(source)).send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+        receiver = receiver_of(client, source)
         receiver.complete_messages(receiver.receive_messages(2, max_wait_time=10))
         empty(own_runtime)
         assert [str(message) for message in receive_all(receiver)] == ["a", "b"]

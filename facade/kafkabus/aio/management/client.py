@@ -2,54 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
-from types import TracebackType
-from urllib.parse import urlsplit
+from datetime import timedelta
 
-from pydantic import ValidationError
-from typing_extensions import Self
-
-from kafkabus.aio._acompat import sleep
-from kafkabus.aio.judging import judge_all
-from kafkabus.aio.services import Services
-from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
-from kafkabus.entity import Entity
-from kafkabus.exceptions import (
-    InvalidOperationError,
-    MessagingEntityAlreadyExistsError,
-    MessagingEntityNotFoundError,
-    ServiceBusError,
-    ServiceBusQuotaExceededError,
-)
-from kafkabus.keywords import warn_of
-from kafkabus.ledger.keys import holes_key
-from kafkabus.ledger.operations import Peek
-from kafkabus.ledger.ranges import NEVER
+from kafkabus.aio.management.topics import TopicAdministration
 from kafkabus.management.models import (
-    READ_ONLY,
-    SETTINGS,
     AuthorizationRule,
-    EntityAvailabilityStatus,
-    NamespaceProperties,
     PartitionRuntimeProperties,
     QueueProperties,
     QueueRuntimeProperties,
-    changed,
-    namespace_properties,
-    queue_properties,
 )
-from kafkabus_mapping.codec import from_milliseconds
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
-from kafkabus_mapping.names import EntityPath, NameRuleError, check_entity, topic_name
-from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
-
-CREATION_PATIENCE = 5.0
-"""How long, in seconds, a creation waits for another one of the same name before it takes over what that one left."""
+from kafkabus_mapping.names import EntityPath, check_entity
 
 
-class ServiceBusAdministrationClient:
+class ServiceBusAdministrationClient(TopicAdministration):
     """Administers a namespace.
 
     Args:
@@ -60,78 +27,6 @@ class ServiceBusAdministrationClient:
     Raises:
         ValueError: It is not said where Kafka or Redis is.
     """
-
-    def __init__(
-        self,
-        fully_qualified_namespace: str,
-        credential: object = None,  # noqa: ARG002 - carried, not checked
-        **unsupported: object,
-    ) -> None:
-        warn_of(unsupported)
-        self._open(settings_for(host_of(fully_qualified_namespace)))
-
-    @classmethod
-    def from_connection_string(
-        cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
-    ) -> Self:
-        """An administration client of the namespace that a connection string names.
-
-        Args:
-            conn_str: The connection string.
-            environment: ``KAFKABUS_…`` settings; the process's environment by default.
-            **unsupported: See ``ServiceBusClient``.
-
-        Raises:
-            ValueError: The string is malformed, or it is not said where Kafka or Redis is.
-        """
-        warn_of(unsupported)
-        client = cls.__new__(cls)
-        client._open(parse_settings(conn_str, environment))
-        return client
-
-    def _open(self, settings: Settings) -> None:
-        self.fully_qualified_namespace = settings.fully_qualified_namespace
-        self._settings = settings
-        self._services: Services | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections; the client can be used again."""
-        services, self._services = self._services, None
-        if services is not None:
-            await services.close()
-
-    async def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
-        """Create the namespace, where nobody did yet: queues create a Standard one. kafkabus's own, Azure has a portal for it.
-
-        Args:
-            tier: ``Basic``, ``Standard`` or ``Premium``; fixed from now on.
-            partitions: Of every queue in a Premium namespace, 1 for plain ones; fixed from now on.
-
-        Raises:
-            InvalidOperationError: It was created with another tier or number, or the two do not go together.
-            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
-        """
-        try:
-            description = await self._connections().create_namespace(_tier(tier), partitions)
-        except ValueError as error:
-            raise InvalidOperationError(f"the namespace cannot be created: {_reason(error)}", error=error) from error
-        return namespace_properties(self._settings.namespace, description)
-
-    async def get_namespace_properties(self) -> NamespaceProperties:
-        """The namespace's tier, and the number of partitions where that belongs to the namespace.
-
-        Raises:
-            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
-        """
-        return namespace_properties(self._settings.namespace, await self._connections().namespace())
 
     async def create_queue(
         self,
@@ -195,7 +90,6 @@ class ServiceBusAdministrationClient:
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        path = EntityPath(check_entity(queue_name))
         given: dict[str, object] = {
             "authorization_rules": authorization_rules,
             "auto_delete_on_idle": auto_delete_on_idle,
@@ -216,25 +110,12 @@ class ServiceBusAdministrationClient:
             "status": status,
             "settled_retention": settled_retention,
         }
-        services = self._connections()
-        if await services.directory.get(queue_name) is not None:
-            raise _exists(queue_name)
-        await self._resolve_destinations(given)
-        namespace = await services.directory.namespace() or await services.create_namespace()
-        description = await self._check_new(path, namespace, enable_partitioning, given)
-        # The broker lets one of several creations win.
-        if not await services.pool.run(services.topics.create_entity, description.topic, description.partitions):
-            await self._wait_for_other(queue_name)
-        topic = await services.pool.run(services.topics.wait_for, description.topic)
-        if topic.partitions != description.partitions:
-            raise ServiceBusError(
-                f"topic {topic.name!r} exists with {topic.partitions} partitions and belongs to no queue; queue "
-                f"{queue_name!r} needs {description.partitions}: delete the topic or choose another name"
-            )
-        description = description.model_copy(update={"topic_id": topic.topic_id})
-        await services.create_ledgers(self._entity(path, description).ledgers)
-        await services.directory.put(description)
-        return self._properties(description, namespace, EntityAvailabilityStatus.AVAILABLE)
+        check_entity(queue_name)
+        await self._resolve_destinations(given, to_others_than=queue_name)
+        description = await self._create_log(
+            await self._checked(QueueDescription, queue_name, enable_partitioning, given)
+        )
+        return await self._properties(QueueProperties, description)
 
     async def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
         """Change a queue's settings. Clients go by them within 5 seconds.
@@ -247,39 +128,22 @@ class ServiceBusAdministrationClient:
             TypeError: ``queue`` is no queue's properties, or lacks some.
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such queue.
+            ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         if not isinstance(queue, Mapping):
             raise TypeError(
                 f"{type(queue).__name__} is no queue's properties: change what get_queue returns, and give that"
             )
-        missing = SETTINGS - queue.keys() - settings.keys()
-        if missing:
-            raise TypeError(f"settings are missing: {sorted(missing)}; change what get_queue returns, and give that")
-        wanted = {name: value for name, value in {**queue, **settings}.items() if name not in READ_ONLY}
-        unknown = wanted.keys() - SETTINGS
-        if unknown:
-            raise InvalidOperationError(f"there are no settings {sorted(unknown)}: choose from {sorted(SETTINGS)}")
-        name = wanted.pop("name")
+        name = settings.get("name", queue.get("name"))
         if not isinstance(name, str):
             raise TypeError(f"the queue's name is {type(name).__name__}: use str")
-        services = self._connections()
-        known = await self._description(name)
-        fixed = {"enable_partitioning", "requires_session", "requires_duplicate_detection"}
-        for one in sorted(fixed):
-            value = wanted.pop(one)
-            if value is not None and value != getattr(known, one):
-                raise InvalidOperationError(
-                    f"{one}={value!r} of queue {name!r}: fixed at creation as {getattr(known, one)!r}; create another queue"
-                )
-        await self._resolve_destinations(wanted, known)
-        if known.retiring_at is not None and wanted.get("status") == EntityStatus.DELETING:
-            # As get_queue tells it of a queue that is to be deleted because nobody used it, and this is use.
-            wanted["status"] = known.status
-        now = datetime.now(timezone.utc)
-        description = _validated({**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
-        _obey(await services.namespace(), description)
-        await services.directory.put(description)
+        check_entity(name)
+        directory = self._connections().directory
+        async with directory.changing(name) as turn:
+            description = await self._update(QueueDescription, name, QueueProperties, queue, settings)
+            await turn.check()
+            await directory.put(description)
 
     async def get_queue(self, queue_name: str) -> QueueProperties:
         """A queue's settings.
@@ -288,10 +152,7 @@ class ServiceBusAdministrationClient:
             MessagingEntityNotFoundError: There is no such queue.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        description = await self._description(queue_name)
-        return self._properties(
-            description, await self._connections().namespace(), await self._availability(description)
-        )
+        return await self._properties(QueueProperties, await self._description(queue_name))
 
     async def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """A queue's counts, summed over its partitions.
@@ -312,7 +173,7 @@ class ServiceBusAdministrationClient:
         """
         services = self._connections()
         description = await self._description(queue_name)
-        await services.delete_queue(description)
+        await services.delete(description)
 
     async def list_queues(self) -> AsyncIterator[QueueProperties]:
         """All queues, by name.
@@ -320,9 +181,9 @@ class ServiceBusAdministrationClient:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        namespace = await self._connections().namespace()
         for description in await self._connections().directory.all():
-            yield self._properties(description, namespace, await self._availability(description))
+            if isinstance(description, QueueDescription):
+                yield await self._properties(QueueProperties, description)
 
     async def list_queues_runtime_properties(self) -> AsyncIterator[QueueRuntimeProperties]:
         """The counts of all queues, by name.
@@ -331,12 +192,8 @@ class ServiceBusAdministrationClient:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         for description in await self._connections().directory.all():
-            yield await self._runtime(description)
-
-    def _properties(
-        self, description: QueueDescription, namespace: NamespaceDescription, availability: EntityAvailabilityStatus
-    ) -> QueueProperties:
-        return queue_properties(description, namespace, availability, self._settings.fully_qualified_namespace)
+            if isinstance(description, QueueDescription):
+                yield await self._runtime(description)
 
     async def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)
@@ -366,194 +223,5 @@ class ServiceBusAdministrationClient:
             ),
         )
 
-    async def _count_dead(self, path: EntityPath, description: QueueDescription) -> list[int]:
-        """Messages of each partition of a dead-letter queue, which may not have been needed yet."""
-        services, topic = self._connections(), topic_name(self._settings.namespace, path)
-        described = await services.pool.run(services.topics.describe, topic)
-        if described is None:
-            return [0] * description.partitions
-        active, _, moving = await self._counts(path, description, topic, described.topic_id)
-        return [sum(both) for both in zip(active, moving, strict=True)]
-
-    async def _accessed_at(self, path: EntityPath, description: QueueDescription) -> datetime:
-        services = self._connections()
-        entity = self._entity(path, description, description.topic_id)
-        sent = await services.pool.run(services.topics.newest, entity.topic, range(entity.partitions))
-        received = await services.courier.last_heartbeat(entity.receivers_key)
-        times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
-        return max([description.created_at, *times])
-
-    async def _counts(
-        self, path: EntityPath, description: QueueDescription, topic: str, topic_id: str
-    ) -> tuple[list[int], list[int], list[int]]:
-        """Messages of each partition: those that wait or are locked, those that wait for their time, those on their way."""
-        services = self._connections()
-        entity = self._entity(path, description, topic_id)
-        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        states = await services.courier.states(entity.ledgers)
-        ends = await services.pool.run(services.topics.ends, topic, range(entity.partitions))
-        starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
-        scheduled = [0 if state is None else state.scheduled for state in states]
-        moving = [0 if state is None else state.moving for state in states]
-        told = await services.courier.holes(holes_key(entity.namespace, path, entity.generation))
-        holes = [told.get(partition, 0) for partition in range(entity.partitions)]
-        voids = [0] * entity.partitions
-        if entity.detects_duplicates or any(state is not None and state.voids for state in states):
-            voids = await self._voids(await services.entity(path))
-        return (
-            [
-                ends[partition] - starts[partition]
-                if state is None
-                else max(0, ends[partition] - state.cursor - voids[partition] - holes[partition])
-                + max(0, state.held - state.scheduled - state.moving)
-                for partition, state in enumerate(states)
-            ],
-            scheduled,
-            moving,
-        )
-
-    async def _voids(self, entity: Entity) -> list[int]:
-        """How many records of each partition beyond the cursor are none that will be granted."""
-        services = self._connections()
-        await judge_all(services, entity, range(entity.partitions))
-        peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
-        await services.courier.ask(*peeks)
-        return [len(peek.voids) for peek in peeks]
-
-    async def _availability(self, description: QueueDescription) -> EntityAvailabilityStatus:
-        services = self._connections()
-        topic = await services.pool.run(services.topics.describe, description.topic)
-        if topic is None:
-            return EntityAvailabilityStatus.UNKNOWN
-        return EntityAvailabilityStatus.LIMITED if topic.unavailable else EntityAvailabilityStatus.AVAILABLE
-
     async def _description(self, queue_name: str) -> QueueDescription:
-        check_entity(queue_name)
-        description = await self._connections().directory.get(queue_name)
-        if description is None:
-            raise MessagingEntityNotFoundError(
-                f"there is no queue {queue_name!r} in namespace {self._settings.namespace!r}: create_queue creates it"
-            )
-        return description
-
-    async def _check_new(
-        self,
-        path: EntityPath,
-        namespace: NamespaceDescription,
-        enable_partitioning: bool | None,
-        given: Mapping[str, object],
-    ) -> QueueDescription:
-        """The description of a new queue, without its topic's id."""
-        try:
-            partitions = namespace.partitions_for(enable_partitioning)
-        except NamespaceRuleError as error:
-            raise InvalidOperationError(f"queue {path.name!r} cannot be created: {error}", error=error) from error
-        now = datetime.now(timezone.utc)
-        empty = QueueDescription(
-            name=path.name,
-            enable_partitioning=partitions > 1,
-            partitions=partitions,
-            topic=topic_name(self._settings.namespace, path),
-            topic_id="",
-            created_at=now,
-            updated_at=now,
-        )
-        description = _validated(changed(empty, given), "created")
-        _obey(namespace, description)
-        others = await self._connections().directory.all()
-        try:
-            namespace.check_room(partitions, len(others), sum(one.enable_partitioning for one in others))
-        except NamespaceRuleError as error:
-            raise ServiceBusQuotaExceededError(
-                f"queue {path.name!r} cannot be created: {error}", error=error
-            ) from error
-        return description
-
-    async def _resolve_destinations(self, settings: dict[str, object], known: QueueDescription | None = None) -> None:
-        """Where messages are to be forwarded to, as an address or a name, becomes the name of a queue that there is.
-
-        Raises:
-            InvalidOperationError: It names none, or one of another namespace.
-            MessagingEntityNotFoundError: There is none of that name; unless it was there when it was set.
-        """
-        for setting in ("forward_to", "forward_dead_lettered_messages_to"):
-            value = settings.get(setting)
-            if value is None:
-                continue
-            name = self._name_of(setting, value)
-            if name != getattr(known, setting, None) and await self._connections().directory.get(name) is None:
-                raise MessagingEntityNotFoundError(
-                    f"{setting}={value!r}: there is no queue {name!r} in namespace {self._settings.namespace!r}: "
-                    "create it first"
-                )
-            settings[setting] = name
-
-    def _name_of(self, setting: str, value: object) -> str:
-        """The queue's name in an address of it; a name is left as it is."""
-        host, name = self._settings.fully_qualified_namespace, str(value)
-        if "://" in name:
-            parts = urlsplit(name)
-            if (parts.hostname or "") != host.lower():
-                raise InvalidOperationError(
-                    f"{setting}={value!r}: messages are forwarded within their namespace, {host}"
-                )
-            name = parts.path.strip("/")
-        try:
-            return check_entity(name)
-        except NameRuleError as error:
-            raise InvalidOperationError(f"{setting}={value!r}: {error}", error=error) from error
-
-    async def _wait_for_other(self, queue_name: str) -> None:
-        """The topic exists and the description does not: another creation is under way, or one was cut off."""
-        deadline = time.monotonic() + CREATION_PATIENCE
-        while time.monotonic() < deadline:
-            if await self._connections().directory.get(queue_name) is not None:
-                raise _exists(queue_name)
-            await sleep(0.1)
-
-    def _entity(self, path: EntityPath, description: QueueDescription, topic_id: str | None = None) -> Entity:
-        topic = topic_name(self._settings.namespace, path)
-        return self._connections().described(path, description, topic, topic_id or description.topic_id)
-
-    def _connections(self) -> Services:
-        if self._services is None:
-            self._services = Services(self._settings)
-        return self._services
-
-
-def _exists(queue_name: str) -> MessagingEntityAlreadyExistsError:
-    return MessagingEntityAlreadyExistsError(
-        f"there is a queue {queue_name!r} already: use it as it is, or choose another name"
-    )
-
-
-def _validated(settings: Mapping[str, object], verb: str) -> QueueDescription:
-    try:
-        return QueueDescription.model_validate(settings)
-    except ValidationError as error:
-        raise InvalidOperationError(
-            f"queue {settings['name']!r} cannot be {verb}: {_reason(error)}", error=error
-        ) from error
-
-
-def _obey(namespace: NamespaceDescription, description: QueueDescription) -> None:
-    try:
-        namespace.check_queue(description)
-    except NamespaceRuleError as error:
-        raise InvalidOperationError(f"queue {description.name!r}: {error}", error=error) from error
-
-
-def _reason(error: ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc'])}={problem['input']}: {problem['msg']}"
-        for problem in error.errors()
-    )
-
-
-def _tier(tier: str) -> Tier:
-    for one in Tier:
-        if one.value.lower() == str(tier).lower():
-            return one
-    raise ValueError(f"tier {tier!r}: choose from {[one.value for one in Tier]}")
+        return await self._known(QueueDescription, check_entity(queue_name))

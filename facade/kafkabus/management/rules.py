@@ -1,0 +1,206 @@
+"""Rules of subscriptions, with the names of ``azure.servicebus.management``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any
+
+from kafkabus_mapping.filters.rules import (
+    CorrelationFilterDescription,
+    FalseFilterDescription,
+    FilterDescription,
+    RuleDescription,
+    SqlActionDescription,
+    SqlFilterDescription,
+    TrueFilterDescription,
+)
+from kafkabus_mapping.properties import PropertyValue
+
+DEFAULT_RULE = "$Default"
+"""Name of the rule that a new subscription has; every message matches it."""
+
+
+@dataclass
+class SqlRuleFilter:
+    """Messages match of which an expression holds.
+
+    Attributes:
+        sql_expression: Up to 1,024 characters; see docs/reference/filters.md.
+        parameters: Values of its parameters, by name with the ``@``.
+        requires_preprocessing: Kept for compatibility.
+    """
+
+    sql_expression: str | None = None
+    parameters: Mapping[str, PropertyValue] | None = None
+    requires_preprocessing: bool = field(default=True, init=False, repr=False)
+
+
+@dataclass(init=False)
+class TrueRuleFilter(SqlRuleFilter):
+    """Every message matches."""
+
+    def __init__(self) -> None:
+        super().__init__("1=1")
+
+
+@dataclass(init=False)
+class FalseRuleFilter(SqlRuleFilter):
+    """No message matches."""
+
+    def __init__(self) -> None:
+        super().__init__("1>1")
+
+
+@dataclass(kw_only=True)
+class CorrelationRuleFilter:
+    """Messages match whose properties equal all those that are given, with case.
+
+    Attributes:
+        correlation_id: The message's.
+        message_id: Likewise.
+        to: Likewise.
+        reply_to: Likewise.
+        label: Its subject.
+        session_id: Likewise.
+        reply_to_session_id: Likewise.
+        content_type: Likewise.
+        properties: Its application properties, by name without case.
+    """
+
+    correlation_id: str | None = None
+    message_id: str | None = None
+    to: str | None = None
+    reply_to: str | None = None
+    label: str | None = None
+    session_id: str | None = None
+    reply_to_session_id: str | None = None
+    content_type: str | None = None
+    properties: Mapping[str, PropertyValue] | None = None
+
+
+@dataclass
+class SqlRuleAction:
+    """What is done to the copy of a message that a rule makes.
+
+    Attributes:
+        sql_expression: ``SET`` and ``REMOVE`` statements, up to 1,024 characters; see docs/reference/filters.md.
+        parameters: Values of its parameters, by name with the ``@``.
+        requires_preprocessing: Kept for compatibility.
+    """
+
+    sql_expression: str | None = None
+    parameters: Mapping[str, PropertyValue] | None = None
+    requires_preprocessing: bool = field(default=True, init=False, repr=False)
+
+
+RuleFilter = SqlRuleFilter | CorrelationRuleFilter
+
+
+@dataclass(kw_only=True)
+class RuleProperties(Mapping[str, object]):
+    """A rule of a subscription; also readable as a mapping.
+
+    Attributes:
+        name: Its name, up to 50 characters.
+        filter: Which messages it is about.
+        action: What is done to the copy of a message that it makes; None: it makes none.
+        created_at_utc: When it was created.
+    """
+
+    name: str = field(kw_only=False)
+    filter: RuleFilter
+    action: SqlRuleAction | None
+    created_at_utc: datetime
+
+    def __getitem__(self, key: str) -> object:
+        if key not in RULE_FIELDS:
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(RULE_FIELDS)
+
+    def __len__(self) -> int:
+        return len(RULE_FIELDS)
+
+
+RULE_FIELDS = tuple(one.name for one in fields(RuleProperties))
+"""What is said of a rule."""
+_CORRELATED = tuple(one.name for one in fields(CorrelationRuleFilter))
+
+
+def rule_properties(rule: RuleDescription) -> RuleProperties:
+    """A rule as administration returns it."""
+    action = rule.action
+    return RuleProperties(
+        name=rule.name,
+        filter=_filter_of(rule.filter),
+        action=None if action is None else SqlRuleAction(action.expression, dict(action.parameters) or None),
+        created_at_utc=rule.created_at,
+    )
+
+
+def _filter_of(described: FilterDescription) -> RuleFilter:
+    match described:
+        case TrueFilterDescription():
+            return TrueRuleFilter()
+        case FalseFilterDescription():
+            return FalseRuleFilter()
+        case SqlFilterDescription():
+            return SqlRuleFilter(described.expression, dict(described.parameters) or None)
+        case CorrelationFilterDescription():
+            given: dict[str, Any] = {name: getattr(described, name) for name in _CORRELATED}
+            return CorrelationRuleFilter(**{**given, "properties": given["properties"] or None})
+
+
+def filter_description(given: object) -> FilterDescription:
+    """A rule's filter as it is kept.
+
+    Raises:
+        TypeError: It is none.
+        ValueError: It says nothing.
+    """
+    match given:
+        case TrueRuleFilter():
+            return TrueFilterDescription()
+        case FalseRuleFilter():
+            return FalseFilterDescription()
+        case SqlRuleFilter(sql_expression=str(expression)):
+            return SqlFilterDescription(expression=expression, parameters=dict(given.parameters or {}))
+        case CorrelationRuleFilter():
+            asked = {name: value for name in _CORRELATED if (value := getattr(given, name)) is not None}
+            if not asked:
+                raise ValueError(
+                    "the correlation filter asks for nothing: give at least one property, or TrueRuleFilter()"
+                )
+            return CorrelationFilterDescription(**asked)
+        case SqlRuleFilter():
+            raise ValueError(
+                f"SqlRuleFilter has the expression {given.sql_expression!r}: give a text such as \"color = 'red'\""
+            )
+        case _:
+            raise TypeError(
+                f"filter is {type(given).__name__}: use SqlRuleFilter, CorrelationRuleFilter, TrueRuleFilter or FalseRuleFilter"
+            )
+
+
+def action_description(given: object) -> SqlActionDescription | None:
+    """A rule's action as it is kept; None where it has none.
+
+    Raises:
+        TypeError: It is none.
+        ValueError: It says nothing.
+    """
+    match given:
+        case None:
+            return None
+        case SqlRuleAction(sql_expression=str(expression)):
+            return SqlActionDescription(expression=expression, parameters=dict(given.parameters or {}))
+        case SqlRuleAction():
+            raise ValueError(
+                f"SqlRuleAction has the expression {given.sql_expression!r}: give a text such as 'SET a = 1'"
+            )
+        case _:
+            raise TypeError(f"action is {type(given).__name__}: use SqlRuleAction, or None")

@@ -1,0 +1,529 @@
+"""Topics: one write, many readers, each with locks, dead letters and rules of its own."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus.aio import ServiceBusClient
+from kafkabus.aio._acompat import sleep
+from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.exceptions import (
+    InvalidOperationError,
+    MessagingEntityAlreadyExistsError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusQuotaExceededError,
+)
+from kafkabus.management import (
+    CorrelationRuleFilter,
+    FalseRuleFilter,
+    SqlRuleAction,
+    SqlRuleFilter,
+    TrueRuleFilter,
+)
+from tests.contract.aio.conftest import Advance, MakeQueue, MakeTopic
+from tests.contract.aio.receiving import take
+
+PATIENCE = 20.0
+
+
+async def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> None:
+    """Send messages to a topic."""
+    async with client.get_topic_sender(topic) as sender:
+        await sender.send_messages(list(messages))
+
+
+async def all_of(
+    client: ServiceBusClient, topic: str, subscription: str, count: int, **settings: Any
+) -> list[ServiceBusReceivedMessage]:
+    """Receive and complete so many messages of a subscription, and see that there are no more."""
+    async with client.get_subscription_receiver(topic, subscription, **settings) as receiver:
+        messages = await take(receiver, count)
+        await receiver.complete_messages(messages)
+        assert await receiver.receive_messages(1, max_wait_time=0.5) == []
+    return messages
+
+
+@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])
+async def test_each_subscription_gets_every_message(
+    client: ServiceBusClient, make_topic: MakeTopic, partitioned: bool
+) -> None:
+    """Once, with the same sequence number; what one settles the others still have."""
+    topic = await make_topic("one", "two", partitioned=partitioned)
+    await send(client, topic, *(ServiceBusMessage(f"{n}", partition_key="k", subject="s") for n in range(10)))
+    one, two = await all_of(client, topic, "one", 10), await all_of(client, topic, "two", 10)
+    assert [str(message) for message in one] == [str(message) for message in two] == [f"{n}" for n in range(10)]
+    assert [message.sequence_number for message in one] == [message.sequence_number for message in two]
+    assert {message.subject for message in one} == {"s"}
+
+
+async def test_a_subscription_begins_when_it_is_created(
+    client: ServiceBusClient,
+    other_client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+) -> None:
+    """What was sent before it is not for it; what is sent after it was deleted and created again is."""
+    topic = await make_topic("early")
+    await send(client, topic, ServiceBusMessage("before", partition_key="k"))
+    await administration.create_subscription(topic, "late")
+    await send(client, topic, ServiceBusMessage("after", partition_key="k"))
+    assert [str(message) for message in await all_of(client, topic, "early", 2)] == ["before", "after"]
+    assert [str(message) for message in await all_of(client, topic, "late", 1)] == ["after"]
+    await administration.delete_subscription(topic, "late")
+    await send(client, topic, ServiceBusMessage("nobody's", partition_key="k"))
+    await administration.create_subscription(topic, "late")
+    await send(client, topic, ServiceBusMessage("again", partition_key="k"))
+    assert [str(message) for message in await all_of(other_client, topic, "late", 1)] == ["again"]
+
+
+async def test_locks_and_dead_letters_are_each_subscription_s_own(
+    client: ServiceBusClient, make_topic: MakeTopic
+) -> None:
+    """A message is abandoned, deferred and dead-lettered in one subscription, and untouched in another."""
+    topic = await make_topic("one", "two", partitioned=False)
+    await send(client, topic, *(ServiceBusMessage(one) for one in ("abandoned", "deferred", "dead")))
+    async with client.get_subscription_receiver(topic, "one") as receiver:
+        first, second, third = await take(receiver, 3)
+        await receiver.abandon_message(first)
+        await receiver.defer_message(second)
+        await receiver.dead_letter_message(third, reason="why", error_description="more")
+        (again,) = await take(receiver, 1)
+        assert (str(again), again.delivery_count) == ("abandoned", 1)
+        await receiver.complete_message(again)
+        (later,) = await receiver.receive_deferred_messages([second.sequence_number])
+        await receiver.complete_message(later)
+    (dead,) = await all_of(client, topic, "one", 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    assert (str(dead), dead.dead_letter_reason) == ("dead", "why")
+    assert dead.dead_letter_source == f"{topic}/Subscriptions/one"
+    two = await all_of(client, topic, "two", 3)
+    assert [(str(message), message.delivery_count) for message in two] == [
+        ("abandoned", 0),
+        ("deferred", 0),
+        ("dead", 0),
+    ]
+
+
+async def test_peeking_and_receive_and_delete(client: ServiceBusClient, make_topic: MakeTopic) -> None:
+    """As with a queue."""
+    topic = await make_topic("one")
+    await send(client, topic, *(ServiceBusMessage(f"{n}", partition_key="k") for n in range(5)))
+    async with client.get_subscription_receiver(
+        topic, "one", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
+    ) as receiver:
+        assert [str(message) for message in await receiver.peek_messages(3)] == ["0", "1", "2"]
+        assert [str(message) for message in await take(receiver, 5)] == [f"{n}" for n in range(5)]
+        assert await receiver.peek_messages(3, sequence_number=1) == []
+    assert str(receiver.entity_path) == f"{topic}/Subscriptions/one"
+
+
+async def test_rules_say_which_messages_a_subscription_gets(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """By properties, by an expression, not at all; counts leave out what it does not get."""
+    topic = await make_topic("all", "red", "cheap", "none", partitioned=False)
+    rules: dict[str, Any] = {
+        "red": CorrelationRuleFilter(label="paint", properties={"color": "red"}),
+        "cheap": SqlRuleFilter("price < @limit AND sys.Label = 'paint'", parameters={"@limit": 5}),
+        "none": FalseRuleFilter(),
+    }
+    for subscription, filter_ in rules.items():
+        await administration.delete_rule(topic, subscription, "$Default")
+        await administration.create_rule(topic, subscription, "mine", filter=filter_)
+    paints = [("red", 9), ("red", 1), ("blue", 2), ("blue", 7)]
+    await send(
+        client,
+        topic,
+        *(
+            ServiceBusMessage(
+                f"{color} {price}", subject="paint", application_properties={"Color": color, "price": price}
+            )
+            for color, price in paints
+        ),
+        ServiceBusMessage("red 0", subject="brush", application_properties={"color": "red", "price": 0}),
+    )
+
+    async def counts() -> dict[str, int]:
+        found = {}
+        async for one in administration.list_subscriptions_runtime_properties(topic):
+            found[one.name] = one.active_message_count
+        return found
+
+    deadline = time.monotonic() + PATIENCE
+    wanted = {"all": 5, "red": 2, "cheap": 2, "none": 0}
+    while await counts() != wanted and time.monotonic() < deadline:
+        pass
+    assert await counts() == wanted
+    assert len(await all_of(client, topic, "all", 5)) == 5
+    assert [str(message) for message in await all_of(client, topic, "red", 2)] == ["red 9", "red 1"]
+    assert [str(message) for message in await all_of(client, topic, "cheap", 2)] == ["red 1", "blue 2"]
+    assert await all_of(client, topic, "none", 0) == []
+
+
+async def test_a_rule_counts_from_when_it_was_made(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """Messages that were sent before go by the rules of then, also where nobody had received them."""
+    topic = await make_topic("one", partitioned=False)
+
+    def numbered(n: int) -> ServiceBusMessage:
+        return ServiceBusMessage(f"{n}", application_properties={"n": n})
+
+    async with client.get_topic_sender(topic) as sender, client.get_subscription_receiver(topic, "one") as receiver:
+        await sender.send_messages([numbered(0), numbered(1)])
+        (first,) = await receiver.receive_messages(1, max_wait_time=PATIENCE)
+        await administration.create_rule(topic, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))
+        await administration.delete_rule(topic, "one", "$Default")
+        await sender.send_messages([numbered(2), numbered(3), numbered(4)])
+        await administration.update_rule(
+            topic, "one", await administration.get_rule(topic, "one", "even"), filter=SqlRuleFilter("n % 2 = 1")
+        )
+        await sender.send_messages([numbered(5), numbered(6)])
+        others = await take(receiver, 4)
+        assert [str(message) for message in (first, *others)] == ["0", "1", "2", "4", "5"]
+        await receiver.complete_messages([first, *others])
+        assert await receiver.receive_messages(1, max_wait_time=0.5) == []
+
+
+async def test_an_action_changes_the_copy_of_its_rule(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """It names the rule; it is so too when it is peeked at, comes again, is deferred, and as a dead letter."""
+    topic = await make_topic("plain", "changed", partitioned=False)
+    await administration.delete_rule(topic, "changed", "$Default")
+    await administration.create_rule(
+        topic, "changed", "dear", filter=SqlRuleFilter("price > 5"), action=SqlRuleAction("SET price = price + 1")
+    )
+    for price in (7, 3):
+        await send(client, topic, ServiceBusMessage("x", application_properties={"price": price}))
+    async with client.get_subscription_receiver(topic, "changed") as receiver:
+        wanted = {b"price": 8, b"RuleName": b"dear"}
+        (peeked,) = await receiver.peek_messages(5)
+        assert peeked.application_properties == wanted
+        (message,) = await take(receiver, 1)
+        assert message.application_properties == wanted
+        await receiver.abandon_message(message)
+        (message,) = await take(receiver, 1)
+        assert message.application_properties == wanted
+        await receiver.defer_message(message)
+        (message,) = await receiver.receive_deferred_messages([message.sequence_number])
+        assert message.application_properties == wanted
+        await receiver.dead_letter_message(message)
+    (dead,) = await all_of(client, topic, "changed", 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    assert dead.application_properties == wanted
+    assert [m.application_properties for m in await all_of(client, topic, "plain", 2)] == [{b"price": 7}, {b"price": 3}]
+
+
+async def test_each_rule_with_an_action_makes_a_copy(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """And all rules without one give the message once; another subscription gets none of the copies."""
+    topic = await make_topic("copies", "plain", partitioned=False, requires_duplicate_detection=True)
+    await administration.create_rule(topic, "copies", "also", filter=SqlRuleFilter("n = 1"))
+    for name in ("a", "b"):
+        await administration.create_rule(
+            topic, "copies", name, filter=SqlRuleFilter("n = 1"), action=SqlRuleAction(f"SET made = '{name}'")
+        )
+    await send(client, topic, *(ServiceBusMessage(f"{n}", application_properties={"n": n}) for n in (1, 2)))
+    found = await all_of(client, topic, "copies", 4)
+    assert all(b"sb-addressed-to" not in (message.application_properties or {}) for message in found)
+    made = [(message.application_properties or {}).get(b"made") for message in found if str(message) == "1"]
+    assert sorted(made, key=repr) == [None, b"a", b"b"]
+    assert [str(message) for message in found if str(message) == "2"] == ["2"]
+    assert len({message.sequence_number for message in found}) == 4
+    assert [str(message) for message in await all_of(client, topic, "plain", 2)] == ["1", "2"]
+
+
+async def test_a_message_that_no_rule_can_be_said_of_is_dead_lettered(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """Where the subscription says so; a rule that matches gives it all the same."""
+    topic = await make_topic(partitioned=False)
+    for name, keeps in (("keeps", True), ("drops", False)):
+        await administration.create_subscription(topic, name, dead_lettering_on_filter_evaluation_exceptions=keeps)
+        await administration.delete_rule(topic, name, "$Default")
+        await administration.create_rule(topic, name, "large", filter=SqlRuleFilter("n > 5"))
+    await send(client, topic, *(ServiceBusMessage(f"{n}", application_properties={"n": n}) for n in ("x", 9, 1)))
+    for name in ("keeps", "drops"):
+        assert [str(message) for message in await all_of(client, topic, name, 1)] == ["9"]
+    (dead,) = await all_of(client, topic, "keeps", 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    assert (str(dead), dead.dead_letter_reason) == ("x", "FilterEvaluationException")
+    assert "large" in (dead.dead_letter_error_description or "")
+    assert await all_of(client, topic, "drops", 0, sub_queue=ServiceBusSubQueue.DEAD_LETTER) == []
+
+
+async def test_a_message_is_dead_lettered_of_which_a_copy_would_be_too_large(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """It is not tried again and again, and others come."""
+    topic = await make_topic("one", partitioned=False)
+    double = SqlRuleAction("; ".join(["SET text = text + text"] * 9))
+    for name in ("a", "b"):
+        await administration.create_rule(topic, "one", name, filter=SqlRuleFilter("EXISTS(text)"), action=double)
+    large = ServiceBusMessage("large", application_properties={"text": "x" * 1000})
+    await send(client, topic, large, ServiceBusMessage("small"))
+    assert [str(message) for message in await all_of(client, topic, "one", 1)] == ["small"]
+    (dead,) = await all_of(client, topic, "one", 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    assert (str(dead), dead.dead_letter_reason) == ("large", "FilterEvaluationException")
+    assert "262144 are allowed" in (dead.dead_letter_error_description or "")
+
+
+async def test_rules_are_kept_as_they_were_given(
+    administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """With their kinds and the types of their values; ``$Default`` comes first."""
+    topic = await make_topic("one")
+    noon = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+    values: dict[str, Any] = {"s": "x", "i": 1, "l": 1 << 40, "f": 1.5, "b": True, "d": noon, "t": timedelta(seconds=3)}
+    given: dict[str, Any] = {
+        "all": TrueRuleFilter(),
+        "correlated": CorrelationRuleFilter(correlation_id="c", properties=values),
+        "nothing": FalseRuleFilter(),
+        "sql": SqlRuleFilter("a = @s", parameters={f"@{name}": value for name, value in values.items()}),
+    }
+    for name, filter_ in given.items():
+        made = await administration.create_rule(
+            topic, "one", name, filter=filter_, action=SqlRuleAction("SET a = 1") if name == "sql" else None
+        )
+        assert (made.name, made.filter) == (name, filter_)
+    filters = {rule.name: rule.filter async for rule in administration.list_rules(topic, "one")}
+    assert list(filters) == ["$Default", *given]
+    assert {name: (type(one), one) for name, one in filters.items() if name != "$Default"} == {
+        name: (type(one), one) for name, one in given.items()
+    }
+    assert type(filters["$Default"]) is TrueRuleFilter
+    assert (await administration.get_rule(topic, "one", "sql")).action == SqlRuleAction("SET a = 1")
+    counts = await administration.get_topic_runtime_properties(topic)
+    assert (counts.subscription_count, counts.sql_filter_count, counts.correlation_filter_count) == (1, 4, 1)
+
+
+async def test_what_makes_no_sense_is_refused(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """With an error that says what, and what to do."""
+    topic = await make_topic("one")
+    with pytest.raises(InvalidOperationError, match=r"rule 'bad': line 1, column 5.*a name"):
+        await administration.create_rule(topic, "one", "bad", filter=SqlRuleFilter("a = "))
+    with pytest.raises(InvalidOperationError, match=r"@x has no value"):
+        await administration.create_rule(topic, "one", "bad", filter=SqlRuleFilter("a = @x"))
+    with pytest.raises(InvalidOperationError, match=r"REMOVE or SET"):
+        await administration.create_rule(topic, "one", "bad", action=SqlRuleAction("a = 1"))
+    with pytest.raises(InvalidOperationError, match=r"asks for nothing"):
+        await administration.create_rule(topic, "one", "bad", filter=CorrelationRuleFilter())
+    with pytest.raises(ServiceBusQuotaExceededError, match=r"use fewer or shorter rules"):
+        await administration.create_rule(
+            topic, "one", "bad", filter=SqlRuleFilter("a = @x", parameters={"@x": "x" * 2_000_000})
+        )
+    with pytest.raises(MessagingEntityAlreadyExistsError, match=r"has a rule '\$default' already"):
+        await administration.create_rule(topic, "one", "$default")
+    with pytest.raises(MessagingEntityNotFoundError, match=r"has no rule 'other'; it has: '\$Default'"):
+        await administration.delete_rule(topic, "one", "other")
+    with pytest.raises(MessagingEntityNotFoundError, match="there is no subscription 'two' of topic"):
+        await administration.get_subscription(topic, "two")
+    long = f"{topic}{'t' * 200}"
+    await administration.create_topic(long)
+    with pytest.raises(ValueError, match="its topic would be named"):
+        await administration.create_subscription(long, "s" * 50)
+    await administration.delete_topic(long)
+    with pytest.raises(InvalidOperationError, match="would come back to it for ever"):
+        await administration.create_subscription(topic, "two", forward_to=topic)
+    with pytest.raises(MessagingEntityNotFoundError, match="there is no topic 'none'"):
+        await administration.create_subscription("none", "two")
+    with pytest.raises(MessagingEntityAlreadyExistsError, match="there is a subscription 'ONE' of topic"):
+        await administration.create_subscription(topic, "ONE")
+    with pytest.raises(MessagingEntityAlreadyExistsError, match="there is a topic"):
+        await administration.create_queue(topic)
+    with pytest.raises(ValueError, match="subscription name 'a/b'"):
+        client.get_subscription_receiver(topic, "a/b")
+    with pytest.raises(ValueError, match="stands between a topic's name and a subscription's"):
+        client.get_queue_sender(f"{topic}/Subscriptions/one")
+    with pytest.raises(InvalidOperationError, match="is a topic: receive from one of its subscriptions"):
+        await client.get_queue_receiver(topic).receive_messages(1, max_wait_time=1)
+    with pytest.raises(MessagingEntityNotFoundError, match="no subscription 'two' of a topic"):
+        await client.get_subscription_receiver(topic, "two").receive_messages(1, max_wait_time=1)
+
+
+async def test_scheduled_messages_of_a_topic(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    later: Advance,
+) -> None:
+    """Each subscription gets them at their time, once, also one that was made meanwhile; a cancelled one never."""
+    topic = await make_topic("one", partitioned=False)
+    due = datetime.now(timezone.utc) + timedelta(seconds=3)
+    async with client.get_topic_sender(topic) as sender:
+        numbers = await sender.schedule_messages([ServiceBusMessage("x"), ServiceBusMessage("y")], due)
+        await sender.cancel_scheduled_messages(numbers[1:])
+        await sender.send_messages(ServiceBusMessage("now"))
+    assert [str(message) for message in await all_of(client, topic, "one", 1)] == ["now"]
+    assert (await administration.get_topic_runtime_properties(topic)).scheduled_message_count == 1
+    await administration.create_subscription(topic, "two")
+    await later(topic, 3.5)
+    for name in ("one", "two"):
+        (message,) = await all_of(client, topic, name, 1)
+        assert str(message) == "x"
+        assert message.sequence_number not in numbers
+
+
+async def test_duplicates_of_a_topic(client: ServiceBusClient, make_topic: MakeTopic) -> None:
+    """Each subscription gets the first of them, also one whose rules want the second alone."""
+    topic = await make_topic("one", "two", requires_duplicate_detection=True)
+    await send(client, topic, *(ServiceBusMessage("a", message_id="m") for _ in range(2)))
+    await send(client, topic, ServiceBusMessage("a", message_id="m"), ServiceBusMessage("b", message_id="n"))
+    for name in ("one", "two"):
+        assert sorted(str(message) for message in await all_of(client, topic, name, 2)) == ["a", "b"]
+
+
+async def test_scheduled_duplicates_of_a_topic(client: ServiceBusClient, make_topic: MakeTopic, later: Advance) -> None:
+    """Of what has one id the first that was stored comes, to each subscription, whether it was scheduled or not."""
+    topic = await make_topic("one", "two", partitioned=False, requires_duplicate_detection=True)
+    due = datetime.now(timezone.utc) + timedelta(seconds=3)
+    await send(client, topic, ServiceBusMessage("first", message_id="m"))
+    async with client.get_topic_sender(topic) as sender:
+        for body, message_id in (("second", "m"), ("third", "n"), ("fourth", "n")):
+            await sender.schedule_messages(ServiceBusMessage(body, message_id=message_id), due)
+    await send(client, topic, ServiceBusMessage("fifth", message_id="n"))
+    await later(topic, 3.5)
+    for name in ("one", "two"):
+        assert [str(message) for message in await all_of(client, topic, name, 2)] == ["first", "third"]
+
+
+async def test_sessions_of_a_subscription(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """In order, with state; another subscription of the topic has none."""
+    topic = await make_topic("plain")
+    await administration.create_subscription(topic, "sessions", requires_session=True)
+    await administration.delete_rule(topic, "sessions", "$Default")
+    await administration.create_rule(topic, "sessions", "even", filter=SqlRuleFilter("n % 2 = 0"))
+    await send(
+        client,
+        topic,
+        *(ServiceBusMessage(f"{n}", session_id=f"s{n % 3}", application_properties={"n": n}) for n in range(12)),
+    )
+    found: dict[str, list[str]] = {}
+    for name in ("s0", "s1", "s2"):
+        async with client.get_subscription_receiver(topic, "sessions", session_id=name) as receiver:
+            messages = await take(receiver, 2)
+            await receiver.complete_messages(messages)
+            assert receiver.session is not None
+            await receiver.session.set_state(name.encode())
+            found[name] = [str(message) for message in messages]
+    assert found == {"s0": ["0", "6"], "s1": ["4", "10"], "s2": ["2", "8"]}
+    assert [str(one) async for one in client.list_subscription_sessions(topic, "sessions")] == ["s0", "s1", "s2"]
+    assert len(await all_of(client, topic, "plain", 12)) == 12
+
+
+async def test_subscriptions_forward(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    make_queue: MakeQueue,
+) -> None:
+    """To a queue what their rules want; a queue forwards to a topic."""
+    topic, queue = await make_topic("kept"), await make_queue()
+    await administration.create_subscription(topic, "moved", forward_to=queue)
+    feeder = await make_queue(forward_to=topic)
+    async with client.get_queue_sender(feeder) as sender:
+        await sender.send_messages([ServiceBusMessage(f"{n}", partition_key="k") for n in range(4)])
+    assert [str(message) for message in await all_of(client, topic, "kept", 4)] == ["0", "1", "2", "3"]
+    async with client.get_queue_receiver(queue) as receiver:
+        messages = await take(receiver, 4)
+        assert [str(message) for message in messages] == ["0", "1", "2", "3"]
+        await receiver.complete_messages(messages)
+
+
+async def test_settings_of_topics_and_subscriptions(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """They are kept, listed and changed; what is fixed stays."""
+    topic = await make_topic("b", "a", user_metadata="x", default_message_time_to_live=timedelta(days=1))
+    properties = await administration.get_topic(topic)
+    assert (properties.name, properties.status, properties.availability_status) == (topic, "Active", "Available")
+    assert (properties.user_metadata, properties.enable_partitioning) == ("x", True)
+    await administration.update_topic(dict(properties), user_metadata="y")
+    assert (await administration.get_topic(topic)).user_metadata == "y"
+    with pytest.raises(InvalidOperationError, match="enable_partitioning=False of topic"):
+        await administration.update_topic(properties, enable_partitioning=False)
+    assert topic in [one.name async for one in administration.list_topics()]
+    assert [one.name async for one in administration.list_subscriptions(topic)] == ["a", "b"]
+    subscription = await administration.get_subscription(topic, "a")
+    assert (subscription.name, subscription.max_delivery_count) == ("a", 10)
+    await administration.update_subscription(topic, subscription, max_delivery_count=3, status="ReceiveDisabled")
+    changed = await administration.get_subscription(topic, "a")
+    assert (changed.max_delivery_count, changed.status) == (3, "ReceiveDisabled")
+    fresh = await administration.get_subscription_runtime_properties(topic, "a")
+    assert (fresh.total_message_count, fresh.active_message_count, fresh.dead_letter_message_count) == (0, 0, 0)
+    with pytest.raises(TypeError, match="is no subscription's properties"):
+        await administration.update_subscription(topic, None)  # type: ignore[arg-type]
+
+
+async def test_a_subscription_that_nobody_uses_is_deleted(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    later: Advance,
+) -> None:
+    """Whatever is sent to its topic; one that is received from stays."""
+    topic = await make_topic(partitioned=False, default_message_time_to_live=timedelta(days=1))
+    for name in ("idle", "used"):
+        await administration.create_subscription(topic, name, auto_delete_on_idle=timedelta(minutes=5))
+    deadline = time.monotonic() + 60
+    sender, receiver = client.get_topic_sender(topic), client.get_subscription_receiver(topic, "used")
+    left = ["idle", "used"]
+    while "idle" in left and time.monotonic() < deadline:
+        for name in left:
+            await later(f"{topic}/Subscriptions/{name}", 70)
+        await sender.send_messages(ServiceBusMessage("x"))
+        await receiver.complete_messages(await take(receiver, 1))
+        await sleep(0.5)
+        left = [one.name async for one in administration.list_subscriptions(topic)]
+    assert left == ["used"]
+    assert (await administration.get_subscription(topic, "used")).status == "Active"
+
+
+async def test_messages_of_a_subscription_expire(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """By its own time to live, or by its topic's where that is shorter; those that it wants are dead-lettered."""
+    topic = await make_topic("long", partitioned=False, default_message_time_to_live=timedelta(minutes=10))
+    await administration.create_subscription(
+        topic, "short", default_message_time_to_live=timedelta(seconds=1), dead_lettering_on_message_expiration=True
+    )
+    await administration.create_rule(topic, "short", "x", filter=CorrelationRuleFilter(label="x"))
+    await administration.delete_rule(topic, "short", "$Default")
+    await send(client, topic, *(ServiceBusMessage(one, subject=one) for one in ("y", "x", "z")))
+    (dead,) = await all_of(client, topic, "short", 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    assert (str(dead), dead.dead_letter_reason) == ("x", "TTLExpiredException")
+    assert await all_of(client, topic, "short", 0) == []
+    async with client.get_subscription_receiver(topic, "long") as receiver:
+        (message, *_) = await take(receiver, 3)
+        assert message.expires_at_utc == message.enqueued_time_utc + timedelta(minutes=10)
+
+
+async def test_a_subscription_that_gives_nothing(
+    client: ServiceBusClient,
+    other_client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+) -> None:
+    """By its own status, or by its topic's; its messages wait."""
+    topic = await make_topic("one", "two", partitioned=False)
+    subscription = await administration.get_subscription(topic, "one")
+    await administration.update_subscription(topic, subscription, status="ReceiveDisabled")
+    await send(client, topic, ServiceBusMessage("x"))
+    with pytest.raises(MessagingEntityDisabledError, match=r"subscription .* has status ReceiveDisabled"):
+        await client.get_subscription_receiver(topic, "one").receive_messages(1, max_wait_time=1)
+    assert len(await all_of(client, topic, "two", 1)) == 1
+    await administration.update_subscription(topic, subscription, status="Active")
+    properties = await administration.get_topic(topic)
+    await administration.update_topic(properties, status="SendDisabled")
+    with pytest.raises(MessagingEntityDisabledError, match=r"topic .* has status SendDisabled"):
+        await other_client.get_topic_sender(topic).send_messages(ServiceBusMessage("y"))
+    assert len(await all_of(other_client, topic, "one", 1)) == 1

@@ -1,0 +1,674 @@
+# Generated from tests/contract/aio/test_partitioned_topics.py by tools/generate_blocking.py. Do not edit.
+"""Topics of several partitions, and plain ones: where messages go, and that their receivers need not know it."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kafkabus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusMessageState,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+    ServiceBusSubQueue,
+)
+from kafkabus.exceptions import (
+    InvalidOperationError,
+    MessageAlreadySettled,
+    MessageLockLostError,
+    ServiceBusError,
+)
+from kafkabus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
+from kafkabus_mapping.keys import partition_of
+from tests.contract.conftest import Advance, MakeQueue, MakeTopic
+from tests.contract.receiving import take
+
+PARTITIONS = 16
+A_MOMENT = 0.5
+"""How long is waited for what should not come, in seconds."""
+PATIENCE = 20.0
+"""How long is waited for what should, at the most."""
+
+
+class OnPurpose(Exception):
+    """Leaves a block."""
+
+
+@pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
+def kind(make_topic: MakeTopic, request: pytest.FixtureRequest) -> str:
+    """A new topic with the subscriptions ``one`` and ``two``."""
+    return make_topic("one", "two", partitioned=request.param)
+
+
+def keyed(*bodies: str, key: str = "k") -> list[ServiceBusMessage]:
+    """Messages with one key."""
+    return [ServiceBusMessage(body, partition_key=key) for body in bodies]
+
+
+def place(message: ServiceBusReceivedMessage) -> int:
+    """The partition that a message is in."""
+    return (message.sequence_number or 0) >> 48
+
+
+def by_key(messages: Iterable[ServiceBusReceivedMessage]) -> dict[str | None, list[str]]:
+    """Bodies, in the order in which they came."""
+    found: dict[str | None, list[str]] = defaultdict(list)
+    for message in messages:
+        found[message.partition_key].append(str(message))
+    return found
+
+
+def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> None:
+    """Send messages one after the other."""
+    with client.get_topic_sender(topic) as sender:
+        for message in messages:
+            sender.send_messages(message)
+
+
+def all_from(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
+    """Receive and complete so many messages, and see that there are no more."""
+    with receiver:
+        messages = take(receiver, count)
+        receiver.complete_messages(messages)
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+    return messages
+
+
+def left_in(client: ServiceBusClient, topic: str, subscription: str, count: int) -> list[str]:
+    """What so many messages say that a subscription has and nothing else."""
+    return [str(message) for message in all_from(client.get_subscription_receiver(topic, subscription), count)]
+
+
+# Partitions.
+
+
+def test_a_topic_has_sixteen_partitions_or_one(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """Side by side in one namespace; the counts of a subscription are those of all partitions, of each its own."""
+    partitioned, plain = make_topic("one", "two"), make_topic("one", partitioned=False)
+    for topic in (partitioned, plain):
+        send(client, topic, *(ServiceBusMessage(f"{number}") for number in range(2 * PARTITIONS)))
+    with client.get_subscription_receiver(partitioned, "one") as receiver:
+        messages = take(receiver, 6)
+        receiver.complete_messages(messages[:3])
+        receiver.dead_letter_messages(messages[3:5])
+        receiver.abandon_message(messages[5])
+        counts = administration.get_subscription_runtime_properties(partitioned, "one")
+        totals = counts.total_message_count, counts.active_message_count, counts.dead_letter_message_count
+        assert totals == (29, 27, 2)
+        gone, dead = [place(message) for message in messages[:5]], [place(message) for message in messages[3:5]]
+        assert [one.partition for one in counts.partitions] == list(range(PARTITIONS))
+        assert [one.active_message_count for one in counts.partitions] == [2 - gone.count(n) for n in range(PARTITIONS)]
+        assert [one.dead_letter_message_count for one in counts.partitions] == [
+            dead.count(n) for n in range(PARTITIONS)
+        ]
+    untouched = administration.get_subscription_runtime_properties(partitioned, "two")
+    assert [one.active_message_count for one in untouched.partitions] == [2] * PARTITIONS
+    single = administration.get_subscription_runtime_properties(plain, "one")
+    assert [one.active_message_count for one in single.partitions] == [single.active_message_count] == [2 * PARTITIONS]
+    messages = all_from(client.get_subscription_receiver(plain, "one"), 2 * PARTITIONS)
+    assert [message.sequence_number for message in messages] == list(range(1, 2 * PARTITIONS + 1))
+
+
+@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])
+def test_the_choice_is_made_at_creation(
+    administration: ServiceBusAdministrationClient, make_topic: MakeTopic, partitioned: bool
+) -> None:
+    """For the topic and all its subscriptions; the error names the value that it was created with."""
+    topic = make_topic("one", partitioned=partitioned)
+    known = administration.get_topic(topic)
+    with pytest.raises(InvalidOperationError, match=f"fixed at creation as {partitioned}"):
+        administration.update_topic(known, enable_partitioning=not partitioned)
+    administration.update_topic(known, enable_partitioning=partitioned, user_metadata="x")
+    subscription = administration.get_subscription(topic, "one")
+    with pytest.raises(InvalidOperationError, match=r"no settings \['enable_partitioning'\]"):
+        administration.update_subscription(topic, subscription, enable_partitioning=not partitioned)
+    assert (administration.get_topic(topic)).enable_partitioning is partitioned
+    counts = administration.get_subscription_runtime_properties(topic, "one")
+    assert len(counts.partitions) == (PARTITIONS if partitioned else 1)
+
+
+def test_the_size_of_a_topic_is_that_of_its_partitions(
+    administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """1 to 5 GB each, whether it is told at creation or changed."""
+    for gigabytes in range(1, 6):
+        size = 1024 * gigabytes
+        topic = make_topic(max_size_in_megabytes=size)
+        assert (administration.get_topic(topic)).max_size_in_megabytes == PARTITIONS * size
+        plain = make_topic(partitioned=False, max_size_in_megabytes=size)
+        assert (administration.get_topic(plain)).max_size_in_megabytes == size
+        known = administration.get_topic(plain)
+        administration.update_topic(known, max_size_in_megabytes=5120)
+        assert (administration.get_topic(plain)).max_size_in_megabytes == 5120
+    for wrong in (0, 1000, 6144, 10_240):
+        with pytest.raises(InvalidOperationError, match=f"max_size_in_megabytes={wrong}"):
+            make_topic(max_size_in_megabytes=wrong)
+
+
+# Sending.
+
+
+def test_messages_of_one_key_are_in_one_partition_of_a_topic(client: ServiceBusClient, make_topic: MakeTopic) -> None:
+    """In order, in each subscription; a session id is a key, and a list may mix them."""
+    topic = make_topic("one", "two")
+    with client.get_topic_sender(topic) as sender:
+        for number in range(10):
+            sender.send_messages(
+                [
+                    ServiceBusMessage(f"{number}", partition_key="a"),
+                    ServiceBusMessage(f"{number}", partition_key="b"),
+                    ServiceBusMessage(f"{number}", session_id="c"),
+                    ServiceBusMessage(f"{number}", session_id="d", partition_key="d"),
+                ]
+            )
+    for subscription in ("one", "two"):
+        bodies, places = defaultdict(list), defaultdict(set)
+        for message in all_from(client.get_subscription_receiver(topic, subscription), 40):
+            key = message.session_id or message.partition_key
+            bodies[key].append(str(message))
+            places[key].add(place(message))
+        assert bodies == {key: [f"{number}" for number in range(10)] for key in "abcd"}
+        assert places == {key: {partition_of(key, PARTITIONS)} for key in "abcd"}
+
+
+def test_a_key_that_contradicts_the_session_is_refused_by_a_topic(client: ServiceBusClient, kind: str) -> None:
+    """However the message was made, the whole list is refused before anything is sent."""
+    with pytest.raises(ValueError, match="partition_key"):
+        ServiceBusMessage("x", session_id="a", partition_key="b")
+    odd = ServiceBusMessage("odd", partition_key="b")
+    odd.session_id = "a"
+    with client.get_topic_sender(kind) as sender:
+        for wrong in (odd, [ServiceBusMessage("even", session_id="a"), odd]):
+            with pytest.raises(InvalidOperationError, match=r"'a'.*'b'|'b'.*'a'"):
+                sender.send_messages(wrong)
+        with pytest.raises(ValueError, match="partition_key"):
+            sender.send_messages({"body": b"both", "session_id": "a", "partition_key": "b"})
+    assert left_in(client, kind, "one", 0) == []
+
+
+@pytest.mark.parametrize("detects", [True, False], ids=["detecting", "not detecting"])
+def test_a_message_id_is_the_key_of_a_topic_that_detects_duplicates(
+    client: ServiceBusClient, make_topic: MakeTopic, detects: bool
+) -> None:
+    """There all copies meet in one partition, and one of them is delivered; elsewhere it is no key."""
+    topic = make_topic("one", "two", requires_duplicate_detection=detects)
+    send(client, topic, *(ServiceBusMessage(name, message_id=name) for name in "abcdefgh" * 2))
+    for subscription in ("one", "two"):
+        found = all_from(client.get_subscription_receiver(topic, subscription), 8 if detects else 16)
+        assert sorted(map(str, found)) == sorted("abcdefgh" if detects else "abcdefgh" * 2)
+        if detects:
+            assert all(place(message) == partition_of(str(message), PARTITIONS) for message in found)
+        else:
+            assert {place(message) for message in found} == set(range(PARTITIONS))
+
+
+def test_keyless_messages_go_round_the_partitions_of_a_topic(client: ServiceBusClient, make_topic: MakeTopic) -> None:
+    """Sixteen sends reach all sixteen; a list without keys stays together."""
+    topic = make_topic("one", "two")
+    send(client, topic, *(ServiceBusMessage(f"{number}") for number in range(PARTITIONS)))
+    for subscription in ("one", "two"):
+        found = all_from(client.get_subscription_receiver(topic, subscription), PARTITIONS)
+        assert sorted(place(message) for message in found) == list(range(PARTITIONS))
+    with client.get_topic_sender(topic) as sender:
+        sender.send_messages([ServiceBusMessage(f"{number}") for number in range(10)])
+    found = all_from(client.get_subscription_receiver(topic, "one"), 10)
+    assert len({place(message) for message in found}) == 1
+    assert [str(message) for message in found] == [f"{number}" for number in range(10)]
+
+
+def test_a_short_timeout_draws_a_warning_on_a_partitioned_topic(
+    client: ServiceBusClient, make_topic: MakeTopic
+) -> None:
+    """15 s leave no time for another partition; the message is sent all the same."""
+    topic = make_topic("one")
+    with client.get_topic_sender(topic) as sender:
+        with pytest.warns(UserWarning, match="15 s leaves no time for another partition"):
+            sender.send_messages(ServiceBusMessage("x"), timeout=15)
+        sender.send_messages(ServiceBusMessage("y"), timeout=16)
+    assert sorted(left_in(client, topic, "one", 2)) == ["x", "y"]
+
+
+# Receiving and peeking: the same whether the topic is partitioned or plain.
+
+
+def test_whoever_receives_from_a_subscription_needs_to_know_of_no_partition(
+    client: ServiceBusClient, kind: str, later: Advance
+) -> None:
+    """Messages of all of them are received, completed, abandoned, renewed, and come again when their lock expired."""
+    bodies = [f"{number}" for number in range(2 * PARTITIONS)]
+    send(client, kind, *map(ServiceBusMessage, bodies))
+    with client.get_subscription_receiver(kind, "one") as receiver:
+        messages = take(receiver, len(bodies))
+        assert sorted(map(str, messages)) == sorted(bodies)
+        assert {message.delivery_count for message in messages} == {0}
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        done, abandoned, renewed, lost = messages[::4], messages[1::4], messages[2::4], messages[3::4]
+        receiver.complete_messages(done)
+        receiver.abandon_messages(abandoned)
+        again = take(receiver, len(abandoned))
+        assert sorted(map(str, again)) == sorted(map(str, abandoned))
+        assert {message.delivery_count for message in again} == {1}
+        receiver.complete_messages(again)
+        with pytest.raises(MessageAlreadySettled):
+            receiver.complete_message(again[0])
+        later(f"{kind}/Subscriptions/one", 45)
+        for message in renewed:
+            before = message.locked_until_utc
+            assert before is not None
+            assert receiver.renew_message_lock(message) > before + timedelta(seconds=30)
+        later(f"{kind}/Subscriptions/one", 30)
+        again = take(receiver, len(lost))
+        assert sorted(map(str, again)) == sorted(map(str, lost))
+        assert {message.delivery_count for message in again} == {1}
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(lost[0])
+        receiver.complete_messages([*again, *renewed])
+    assert left_in(client, kind, "one", 0) == []
+    assert sorted(left_in(client, kind, "two", len(bodies))) == sorted(bodies)
+
+
+def test_deferred_messages_of_a_subscription_come_together_or_not_at_all(client: ServiceBusClient, kind: str) -> None:
+    """From whichever partition, in the order asked for; another subscription has deferred none of them."""
+    send(client, kind, *(ServiceBusMessage(f"{number}") for number in range(6)))
+    with client.get_subscription_receiver(kind, "one") as receiver:
+        messages = take(receiver, 6)
+        receiver.defer_messages(messages)
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        numbers = {str(message): message.sequence_number or 0 for message in messages}
+        wanted = [numbers[body] for body in ("4", "0", "2")]
+        with pytest.raises(ServiceBusError):
+            receiver.receive_deferred_messages([*wanted, max(numbers.values()) + 1])
+        with client.get_subscription_receiver(kind, "two") as other:
+            with pytest.raises(ServiceBusError):
+                other.receive_deferred_messages(wanted)
+        again = receiver.receive_deferred_messages(wanted)
+        assert [(str(one), one.state) for one in again] == [
+            (b, ServiceBusMessageState.DEFERRED) for b in ("4", "0", "2")
+        ]
+        receiver.complete_messages(again)
+        rest = receiver.receive_deferred_messages([numbers[body] for body in ("1", "3", "5")])
+        receiver.dead_letter_messages(rest, reason="late")
+    dead = client.get_subscription_receiver(kind, "one", sub_queue=ServiceBusSubQueue.DEAD_LETTER)
+    found = [(str(message), message.dead_letter_reason) for message in all_from(dead, 3)]
+    assert sorted(found) == [("1", "late"), ("3", "late"), ("5", "late")]
+    assert sorted(left_in(client, kind, "two", 6)) == sorted(numbers)
+
+
+def test_dead_letters_of_a_subscription_keep_their_keys(client: ServiceBusClient, kind: str) -> None:
+    """In its dead-letter queue they are in the partitions of their keys, in order, with why they are there."""
+    send(client, kind, *(message for n in range(3) for key in "abc" for message in keyed(f"{key}{n}", key=key)))
+    with client.get_subscription_receiver(kind, "one") as receiver:
+        messages = take(receiver, 9)
+        for message in messages:
+            receiver.dead_letter_message(message, reason="Bad", error_description=str(message))
+    partitions = {place(message) for message in messages}
+    dead = all_from(client.get_subscription_receiver(kind, "one", sub_queue="deadletter"), 9)
+    assert by_key(dead) == {key: [f"{key}{n}" for n in range(3)] for key in "abc"}
+    assert {place(message) for message in dead} == partitions
+    for message in dead:
+        assert (message.dead_letter_reason, message.dead_letter_error_description) == ("Bad", str(message))
+        assert message.dead_letter_source == f"{kind}/Subscriptions/one"
+        properties: Any = message.application_properties
+        assert properties[b"DeadLetterReason"] == b"Bad"
+    with client.get_subscription_receiver(kind, "two", sub_queue="deadletter") as other:
+        assert other.peek_messages(9) == []
+
+
+def test_prefetched_messages_of_a_subscription_are_given_back_at_close(
+    client: ServiceBusClient, other_client: ServiceBusClient, kind: str
+) -> None:
+    """Uncounted; what was handed out stays locked."""
+    send(client, kind, *(ServiceBusMessage(f"{number}") for number in range(10)))
+    with client.get_subscription_receiver(kind, "one", prefetch_count=20) as receiver:
+        (first,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+    with other_client.get_subscription_receiver(kind, "one") as other:
+        messages = take(other, 9)
+        assert other.receive_messages(1, max_wait_time=A_MOMENT) == []
+        assert {str(message) for message in (first, *messages)} == {f"{number}" for number in range(10)}
+        assert {message.delivery_count for message in messages} == {0}
+        other.complete_messages([first, *messages])
+
+
+def test_peeking_at_a_subscription_shows_each_message_once(client: ServiceBusClient, kind: str) -> None:
+    """Waiting, locked and deferred ones of all partitions, not those that are settled; another subscription's are all."""
+
+    def all_peeked(receiver: ServiceBusReceiver) -> list[str]:
+        bodies: list[str] = []
+        while messages := receiver.peek_messages(3):
+            bodies += map(str, messages)
+        return bodies
+
+    send(client, kind, *(ServiceBusMessage(f"{number}") for number in range(20)))
+    with client.get_subscription_receiver(kind, "one") as receiver:
+        locked, deferred, done = take(receiver, 3)
+        receiver.defer_message(deferred)
+        receiver.complete_message(done)
+        there = {f"{number}" for number in range(20)} - {str(done)}
+    with client.get_subscription_receiver(kind, "one") as receiver:
+        bodies = all_peeked(receiver)
+        assert (set(bodies), len(bodies)) == (there, 19)
+        send(client, kind, ServiceBusMessage("late"))
+        assert all_peeked(receiver) == ["late"]
+        (again,) = receiver.peek_messages(1, sequence_number=locked.sequence_number)
+        assert (str(again), again.lock_token) == (str(locked), None)
+        receiver.complete_message(locked)
+    with client.get_subscription_receiver(kind, "two") as receiver:
+        assert len(all_peeked(receiver)) == 21
+
+
+def test_a_lone_message_of_a_subscription_comes_with_the_first_receive(
+    client: ServiceBusClient, make_topic: MakeTopic
+) -> None:
+    """Whatever partition it is in."""
+    topic = make_topic("one")
+    with client.get_topic_sender(topic) as sender, client.get_subscription_receiver(topic, "one") as receiver:
+        for number in range(PARTITIONS):
+            sender.send_messages(ServiceBusMessage(f"{number}"))
+            (message,) = receiver.receive_messages(max_wait_time=PATIENCE)
+            assert str(message) == f"{number}"
+            receiver.complete_message(message)
+
+
+# Transactions from a subscription to a topic.
+
+
+def test_what_is_sent_to_a_topic_and_settled_in_a_subscription_happens_at_the_end(
+    client: ServiceBusClient, kind: str, make_topic: MakeTopic
+) -> None:
+    """All of it, for every subscription of the destination, and nothing of it before."""
+    there = make_topic("one", "two")
+    send(client, kind, *keyed("order"))
+    with (
+        client.get_topic_sender(there) as sender,
+        client.get_subscription_receiver(kind, "one") as receiver,
+        client.get_subscription_receiver(there, "one") as early,
+    ):
+        (order,) = take(receiver, 1)
+        with client.transaction() as transaction:
+            sender.send_messages(keyed("paid", "shipped"), transaction=transaction)
+            receiver.complete_message(order, transaction=transaction)
+            assert early.receive_messages(1, max_wait_time=A_MOMENT) == []
+            assert early.peek_messages(1) == []
+        with pytest.raises(MessageAlreadySettled):
+            receiver.complete_message(order)
+    for name in ("one", "two"):
+        assert left_in(client, there, name, 2) == ["paid", "shipped"]
+    assert left_in(client, kind, "one", 0) == []
+    assert left_in(client, kind, "two", 1) == ["order"]
+
+
+def test_an_exception_takes_back_what_was_sent_to_a_topic(client: ServiceBusClient, kind: str) -> None:
+    """The subscription's message stays locked as it was, and can be settled otherwise."""
+    send(client, kind, *keyed("order"))
+    with client.get_topic_sender(kind) as sender, client.get_subscription_receiver(kind, "one") as receiver:
+        (order,) = take(receiver, 1)
+        with pytest.raises(OnPurpose):  # noqa: PT012 - the block is what is tested
+            with client.transaction() as transaction:
+                sender.send_messages(keyed("paid"), transaction=transaction)
+                receiver.complete_message(order, transaction=transaction)
+                raise OnPurpose
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        receiver.abandon_message(order)
+    for name in ("one", "two"):
+        assert left_in(client, kind, name, 1) == ["order"]
+
+
+def test_all_ways_to_settle_a_subscriptions_messages_in_a_transaction(client: ServiceBusClient, kind: str) -> None:
+    """Completed, abandoned, deferred and dead-lettered, in this subscription alone."""
+    bodies = ["complete", "abandon", "defer", "dead-letter"]
+    send(client, kind, *keyed(*bodies))
+    with client.get_subscription_receiver(kind, "one") as receiver:
+        done, again, later, dead = take(receiver, 4)
+        with client.transaction() as transaction:
+            receiver.complete_message(done, transaction=transaction)
+            receiver.abandon_message(again, transaction=transaction)
+            receiver.defer_message(later, transaction=transaction)
+            receiver.dead_letter_message(dead, "why", "in more words", transaction=transaction)
+        (abandoned,) = take(receiver, 1)
+        assert (str(abandoned), abandoned.delivery_count) == ("abandon", 1)
+        receiver.complete_message(abandoned)
+        assert receiver.receive_messages(1, max_wait_time=A_MOMENT) == []
+        assert later.sequence_number is not None
+        receiver.complete_messages(receiver.receive_deferred_messages(later.sequence_number))
+    (letter,) = all_from(client.get_subscription_receiver(kind, "one", sub_queue="deadletter"), 1)
+    assert (str(letter), letter.dead_letter_reason) == ("dead-letter", "why")
+    assert letter.dead_letter_source == f"{kind}/Subscriptions/one"
+    assert left_in(client, kind, "two", 4) == bodies
+
+
+def test_what_a_transaction_sends_to_partitioned_topics_has_one_key(
+    client: ServiceBusClient, make_topic: MakeTopic, make_queue: MakeQueue
+) -> None:
+    """With queues and other topics together; what has none, or another one, is refused before anything is sent."""
+    topic, other, queue = make_topic("one"), make_topic("one"), make_queue()
+    with (
+        client.get_topic_sender(topic) as sender,
+        client.get_topic_sender(other) as another,
+        client.get_queue_sender(queue) as third,
+    ):
+        with client.transaction() as transaction:
+            with pytest.raises(InvalidOperationError, match="has no key"):
+                sender.send_messages(ServiceBusMessage("any", message_id="m"), transaction=transaction)
+            sender.send_messages(keyed("first"), transaction=transaction)
+            for wrong in (sender, another, third):
+                with pytest.raises(InvalidOperationError, match="'k'"):
+                    wrong.send_messages(keyed("second", key="l"), transaction=transaction)
+            with pytest.raises(InvalidOperationError, match="'k'"):
+                another.send_messages(ServiceBusMessage("third", session_id="l"), transaction=transaction)
+            another.send_messages(ServiceBusMessage("third", session_id="k"), transaction=transaction)
+            third.send_messages(keyed("fourth"), transaction=transaction)
+    assert left_in(client, topic, "one", 1) == ["first"]
+    assert left_in(client, other, "one", 1) == ["third"]
+    assert [str(message) for message in all_from(client.get_queue_receiver(queue), 1)] == ["fourth"]
+
+
+def test_a_message_id_is_the_key_of_a_transaction_where_a_topic_detects_duplicates(
+    client: ServiceBusClient, make_topic: MakeTopic
+) -> None:
+    """So two messages without another key are one too many; a duplicate in a transaction is one, too."""
+    topic = make_topic("one", "two", requires_duplicate_detection=True)
+    with client.get_topic_sender(topic) as sender:
+        with client.transaction() as transaction:
+            sender.send_messages(ServiceBusMessage("one", message_id="a"), transaction=transaction)
+            with pytest.raises(InvalidOperationError, match="'a'"):
+                sender.send_messages(ServiceBusMessage("two", message_id="b"), transaction=transaction)
+        with client.transaction() as transaction:
+            sender.send_messages(ServiceBusMessage("again", message_id="a"), transaction=transaction)
+    for name in ("one", "two"):
+        assert left_in(client, topic, name, 1) == ["one"]
+
+
+def test_a_plain_topic_takes_what_has_no_key_in_a_transaction(client: ServiceBusClient, make_topic: MakeTopic) -> None:
+    """And several keys."""
+    topic = make_topic("one", "two", partitioned=False)
+    with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
+        sender.send_messages(ServiceBusMessage("none"), transaction=transaction)
+        sender.send_messages([*keyed("k"), *keyed("l", key="l")], transaction=transaction)
+    for name in ("one", "two"):
+        assert left_in(client, topic, name, 3) == ["none", "k", "l"]
+
+
+@pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])
+def test_sessions_of_a_topic_in_one_transaction(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic, partitioned: bool
+) -> None:
+    """To a plain topic it sends to several sessions, to a partitioned one to one; a partition key equals the session."""
+    topic = make_topic(partitioned=partitioned)
+    administration.create_subscription(topic, "sessions", requires_session=True)
+    several = [ServiceBusMessage("a", session_id="a"), ServiceBusMessage("b", session_id="b")]
+    odd = ServiceBusMessage("odd", partition_key="b")
+    odd.session_id = "a"
+    with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
+        with pytest.raises(InvalidOperationError, match=r"'a'.*'b'|'b'.*'a'"):
+            sender.send_messages(odd, transaction=transaction)
+        if partitioned:
+            with pytest.raises(InvalidOperationError, match="one session_id or partition_key"):
+                sender.send_messages(several, transaction=transaction)
+            sender.send_messages(several[0], transaction=transaction)
+        else:
+            sender.send_messages(several, transaction=transaction)
+    for session in "a" if partitioned else "ab":
+        with client.get_subscription_receiver(topic, "sessions", session_id=session) as receiver:
+            (message,) = take(receiver, 1)
+            assert str(message) == session
+            with client.transaction() as transaction:
+                receiver.complete_message(message, transaction=transaction)
+    assert [str(name) for name in client.list_subscription_sessions(topic, "sessions")] == []
+
+
+# Forwarding.
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["to partitioned", "to plain"])
+@pytest.mark.parametrize("here", [True, False], ids=["from partitioned", "from plain"])
+def test_a_subscription_forwards_messages_with_their_keys(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    make_queue: MakeQueue,
+    here: bool,
+    there: bool,
+) -> None:
+    """Those of a key in order and in the key's partition, to a queue and to all subscriptions of another topic."""
+    queue, onward = make_queue(partitioned=there), make_topic("x", "y", partitioned=there)
+    topic = make_topic("kept", partitioned=here)
+    administration.create_subscription(topic, "to-queue", forward_to=queue)
+    administration.create_subscription(topic, "to-topic", forward_to=onward)
+    with client.get_topic_sender(topic) as sender:
+        for number in range(5):
+            sender.send_messages([m for key in "abc" for m in keyed(f"{number}", key=key)])
+            sender.send_messages(ServiceBusMessage(f"{number}", subject="s"))
+    for receiver in (
+        client.get_queue_receiver(queue),
+        client.get_subscription_receiver(onward, "x"),
+        client.get_subscription_receiver(onward, "y"),
+        client.get_subscription_receiver(topic, "kept"),
+    ):
+        found = all_from(receiver, 20)
+        bodies = by_key(found)
+        assert {key: bodies[key] for key in "abc"} == {key: [f"{number}" for number in range(5)] for key in "abc"}
+        assert sorted(bodies[None]) == [f"{number}" for number in range(5)]
+        partitions = PARTITIONS if (here if receiver.entity_path.startswith(topic) else there) else 1
+        for message in found:
+            assert (message.delivery_count, message.dead_letter_reason) == (0, None)
+            if message.partition_key is not None:
+                assert place(message) == partition_of(message.partition_key, partitions)
+            else:
+                assert message.subject == "s"
+    counts = administration.get_subscription_runtime_properties(topic, "to-queue")
+    assert (counts.total_message_count, counts.transfer_message_count) == (0, 0)
+
+
+def test_a_chain_of_queues_and_topics_has_four_hops(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    make_queue: MakeQueue,
+) -> None:
+    """Queue, topic, subscription, queue, and on; a message that were to take a fifth is dead-lettered where it is."""
+    beyond = make_queue(partitioned=False)
+    last = make_queue(forward_to=beyond)
+    second = make_topic("watched")
+    administration.create_subscription(second, "onward", forward_to=last)
+    middle = make_queue(partitioned=False, forward_to=second)
+    first = make_topic("watched", partitioned=False)
+    administration.create_subscription(first, "onward", forward_to=middle)
+    queue = make_queue(forward_to=first)
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(keyed("0", "1", "2"))
+    for watched in (first, second):
+        assert left_in(client, watched, "watched", 3) == ["0", "1", "2"]
+    stuck = all_from(client.get_queue_receiver(last, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER), 3)
+    assert [(str(message), message.dead_letter_reason) for message in stuck] == [
+        (body, "MaxTransferHopCountExceeded") for body in "012"
+    ]
+    assert {(message.partition_key, place(message)) for message in stuck} == {("k", partition_of("k", PARTITIONS))}
+    with client.get_topic_sender(first) as sender:
+        sender.send_messages(keyed("near"))
+    assert [str(message) for message in all_from(client.get_queue_receiver(beyond), 1)] == ["near"]
+
+
+def test_a_subscription_forwards_what_its_rules_make(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    make_queue: MakeQueue,
+) -> None:
+    """Only what they want, as they change it."""
+    topic, queue = make_topic("kept"), make_queue()
+    administration.create_subscription(topic, "dear")
+    administration.create_rule(
+        topic, "dear", "gross", filter=SqlRuleFilter("price > 5"), action=SqlRuleAction("SET price = price * 2")
+    )
+    administration.delete_rule(topic, "dear", "$Default")
+    administration.update_subscription(topic, administration.get_subscription(topic, "dear"), forward_to=queue)
+    prices = (3, 7, 5, 9)
+    send(client, topic, *(ServiceBusMessage("x", application_properties={"price": price}) for price in prices))
+    found: list[Any] = [message.application_properties for message in all_from(client.get_queue_receiver(queue), 2)]
+    assert sorted(one[b"price"] for one in found) == [14, 18]
+    assert {one[b"RuleName"] for one in found} == {b"gross"}
+    kept: list[Any] = [m.application_properties for m in all_from(client.get_subscription_receiver(topic, "kept"), 4)]
+    assert sorted(one[b"price"] for one in kept) == [3, 5, 7, 9]
+
+
+def test_what_a_subscription_cannot_forward_is_kept_apart(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    make_queue: MakeQueue,
+) -> None:
+    """Counted, and received from its own queue; the error of whoever wants to receive says where its messages are."""
+    closed = make_queue(status="SendDisabled")
+    topic = make_topic("kept")
+    administration.create_subscription(topic, "moved", forward_to=closed)
+    with pytest.raises(InvalidOperationError, match=closed):
+        client.get_subscription_receiver(topic, "moved").receive_messages(max_wait_time=1)
+    send(client, topic, *keyed("x"))
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        # On its way it is counted in both.
+        counts = administration.get_subscription_runtime_properties(topic, "moved")
+        counted = counts.transfer_dead_letter_message_count, counts.total_message_count
+        if counted == (1, 1) or time.monotonic() > deadline:
+            break
+    assert counted == (1, 1)
+    apart = [one.partition for one in counts.partitions if one.transfer_dead_letter_message_count == 1]
+    assert apart == [partition_of("k", PARTITIONS)]
+    (message,) = all_from(client.get_subscription_receiver(topic, "moved", sub_queue="transferdeadletter"), 1)
+    assert (str(message), message.dead_letter_reason) == ("x", "MessagingEntityDisabled")
+    assert left_in(client, topic, "kept", 1) == ["x"]
+
+
+def test_dead_letters_of_a_subscription_move_on(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+) -> None:
+    """To a topic, with why they are dead and with their key; what is alive stays."""
+    morgue, topic = make_topic("one", "two"), make_topic("plain", partitioned=False)
+    administration.create_subscription(
+        topic, "sessions", requires_session=True, forward_dead_lettered_messages_to=morgue
+    )
+    send(client, topic, *(ServiceBusMessage(body, session_id="s") for body in ("dead", "alive")))
+    with client.get_subscription_receiver(topic, "sessions", session_id="s") as receiver:
+        dead, alive = take(receiver, 2)
+        receiver.dead_letter_message(dead, "Bad", "It is bad.")
+        for name in ("one", "two"):
+            (message,) = all_from(client.get_subscription_receiver(morgue, name), 1)
+            assert (str(message), message.session_id, place(message)) == ("dead", "s", partition_of("s", PARTITIONS))
+            assert (message.dead_letter_reason, message.dead_letter_error_description) == ("Bad", "It is bad.")
+            assert message.dead_letter_source == f"{topic}/Subscriptions/sessions"
+            assert message.enqueued_sequence_number == dead.sequence_number
+        receiver.complete_message(alive)
+    with pytest.raises(InvalidOperationError, match="forwards"):
+        client.get_subscription_receiver(topic, "sessions", sub_queue="deadletter").receive_messages()
+    assert left_in(client, topic, "plain", 2) == ["dead", "alive"]

@@ -1,0 +1,461 @@
+"""Subscriptions behind the scenes: what keeps a topic's log, changes of rules that are cut off or come at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
+from kafkabus.aio.services import Services as AioServices
+from kafkabus.connection_string import parse_settings
+from kafkabus.entity import Entity
+from kafkabus.exceptions import MessagingEntityAlreadyExistsError
+from kafkabus.ledger.operations import Keep, Rule
+from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
+from kafkabus.services import Services
+from kafkabus.upkeep import tender
+from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
+from kafkabus_mapping.names import EntityPath, subscription_name
+
+TOPIC = "news"
+
+
+@pytest.fixture
+def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
+    """Of a namespace with a plain topic, ``news``, that nobody looks after; what is settled need not stay."""
+    with ServiceBusAdministrationClient.from_connection_string(untended) as opened:
+        opened.create_topic(TOPIC, settled_retention=timedelta(0))
+        yield opened
+        opened.delete_topic(TOPIC)
+
+
+@pytest.fixture
+def client(untended: str) -> Iterator[ServiceBusClient]:
+    """A client of that namespace."""
+    with ServiceBusClient.from_connection_string(untended) as opened:
+        yield opened
+
+
+@pytest.fixture
+def services(untended: str) -> Iterator[Services]:
+    """A client's connections to it, to look behind what users see."""
+    opened = Services(parse_settings(untended))
+    yield opened
+    opened.close()
+
+
+class Upkeep:
+    """Looks after a topic and its subscriptions, whenever it is told to.
+
+    Args:
+        connection_string: Of the namespace.
+        monkeypatch: Has it do at once what it does now and then.
+    """
+
+    def __init__(self, connection_string: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._connection_string = connection_string
+        for name in ("CHECKPOINT_EVERY", "TRIM_EVERY", "LEFT_HALF_CHANGED"):
+            monkeypatch.setattr(tender, name, 0.0)
+
+    def tend(self, *subscriptions: str) -> None:
+        """Long enough for two checkpoints each, and for the topic to go by the later ones."""
+
+        async def look_after() -> None:
+            services = AioServices(parse_settings(self._connection_string))
+            names = [*(subscription_name(TOPIC, one) for one in subscriptions), TOPIC]
+            tenders = [tender.Tender(services, EntityPath(name)) for name in names]
+            for _ in range(4):
+                for one in tenders:
+                    await one.tend()
+            await services.close()
+
+        asyncio.run(look_after())
+
+
+@pytest.fixture
+def upkeep(untended: str, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
+    """Looks after the topic and its subscriptions."""
+    return Upkeep(untended, monkeypatch)
+
+
+def send(client: ServiceBusClient, *numbers: int) -> None:
+    """Send numbers."""
+    with client.get_topic_sender(TOPIC) as sender:
+        sender.send_messages([ServiceBusMessage(f"{n}", application_properties={"n": n}) for n in numbers])
+
+
+def take(receiver: ServiceBusReceiver, count: int) -> list[int]:
+    """Receive and complete so many."""
+    taken: list[int] = []
+    while len(taken) < count:
+        messages = receiver.receive_messages(count - len(taken), max_wait_time=10)
+        assert messages, taken
+        receiver.complete_messages(messages)
+        taken += [int(str(message)) for message in messages]
+    return taken
+
+
+def log_start(services: Services) -> int:
+    """Where the topic's log begins."""
+    return services.topics.starts(services.entity(EntityPath(TOPIC)).topic, [0])[0]
+
+
+def entity_of(services: Services, subscription: str) -> Entity:
+    """A subscription of the topic."""
+    return services.entity(EntityPath(subscription_name(TOPIC, subscription)))
+
+
+def description_of(services: Services, subscription: str) -> SubscriptionDescription:
+    """Likewise, as it is described now."""
+    found = services.directory.get(subscription_name(TOPIC, subscription))
+    assert isinstance(found, SubscriptionDescription)
+    return found
+
+
+def test_a_log_is_trimmed_up_to_what_all_subscriptions_have_settled(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+) -> None:
+    """The slow one keeps it, until it is deleted; without any nothing is kept."""
+    for name in ("fast", "slow"):
+        administration.create_subscription(TOPIC, name)
+    send(client, *range(10))
+    take(client.get_subscription_receiver(TOPIC, "fast"), 10)
+    slow = client.get_subscription_receiver(TOPIC, "slow")
+    take(slow, 4)
+    upkeep.tend("fast", "slow")
+    assert log_start(services) == 4
+    assert take(slow, 2) == [4, 5]
+    upkeep.tend("fast", "slow")
+    assert log_start(services) == 6
+    administration.delete_subscription(TOPIC, "slow")
+    upkeep.tend("fast")
+    assert log_start(services) == 10
+    administration.delete_subscription(TOPIC, "fast")
+    send(client, 10, 11)
+    upkeep.tend()
+    assert log_start(services) == 12
+
+
+def test_what_no_rule_wants_keeps_no_log(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+) -> None:
+    """Also where nobody receives from the subscription."""
+    administration.create_subscription(TOPIC, "nothing")
+    administration.create_rule(TOPIC, "nothing", "none", filter=FalseRuleFilter())
+    administration.delete_rule(TOPIC, "nothing", "$Default")
+    send(client, *range(10))
+    upkeep.tend("nothing")
+    assert log_start(services) == 10
+    counts = administration.get_subscription_runtime_properties(TOPIC, "nothing")
+    assert counts.total_message_count == 0
+
+
+def test_a_deferred_message_keeps_no_log(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+) -> None:
+    """It is kept apart for its subscription, as the rule made it that counted for it."""
+    administration.create_subscription(TOPIC, "one")
+    send(client, *range(30))
+    with client.get_subscription_receiver(TOPIC, "one") as receiver:
+        first = receiver.receive_messages(1, max_wait_time=10)[0]
+        receiver.defer_message(first)
+        assert take(receiver, 29) == list(range(1, 30))
+        upkeep.tend("one")
+        assert log_start(services) == 30
+        number = first.sequence_number
+        assert [str(message) for message in receiver.peek_messages(5, sequence_number=number)] == ["0"]
+        (deferred,) = receiver.receive_deferred_messages(number)
+        assert (str(deferred), deferred.application_properties) == ("0", {b"n": 0})
+        receiver.complete_message(deferred)
+        assert receiver.peek_messages(5, sequence_number=number) == []
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["before a ledger knows", "when the ledger knows"])
+def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
+    administration: ServiceBusAdministrationClient,
+    client: ServiceBusClient,
+    services: Services,
+    upkeep: Upkeep,
+    told: bool,
+) -> None:
+    """What was sent before goes by the earlier rules, what is sent after it by the new ones; meanwhile nothing is received."""
+    administration.create_subscription(TOPIC, "one")
+    administration.create_rule(TOPIC, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))
+    administration.delete_rule(TOPIC, "one", "$Default")
+    receiver = client.get_subscription_receiver(TOPIC, "one")
+    send(client, 0, 1, 2)
+    description = description_of(services, "one")
+    (even,) = description.rules
+    odd = even.model_copy(update={"filter": even.filter.model_copy(update={"expression": "n % 2 = 1"})})
+    changing = description.model_copy(update={"changing": (odd,)})
+    services.directory.put(changing)
+    if told:
+        services.courier.ask(Rule(entity_of(services, "one").ledgers[0], changing.rules_version + 1, 3))
+    else:
+        # A client that does not know goes on by the rules of before.
+        assert take(receiver, 1) == [0]
+    send(client, 3, 4)
+    upkeep.tend("one")
+    assert description_of(services, "one").changing is None
+    send(client, 5, 6)
+    if told:
+        assert take(receiver, 4) == [0, 2, 3, 5]
+    else:
+        assert take(receiver, 3) == [2, 4, 5]
+    assert receiver.receive_messages(1, max_wait_time=0.5) == []
+
+
+def test_rules_survive_the_loss_of_redis(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+) -> None:
+    """Each message goes by the rules of when it was sent."""
+    administration.create_subscription(TOPIC, "one")
+    send(client, 0, 1)
+    administration.create_rule(TOPIC, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))
+    administration.delete_rule(TOPIC, "one", "$Default")
+    send(client, 2, 3)
+    services.courier.forget(list(entity_of(services, "one").ledgers))
+    administration.update_rule(
+        TOPIC, "one", administration.get_rule(TOPIC, "one", "even"), filter=SqlRuleFilter("n % 2 = 1")
+    )
+    send(client, 4, 5)
+    services.courier.forget(list(entity_of(services, "one").ledgers))
+    with client.get_subscription_receiver(TOPIC, "one") as receiver:
+        assert take(receiver, 4) == [0, 1, 2, 5]
+        assert receiver.receive_messages(1, max_wait_time=0.5) == []
+
+
+def test_rules_of_several_clients_at_once_are_all_made(
+    untended: str, administration: ServiceBusAdministrationClient
+) -> None:
+    """None takes back what another one wrote; nor does who changes a setting meanwhile."""
+    administration.create_subscription(TOPIC, "one")
+
+    def create(number: int) -> None:
+        with ServiceBusAdministrationClient.from_connection_string(untended) as mine:
+            for each in range(3):
+                mine.create_rule(TOPIC, "one", f"r{number}.{each}", filter=SqlRuleFilter(f"n = {number}"))
+                mine.update_subscription(TOPIC, mine.get_subscription(TOPIC, "one"), user_metadata=f"{number}.{each}")
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(create, range(4)))
+    names = [rule.name for rule in administration.list_rules(TOPIC, "one")]
+    assert names == ["$Default", *(f"r{number}.{each}" for number in range(4) for each in range(3))]
+
+
+def test_of_several_creations_at_once_one_is_done(
+    untended: str, administration: ServiceBusAdministrationClient, client: ServiceBusClient
+) -> None:
+    """The others are told; what is sent from when that one returned is received."""
+    sent: list[int] = []
+
+    def create(number: int) -> bool:
+        with ServiceBusAdministrationClient.from_connection_string(untended) as mine:
+            with suppress(MessagingEntityAlreadyExistsError):
+                mine.create_subscription(TOPIC, "one")
+                sent.append(number)
+                send(client, number)
+                return True
+            return False
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(create, range(4)))
+    assert sum(done) == len(sent) == 1
+    assert take(client.get_subscription_receiver(TOPIC, "one"), 1) == sent
+    assert [one.name for one in administration.list_subscriptions(TOPIC)] == ["one"]
+
+
+@pytest.fixture
+def stale(untended: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBusClient]:
+    """A client that goes by the description that it saw first, unless it is told that there is another one."""
+    with ServiceBusClient.from_connection_string(untended) as opened:
+        opened._services = Services(parse_settings(untended))
+        ask = opened._services.entity
+
+        def entity(path: EntityPath) -> Entity:
+            with monkeypatch.context() as patch:
+                patch.setattr("kafkabus.services.DESCRIPTION_AGE", 3600.0)
+                return ask(path)
+
+        monkeypatch.setattr(opened._services, "entity", entity)
+        yield opened
+
+
+def mark_with(administration: ServiceBusAdministrationClient, subscription: str, color: str) -> None:
+    """Have a subscription get all that is sent from now on with this color."""
+    administration.create_rule(TOPIC, subscription, color, action=SqlRuleAction(f"SET color = '{color}'"))
+    for rule in administration.list_rules(TOPIC, subscription):
+        if rule.name != color:
+            administration.delete_rule(TOPIC, subscription, rule.name)
+
+
+def test_what_was_granted_before_is_known_by_the_rules_that_chose_it(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, stale: ServiceBusClient
+) -> None:
+    """Also by a client that heard of no change: what another one abandoned, and what it deferred."""
+    administration.create_subscription(TOPIC, "one")
+    mark_with(administration, "one", "red")
+    late = stale.get_subscription_receiver(TOPIC, "one")
+    send(client, 0)
+    assert colors(late.receive_messages(1, max_wait_time=10)) == [b"red"]
+    mark_with(administration, "one", "blue")
+    send(client, 1, 2)
+    with client.get_subscription_receiver(TOPIC, "one") as receiver:
+        deferred, abandoned = receiver.receive_messages(2, max_wait_time=10)
+        receiver.defer_message(deferred)
+        receiver.abandon_message(abandoned)
+    assert colors(late.receive_deferred_messages(deferred.sequence_number or 0)) == [b"blue"]
+    (again,) = late.receive_messages(1, max_wait_time=10)
+    assert (colors([again]), again.delivery_count) == ([b"blue"], 1)
+
+
+def test_whoever_abandoned_it_a_message_comes_again_by_the_rules_that_chose_it(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, stale: ServiceBusClient
+) -> None:
+    """To a client that heard of no change, and is granted nothing new."""
+    administration.create_subscription(TOPIC, "one")
+    mark_with(administration, "one", "red")
+    late = stale.get_subscription_receiver(TOPIC, "one")
+    send(client, 0)
+    assert take(late, 1) == [0]
+    mark_with(administration, "one", "blue")
+    send(client, 1)
+    with client.get_subscription_receiver(TOPIC, "one") as receiver:
+        receiver.abandon_message(receiver.receive_messages(1, max_wait_time=10)[0])
+    assert colors(late.receive_messages(1, max_wait_time=10)) == [b"blue"]
+
+
+def test_a_session_goes_on_by_the_rules_that_chose_its_messages(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, stale: ServiceBusClient
+) -> None:
+    """For who holds it and heard of no change, though another client filed them."""
+    administration.create_subscription(TOPIC, "one", requires_session=True)
+    mark_with(administration, "one", "red")
+    sender = client.get_topic_sender(TOPIC)
+    sender.send_messages(ServiceBusMessage("0", session_id="s"))
+    with stale.get_subscription_receiver(TOPIC, "one", session_id="s") as late:
+        assert colors(late.receive_messages(1, max_wait_time=10)) == [b"red"]
+        mark_with(administration, "one", "blue")
+        sender.send_messages([ServiceBusMessage("1", session_id="s"), ServiceBusMessage("2", session_id="other")])
+        with client.get_subscription_receiver(TOPIC, "one", session_id="other") as receiver:
+            assert colors(receiver.receive_messages(1, max_wait_time=10)) == [b"blue"]
+        assert colors(late.receive_messages(1, max_wait_time=10)) == [b"blue"]
+
+
+def colors(messages: list[ServiceBusReceivedMessage]) -> list[object]:
+    """What a rule's action made of messages."""
+    return [(message.application_properties or {}).get(b"color") for message in messages]
+
+
+def test_who_receives_hears_of_settings_that_say_what_is_received(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What becomes of messages that no rule can be said of, after that was changed."""
+    monkeypatch.setattr("kafkabus.services.DESCRIPTION_AGE", 0.0)
+    administration.create_subscription(TOPIC, "one", dead_lettering_on_filter_evaluation_exceptions=False)
+    administration.create_rule(TOPIC, "one", "large", filter=SqlRuleFilter("n > 5"))
+    administration.delete_rule(TOPIC, "one", "$Default")
+    faulty = ServiceBusMessage("x", application_properties={"n": "x"})
+    with client.get_topic_sender(TOPIC) as sender, client.get_subscription_receiver(TOPIC, "one") as receiver:
+        sender.send_messages(faulty)
+        send(client, 6)
+        assert take(receiver, 1) == [6]
+        administration.update_subscription(
+            TOPIC,
+            administration.get_subscription(TOPIC, "one"),
+            dead_lettering_on_filter_evaluation_exceptions=True,
+        )
+        sender.send_messages(faulty)
+        send(client, 7)
+        assert take(receiver, 1) == [7]
+    counts = administration.get_subscription_runtime_properties(TOPIC, "one")
+    assert counts.dead_letter_message_count == 1
+
+
+def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
+    administration: ServiceBusAdministrationClient,
+    client: ServiceBusClient,
+    services: Services,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it has not come to is left to the next one."""
+    monkeypatch.setattr("kafkabus.log.plan.PASSED_OVER", 100)
+    monkeypatch.setattr("kafkabus.log.reader.CHOSEN_AT_ONCE", 100)
+    monkeypatch.setattr("kafkabus.log.reader.CHOOSE_FOR", 0.0)
+    administration.create_subscription(TOPIC, "one")
+    administration.create_rule(TOPIC, "one", "none", filter=FalseRuleFilter())
+    administration.delete_rule(TOPIC, "one", "$Default")
+    send(client, *range(3000))
+    assert client.get_subscription_receiver(TOPIC, "one").receive_messages(1, max_wait_time=0.01) == []
+    (state,) = services.courier.states(entity_of(services, "one").ledgers)
+    assert state is None or state.cursor < 3000
+
+
+def test_a_subscription_that_is_half_deleted_is_not_in_its_topics_way(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+) -> None:
+    """Whoever deletes it died: what it had not settled keeps no log."""
+    for name in ("one", "gone"):
+        administration.create_subscription(TOPIC, name)
+    send(client, *range(10))
+    assert take(client.get_subscription_receiver(TOPIC, "one"), 10) == list(range(10))
+    gone = description_of(services, "gone")
+    services.directory.put(gone.model_copy(update={"status": EntityStatus.DELETING}))
+    upkeep.tend("one")
+    assert log_start(services) == 10
+
+
+def test_the_log_of_a_topic_that_detects_duplicates_is_trimmed(
+    administration: ServiceBusAdministrationClient,
+    client: ServiceBusClient,
+    services: Services,
+    upkeep: Upkeep,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once nothing in it counts any more, for whoever asks what a duplicate is."""
+    administration.delete_topic(TOPIC)
+    administration.create_topic(TOPIC, settled_retention=timedelta(0), requires_duplicate_detection=True)
+    administration.create_subscription(TOPIC, "one")
+    with client.get_topic_sender(TOPIC) as sender:
+        sender.send_messages([ServiceBusMessage(f"{n // 2}", message_id=f"{n // 2}") for n in range(20)])
+    send(client, 10)
+    assert take(client.get_subscription_receiver(TOPIC, "one"), 11) == list(range(11))
+    monkeypatch.setattr(Entity, "window_ms", 0)
+    deadline = time.monotonic() + 30
+    while log_start(services) < 20:
+        # What was stored since the checkpoint before the last counts still.
+        assert time.monotonic() < deadline
+        upkeep.tend("one")
+    topic = services.entity(EntityPath(TOPIC))
+    ledgers = [topic.ledgers[0], entity_of(services, "one").ledgers[0]]
+    upkeep.tend("one")
+    peeks = [Keep(ledger) for ledger in ledgers]
+    services.courier.ask(*peeks)
+    known = [(keep.snapshot.cursor, keep.snapshot.voids, keep.snapshot.duplicates) for keep in peeks]
+    assert known == [(21, [], []), (21, [], [])]
+
+
+def test_rejected_messages_cost_redis_no_work(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+) -> None:
+    """A thousand messages of which one is wanted are a handful of requests."""
+    administration.create_subscription(TOPIC, "one")
+    administration.create_rule(TOPIC, "one", "last", filter=SqlRuleFilter("n = 999"))
+    administration.delete_rule(TOPIC, "one", "$Default")
+    send(client, *range(1000))
+    before = scripts_run(services)
+    assert take(client.get_subscription_receiver(TOPIC, "one"), 1) == [999]
+    assert scripts_run(services) - before < 20
+
+
+def scripts_run(services: Services) -> int:
+    """How many scripts the server has run."""
+    stats: dict[str, Any] = services.redis.info("commandstats")
+    return sum(int(one["calls"]) for name, one in stats.items() if name in {"cmdstat_evalsha", "cmdstat_eval"})

@@ -1,0 +1,110 @@
+"""Which records a subscription gets: what is seen in their headers alone agrees with what is decoded."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import Any
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from kafkabus.choosing import ChangedRecord, Chooser
+from kafkabus.record import StoredRecord, envelope_of
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import Envelope, encode_headers
+from kafkabus_mapping.entities import RuleSet
+from kafkabus_mapping.filters.rules import (
+    CorrelationFilterDescription,
+    FalseFilterDescription,
+    RuleDescription,
+    SqlActionDescription,
+    TrueFilterDescription,
+)
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+KEY = "t/subscriptions/s"
+TEXTS = st.just("red") | st.sampled_from(["red", "Red", "a b", 'q"q', "\u00fc", "", "1"])
+VALUES = TEXTS | st.sampled_from([1, 1.0, True, b"red", None])
+NAMES = st.just("color") | st.sampled_from(["color", "Color", "size"])
+SHORT = st.none() | TEXTS
+ENVELOPES = st.builds(
+    Envelope,
+    message_id=SHORT,
+    session_id=SHORT,
+    subject=SHORT,
+    to=SHORT,
+    correlation_id=SHORT,
+    application_properties=st.dictionaries(NAMES, VALUES, max_size=2),
+)
+OTHERS = st.lists(
+    st.sampled_from(
+        [
+            ("color", b"red"),
+            (h.ADDRESSED_TO, KEY.encode()),
+            (h.ADDRESSED_TO, b"t/subscriptions/other"),
+            (h.SCHEDULED_ENQUEUE_TIME, b"1"),
+            (h.APPLICATION_PROPERTIES, b'{"color":"\\u0072ed"}'),
+            (h.SUBJECT, b"red"),
+            (h.SUBJECT, None),
+        ]
+    ),
+    max_size=2,
+)
+WANTED = st.dictionaries(NAMES, VALUES.filter(lambda value: value is not None), max_size=2)
+FILTERS = st.one_of(
+    st.builds(CorrelationFilterDescription, properties=WANTED),
+    st.builds(CorrelationFilterDescription, label=SHORT, to=SHORT, properties=WANTED),
+    st.builds(CorrelationFilterDescription, correlation_id=TEXTS, message_id=SHORT, session_id=SHORT),
+    st.just(FalseFilterDescription()),
+)
+
+
+def chooser(*rules: Any, action: str | None = None) -> Chooser:
+    """A subscription with such filters."""
+    described = tuple(
+        RuleDescription(
+            name=f"r{number}",
+            filter=one,
+            action=None if action is None else SqlActionDescription(expression=action),
+            created_at=NOON,
+        )
+        for number, one in enumerate(rules)
+    )
+    return Chooser(KEY, [RuleSet(rules=described, offsets=(0,))], keeps_faulty=True, time_to_live=None)
+
+
+def record(envelope: Envelope, *others: tuple[str, bytes | None]) -> StoredRecord:
+    """A record of a message, with further headers."""
+    headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in encode_headers(envelope)]
+    return StoredRecord(("t", 0, 7), (None, b"body", [*headers, *others]), (1, 0))
+
+
+@settings(max_examples=2000)
+@given(st.lists(FILTERS, min_size=1, max_size=3), ENVELOPES, OTHERS)
+def test_what_the_headers_rule_out_nobody_wants(
+    filters: list[Any], envelope: Envelope, others: list[tuple[str, bytes | None]]
+) -> None:
+    """Whatever stands in them, and however it is written."""
+    quick, slow = chooser(*filters), chooser(*filters)
+    slow._gate = None
+    one = record(envelope, *others)
+    wanted = slow.wanted([one])
+    event(f"gate: {quick._gate is not None}, wanted: {bool(wanted)}")
+    assert quick.wanted([one]) == wanted
+
+
+def test_rules_that_need_all_of_a_message_are_asked_of_each() -> None:
+    """Where one of them takes every message, or asks for what the headers do not tell as it is."""
+    red = CorrelationFilterDescription(label="red")
+    assert chooser(red)._gate is not None
+    for other in (TrueFilterDescription(), CorrelationFilterDescription(properties={"n": 1})):
+        assert chooser(red, other)._gate is None
+
+
+def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:
+    """Also where its rule would not want it any more."""
+    choose = chooser(CorrelationFilterDescription(label="red"), action="SET sys.Label = 'blue'")
+    (changed,) = choose.received([record(Envelope(subject="red"))])
+    assert isinstance(changed, ChangedRecord)
+    assert envelope_of(changed).subject == "blue"
+    assert choose.received([changed]) == [changed]
