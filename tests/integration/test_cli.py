@@ -366,3 +366,61 @@ def test_sessions_are_listed_and_received(namespace: Namespace) -> None:
     assert namespace.run("purge", "ordered", "--yes").stdout == "purged 2 messages from ordered\n"
     assert "no session" in namespace.run("session", "receive", "ordered", "--wait", "0.5", code=3).stderr
     assert "there is no session" in namespace.run("session", "list", "ordered", code=3).stderr
+
+
+def test_topics_from_the_first_to_the_last_command(namespace: Namespace) -> None:
+    """What the how-to page says, and what stands in the way of mistakes."""
+    assert namespace.run("topic", "create", "news", "--plain").stdout == "created plain topic news\n"
+    assert "has no subscription yet" in namespace.run("subscription", "list", "news").stderr
+    assert "has no subscription: nobody" in namespace.run("stats", "news").stderr
+    for name in ("all", "big"):
+        namespace.run("subscription", "create", "news", name)
+    large = "--sql", "amount > 100 AND sys.Label = 'order'", "--replace-default"
+    namespace.run("rule", "create", "news", "big", "large", *large)
+    namespace.run("rule", "create", "news", "big", "none", "--nothing", "--replace-default")
+    wrong = namespace.run("rule", "create", "news", "big", "wrong", "--sql", "amount >", code=1).stderr
+    assert "line 1, column" in wrong
+    for number, subject in ((5, "order"), (500, "order"), (600, "refund")):
+        namespace.run("send", "news", f"n{number}", "--subject", subject, "--property", f"amount:={number}")
+    assert "there is no 'news/Subscriptions/bgi': did you mean 'news/Subscriptions/big'?" in (
+        namespace.run("receive", "news/Subscriptions/bgi", code=4).stderr
+    )
+    listed = namespace.run("rule", "list", "news", "big").stdout
+    assert "amount > 100 AND sys.Label = 'order'" in listed
+    topics = namespace.json("topic", "list")
+    assert [one["name"] for one in topics] == ["news"]
+    assert namespace.json("stats", "news/Subscriptions/all")["active"] == 3
+    assert namespace.run("receive", "news/Subscriptions/all", "--max", "2").stdout == "n5\nn500\n"
+    assert namespace.run("receive", "news/Subscriptions/big").stdout == "n500\n"
+    assert "has no rule 'larger'" in namespace.run("rule", "delete", "news", "big", "larger", code=4).stderr
+    unknown = namespace.run("subscription", "create", "news", "on", "--forward-to", "nowhere", code=4).stderr
+    assert "there is no queue or topic 'nowhere'" in unknown
+    shown = namespace.json("stats", "news")
+    assert [one["subscription"] for one in shown["subscriptions"]] == ["all", "big"]
+    assert "KEEPS LOG OF" in namespace.run("stats", "news").stdout
+
+
+def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> None:
+    """Also where its rules do not want them any more."""
+    namespace.run("topic", "create", "letters", "--plain")
+    for name in ("one", "two"):
+        namespace.run("subscription", "create", "letters", name, "--max-delivery-count", "1")
+    namespace.run("send", "letters", "x")
+    assert namespace.run("receive", "letters/Subscriptions/two").stdout == "x\n"
+    namespace.run("receive", "letters/Subscriptions/one", "--abandon")
+    namespace.run("receive", "letters/Subscriptions/one", "--wait", "1", code=3)
+    namespace.run("rule", "delete", "letters", "one", "$Default")
+    assert namespace.run("dead-letter", "resubmit", "letters/Subscriptions/one").stdout == (
+        "sent 1 message to letters/Subscriptions/one again\n"
+    )
+    assert namespace.run("receive", "letters/Subscriptions/one").stdout == "x\n"
+    assert namespace.run("receive", "letters/Subscriptions/two", "--wait", "1", code=3).stdout == ""
+
+
+def test_sessions_of_a_subscription(namespace: Namespace) -> None:
+    """Listed and received as those of a queue."""
+    namespace.run("topic", "create", "visits")
+    namespace.run("subscription", "create", "visits", "one", "--sessions")
+    namespace.run("send", "visits", "a", "--session-id", "s")
+    assert namespace.json("session", "list", "visits/Subscriptions/one") == ["s"]
+    assert namespace.run("session", "receive", "visits/Subscriptions/one", "s").stdout == "a\n"

@@ -36,7 +36,8 @@ def test_help_names_commands_and_exit_statuses() -> None:
     assert result.returncode == 0
     for command in ("up", "down", "status", "queue", "send", "receive", "stats"):
         assert f"│ {command} " in result.stdout
-    assert "3 nothing there: no message came, nothing runs; 4 no such queue; 130 interrupted" in words(result.stdout)
+    statuses = "3 nothing there: no message came, nothing runs; 4 no such queue, topic or subscription; 130 interrupted"
+    assert statuses in words(result.stdout)
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
@@ -56,7 +57,10 @@ def test_the_version_is_the_package_s() -> None:
         (["receive", "q", "--abandon", "--follow"], "use one of them"),
         (["receive", "q", "--max", "0"], "greater than or equal to 1"),
         (["send", "q", "body", "--file", "bodies"], "not both"),
-        (["send", "q", "body", "--property", "novalue"], "--property 'novalue': write NAME=VALUE"),
+        (["send", "q", "body", "--property", "novalue"], "--property 'novalue': write NAME=TEXT"),
+        (["send", "q", "body", "--property", "n:=five"], "'five' is no number"),
+        (["rule", "create", "t", "s", "r", "--where", "label:=5"], "label is a text: write label=5"),
+        (["rule", "create", "t", "s", "r", "--sql", "a = 1", "--nothing"], "different filters: choose one"),
         (["send", "q", "-", "--count", "2"], "--count repeats messages given as arguments"),
     ],
 )

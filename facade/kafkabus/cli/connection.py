@@ -7,16 +7,22 @@ import os
 from collections.abc import Generator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kafkabus.cli.exits import CommandError, ExitCode
+from kafkabus_mapping.names import SUBSCRIPTIONS, split_subscription
 
 if TYPE_CHECKING:
     from kafkabus.client import ServiceBusClient
     from kafkabus.connection_string import Settings
-    from kafkabus.management import ServiceBusAdministrationClient
+    from kafkabus.management import (
+        QueueRuntimeProperties,
+        ServiceBusAdministrationClient,
+        SubscriptionRuntimeProperties,
+    )
+    from kafkabus.receiver import ServiceBusReceiver
 
 VARIABLE = "KAFKABUS_CONNECTION_STRING"
 """Environment variable that names the namespace where no option does."""
@@ -63,6 +69,34 @@ def open_administration(context: typer.Context) -> ServiceBusAdministrationClien
         return ServiceBusAdministrationClient.from_connection_string(connection_string)
 
 
+def receiver_of(client: ServiceBusClient, entity: str, **settings: Any) -> ServiceBusReceiver:
+    """A receiver from a queue, or from a subscription where ``entity`` is ``<topic>/Subscriptions/<subscription>``.
+
+    Args:
+        client: The client.
+        entity: Which.
+        **settings: As of ``ServiceBusClient.get_queue_receiver``.
+    """
+    names = split_subscription(entity)
+    if names is None:
+        return client.get_queue_receiver(entity, **settings)
+    return client.get_subscription_receiver(*names, **settings)
+
+
+def counts_of(
+    administration: ServiceBusAdministrationClient, entity: str
+) -> QueueRuntimeProperties | SubscriptionRuntimeProperties:
+    """The counts of a queue, or of a subscription where ``entity`` is ``<topic>/Subscriptions/<subscription>``.
+
+    Raises:
+        MessagingEntityNotFoundError: There is none.
+    """
+    names = split_subscription(entity)
+    if names is None:
+        return administration.get_queue_runtime_properties(entity)
+    return administration.get_subscription_runtime_properties(*names)
+
+
 def open_settings(context: typer.Context) -> Settings:
     """Where the namespace is that the command is about.
 
@@ -77,11 +111,12 @@ def open_settings(context: typer.Context) -> Settings:
 
 
 @contextlib.contextmanager
-def existing_queue(context: typer.Context, name: str) -> Generator[None, None, None]:
-    """Say what to type where the queue that a command is about turns out not to exist.
+def existing_entity(context: typer.Context, name: str) -> Generator[None, None, None]:
+    """Say what to type where the queue, topic or subscription that a command is about turns out not to exist.
 
     Raises:
-        CommandError: There is no such queue.
+        CommandError: There is no such entity.
+        MessagingEntityNotFoundError: There is; something else that the command names is not there.
     """
     from kafkabus.exceptions import MessagingEntityNotFoundError
 
@@ -90,13 +125,28 @@ def existing_queue(context: typer.Context, name: str) -> Generator[None, None, N
     except MessagingEntityNotFoundError as error:
         with open_administration(context) as administration:
             names = [queue.name for queue in administration.list_queues()]
+            topics = [topic.name for topic in administration.list_topics()]
+            names += [
+                *topics,
+                *(
+                    f"{topic}{SUBSCRIPTIONS}{one.name}"
+                    for topic in topics
+                    for one in administration.list_subscriptions(topic)
+                ),
+            ]
+        if name.lower() in {one.lower() for one in names}:
+            raise
         near = get_close_matches(name, names, n=1)
-        remedy = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else f"create it with 'kafkabus queue create {name}', or see what there is with 'kafkabus queue list'"
-        )
-        raise CommandError(f"there is no queue {name!r}: {remedy}", ExitCode.NOT_FOUND) from error
+        if near:
+            remedy = f"did you mean {near[0]!r}?"
+        elif SUBSCRIPTIONS.lower() in name.lower():
+            remedy = f"{error}"
+        else:
+            remedy = (
+                f"create it with 'kafkabus queue create {name}' or 'kafkabus topic create {name}', or see what there is "
+                "with 'kafkabus queue list' and 'kafkabus topic list'"
+            )
+        raise CommandError(f"there is no {name!r}: {remedy}", ExitCode.NOT_FOUND) from error
 
 
 def _find(context: typer.Context) -> tuple[str, str]:

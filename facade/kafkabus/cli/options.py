@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated
 
@@ -11,6 +13,17 @@ from kafkabus.cli.durations import parse_duration
 from kafkabus.enums import ServiceBusSubQueue
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
+
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ENTITY", help="Name of the queue, or TOPIC/Subscriptions/SUBSCRIPTION.", show_default=False
+    ),
+]
+
+DestinationArgument = Annotated[
+    str, typer.Argument(metavar="ENTITY", help="Name of the queue or topic.", show_default=False)
+]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
@@ -23,6 +36,37 @@ TransferDeadLetterOption = Annotated[
 ]
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in a terminal.")]
+
+
+def given_values(texts: Sequence[str], option: str) -> dict[str, str | int | float | bool]:
+    """Names and values: ``NAME=TEXT``, or ``NAME:=JSON`` for a number, true or false.
+
+    Args:
+        texts: What was given.
+        option: Which option it was given with.
+
+    Raises:
+        typer.BadParameter: One says no name and value.
+    """
+    values: dict[str, str | int | float | bool] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or name in {"", ":"}:
+            raise typer.BadParameter(f"{option} {text!r}: write NAME=TEXT, or NAME:=VALUE for a number, true or false")
+        values[name.removesuffix(":")] = _json_value(value, option, text) if name.endswith(":") else value
+    return values
+
+
+def _json_value(value: str, option: str, text: str) -> str | int | float | bool:
+    try:
+        read = json.loads(value)
+    except ValueError:
+        read = None
+    if not isinstance(read, (str, int, float)):
+        raise typer.BadParameter(
+            f"{option} {text!r}: {value!r} is no number, no quoted text, and neither true nor false"
+        )
+    return read
 
 
 def sub_queue(dead_letter: bool, transfer_dead_letter: bool) -> ServiceBusSubQueue | None:

@@ -16,12 +16,15 @@ from kafkabus.cli.commands import (
     purge,
     queue,
     receive,
+    rule,
     runtime,
     schedule,
     send,
     serve,
     session,
     stats,
+    subscription,
+    topic,
 )
 from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
@@ -51,7 +54,7 @@ class _Program(TyperGroup):
 app = typer.Typer(
     cls=_Program,
     name="kafkabus",
-    help="Service Bus's partitioned queues on Kafka and Redis: run a namespace, send to its queues, receive from them.",
+    help="Service Bus's partitioned queues and topics on Kafka and Redis: run a namespace, send to it, receive from it.",
     epilog=EXIT_CODES_HELP,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -61,6 +64,9 @@ app = typer.Typer(
 )
 app.add_typer(runtime.app)
 app.add_typer(queue.app, name="queue")
+app.add_typer(topic.app, name="topic")
+app.add_typer(subscription.app, name="subscription")
+app.add_typer(rule.app, name="rule")
 app.add_typer(send.app)
 app.add_typer(schedule.app)
 app.add_typer(receive.app)

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_queue, open_administration, open_client
+from kafkabus.cli.connection import counts_of, existing_entity, open_administration, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_of, print_json
-from kafkabus.cli.options import JsonLinesOption, QueueArgument
+from kafkabus.cli.options import JsonLinesOption, SourceArgument
 from kafkabus.cli.terminal import counting, printable, say, write, write_table
 from kafkabus.enums import ServiceBusSubQueue
+from kafkabus_mapping.names import split_subscription
 
 if TYPE_CHECKING:
+    from kafkabus.client import ServiceBusClient
     from kafkabus.message import ServiceBusReceivedMessage
+    from kafkabus.sender import ServiceBusSender
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again.")
 
@@ -29,18 +32,18 @@ LONGEST_BODY = 40
 @app.command("list")
 def list_messages(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: SourceArgument,
     *,
     limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
     transfer: TransferOption = False,
     json: JsonLinesOption = False,
 ) -> None:
-    """List a queue's dead letters and why they are there; none is locked. With none, the exit status is 3."""
+    """List dead letters and why they are there; none is locked. With none, the exit status is 3."""
     messages: list[ServiceBusReceivedMessage] = []
     with (
-        existing_queue(context, queue),
+        existing_entity(context, entity),
         open_client(context) as client,
-        client.get_queue_receiver(queue, sub_queue=_which(transfer)) as receiver,
+        receiver_of(client, entity, sub_queue=_which(transfer)) as receiver,
     ):
         while len(messages) < limit and (more := receiver.peek_messages(limit - len(messages))):
             messages += more
@@ -60,27 +63,27 @@ def list_messages(
 @app.command()
 def resubmit(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: SourceArgument,
     *,
     limit: Annotated[
         int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all there are.")
     ] = None,
     transfer: TransferOption = False,
 ) -> None:
-    """Send a queue's dead letters to the queue again, oldest first, and take them off the dead-letter queue.
+    """Send dead letters to where they came from again, oldest first, and take them off the dead-letter queue.
 
-    Each is sent as a new message with the same id and properties, and completed once it is stored: if this is cut off, one may
-    be there twice, none is lost.
+    Those of a subscription go to that subscription alone, whatever its rules say. Each is sent as a new message with the same
+    id and properties, and completed once it is stored: if this is cut off, one may be there twice, none is lost.
     """
-    with existing_queue(context, queue), open_administration(context) as administration:
-        counts = administration.get_queue_runtime_properties(queue)
+    with existing_entity(context, entity), open_administration(context) as administration:
+        counts = counts_of(administration, entity)
     there = counts.transfer_dead_letter_message_count if transfer else counts.dead_letter_message_count
     left = there if limit is None else min(limit, there)
     sent = 0
     with (
         open_client(context) as client,
-        client.get_queue_receiver(queue, sub_queue=_which(transfer)) as receiver,
-        client.get_queue_sender(queue) as sender,
+        receiver_of(client, entity, sub_queue=_which(transfer)) as receiver,
+        _sender_of(client, entity) as sender,
         counting("sent again", left) as advance,
     ):
         # No more than there were: what fails again comes back meanwhile.
@@ -93,9 +96,18 @@ def resubmit(
                 receiver.complete_message(message)
                 sent += 1
                 advance(1)
-    write(f"sent {sent} message{'' if sent == 1 else 's'} to {queue} again")
+    write(f"sent {sent} message{'' if sent == 1 else 's'} to {entity} again")
     if not sent:
         raise typer.Exit(ExitCode.NOTHING)
+
+
+def _sender_of(client: ServiceBusClient, entity: str) -> ServiceBusSender:
+    names = split_subscription(entity)
+    if names is None:
+        return client.get_queue_sender(entity)
+    sender = client.get_topic_sender(names[0])
+    sender._address_to(entity)
+    return sender
 
 
 def _which(transfer: bool) -> ServiceBusSubQueue:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.connection import existing_entity, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import print_body, print_json
-from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, QueueArgument, TransferDeadLetterOption, sub_queue
+from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
 from kafkabus.cli.terminal import say
 
 app = typer.Typer()
@@ -18,14 +18,14 @@ app = typer.Typer()
 @app.command()
 def peek(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: SourceArgument,
     *,
     limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
     number: Annotated[
         int, typer.Option("--from", min=0, metavar="NUMBER", help="Begin at this sequence number.", show_default=False)
     ] = 0,
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Of a queue with sessions: which one; it is locked meanwhile.")
+        str | None, typer.Option(metavar="ID", help="Where there are sessions: which one; it is locked meanwhile.")
     ] = None,
     dead_letter: DeadLetterOption = False,
     transfer_dead_letter: TransferDeadLetterOption = False,
@@ -38,10 +38,10 @@ def peek(
     show = print_json if json else print_body
     seen = 0
     with (
-        existing_queue(context, queue),
+        existing_entity(context, entity),
         open_client(context) as client,
-        client.get_queue_receiver(
-            queue, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)
+        receiver_of(
+            client, entity, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)
         ) as receiver,
     ):
         while seen < limit:

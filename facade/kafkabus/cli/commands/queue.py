@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, is_dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_queue, open_administration
-from kafkabus.cli.durations import format_duration, iso_duration
+from kafkabus.cli.connection import existing_entity, open_administration
+from kafkabus.cli.durations import format_duration
 from kafkabus.cli.options import JsonOption, YesOption, duration_option
+from kafkabus.cli.settings import given_changes, settings_json, settings_text, status_of
 from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
 
 if TYPE_CHECKING:
@@ -55,22 +55,24 @@ SettledRetention = Annotated[
 ]
 ForwardTo = Annotated[
     str | None,
-    typer.Option(metavar="QUEUE", help="Messages move on to this queue; '' for none.", show_default=False),
+    typer.Option(metavar="ENTITY", help="Messages move on to this queue or topic; '' for none.", show_default=False),
 ]
 ForwardDeadLettersTo = Annotated[
     str | None,
-    typer.Option(metavar="QUEUE", help="Dead letters move on to this queue; '' for none.", show_default=False),
+    typer.Option(
+        metavar="ENTITY", help="Dead letters move on to this queue or topic; '' for none.", show_default=False
+    ),
 ]
 AutoDelete = Annotated[
-    timedelta | None, duration_option("After how long without use the queue is deleted: 5m or more, default never.")
+    timedelta | None, duration_option("After how long without use it is deleted: 5m or more, default never.")
 ]
 UserMetadata = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
 ]
-
-
-_CLEARED = ("forward_to", "forward_dead_lettered_messages_to")
-"""Settings that an empty text clears."""
+StatusOption = Annotated[
+    str | None,
+    typer.Option(metavar="STATUS", help="Active, Disabled, SendDisabled or ReceiveDisabled.", show_default=False),
+]
 
 
 @app.command()
@@ -141,10 +143,7 @@ def update(
     forward_to: ForwardTo = None,
     forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
-    status: Annotated[
-        str | None,
-        typer.Option(metavar="STATUS", help="Active, Disabled, SendDisabled or ReceiveDisabled.", show_default=False),
-    ] = None,
+    status: StatusOption = None,
 ) -> None:
     """Change settings of a queue; clients go by them within 5 seconds."""
     given: dict[str, object] = {
@@ -161,11 +160,8 @@ def update(
         "user_metadata": user_metadata,
         "status": status,
     }
-    changes = {setting: value for setting, value in given.items() if value is not None}
-    changes.update({setting: None for setting in _CLEARED if changes.get(setting) == ""})
-    if not changes:
-        raise typer.BadParameter("nothing to change: give a setting, see 'kafkabus queue update --help'")
-    with existing_queue(context, name), open_administration(context) as administration:
+    changes = given_changes(given, "queue")
+    with existing_entity(context, name), open_administration(context) as administration:
         administration.update_queue(administration.get_queue(name), **changes)
     write(f"updated queue {name}: {', '.join(changes)}")
 
@@ -176,7 +172,7 @@ def list_queues(context: typer.Context, json: JsonOption = False) -> None:
     with open_administration(context) as administration:
         queues = list(administration.list_queues())
     if json:
-        write_json([_fields(queue) for queue in queues])
+        write_json([settings_json(queue) for queue in queues])
     elif queues:
         write_table(
             {"NAME": False, "KIND": False, "LOCK": True, "DELIVERIES": True, "STATUS": False}, [_row(q) for q in queues]
@@ -188,12 +184,12 @@ def list_queues(context: typer.Context, json: JsonOption = False) -> None:
 @app.command()
 def show(context: typer.Context, name: NameArgument, json: JsonOption = False) -> None:
     """Show a queue's settings; 'kafkabus stats' shows its messages."""
-    with existing_queue(context, name), open_administration(context) as administration:
+    with existing_entity(context, name), open_administration(context) as administration:
         queue = administration.get_queue(name)
     if json:
-        write_json(_fields(queue))
+        write_json(settings_json(queue))
     else:
-        write_fields(_settings(queue))
+        write_fields(settings_text(queue))
 
 
 @app.command()
@@ -203,7 +199,7 @@ def delete(
     yes: YesOption = False,
 ) -> None:
     """Delete a queue, its dead-letter queues and all their messages."""
-    with existing_queue(context, name), open_administration(context) as administration:
+    with existing_entity(context, name), open_administration(context) as administration:
         if not yes and interactive():
             counts = administration.get_queue_runtime_properties(name)
             typer.confirm(f"Delete {counts.name} and its {counts.total_message_count} messages?", abort=True, err=True)
@@ -212,40 +208,5 @@ def delete(
 
 
 def _row(queue: QueueProperties) -> list[str]:
-    status = queue.status.value
-    if queue.availability_status.value != "Available":
-        status = f"{status}, {queue.availability_status.value}"
     kind = "partitioned" if queue.enable_partitioning else "plain"
-    return [queue.name, kind, format_duration(queue.lock_duration), str(queue.max_delivery_count), status]
-
-
-def _settings(queue: QueueProperties) -> dict[str, str]:
-    """The settings as a person reads them."""
-    return {name: _shown(value) for name, value in queue.items()}
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or value == []:
-        return ""
-    return str(getattr(value, "value", value))
-
-
-def _fields(queue: QueueProperties) -> dict[str, object]:
-    """The settings as JSON has them, durations as Azure writes them."""
-    return {name: _json_value(value) for name, value in queue.items()}
-
-
-def _json_value(value: object) -> object:
-    if isinstance(value, timedelta):
-        return iso_duration(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, list):
-        return [_json_value(one) for one in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: _json_value(one) for name, one in asdict(value).items()}
-    return value
+    return [queue.name, kind, format_duration(queue.lock_duration), str(queue.max_delivery_count), status_of(queue)]

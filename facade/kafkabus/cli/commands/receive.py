@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.connection import existing_entity, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import print_body, print_json
-from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, QueueArgument, TransferDeadLetterOption, sub_queue
+from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
 from kafkabus.cli.terminal import flush, say
 from kafkabus.enums import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 from kafkabus.exceptions import OperationTimeoutError
@@ -52,7 +52,7 @@ DeleteOption = Annotated[
 @app.command()
 def receive(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: SourceArgument,
     *,
     limit: LimitOption = None,
     wait: WaitOption = 5.0,
@@ -66,14 +66,14 @@ def receive(
 ) -> None:
     """Receive messages and print their bodies, one per line.
 
-    Messages are taken off the queue once they were printed. With none in time, the exit status is 3.
+    Messages are completed once they were printed. With none in time, the exit status is 3.
 
-    To look at a few, use --max: a program like 'head' lets go of the output only after more was printed. Of a queue with
+    To look at a few, use --max: a program like 'head' lets go of the output only after more was printed. Of what has
     sessions, 'kafkabus session receive' receives.
     """
     receive_from(
         context,
-        queue,
+        entity,
         which=sub_queue(dead_letter, transfer_dead_letter),
         limit=limit,
         wait=wait,
@@ -87,7 +87,7 @@ def receive(
 
 def receive_from(
     context: typer.Context,
-    queue: str,
+    entity: str,
     *,
     session: tuple[str | None] | None = None,
     which: ServiceBusSubQueue | None = None,
@@ -109,10 +109,11 @@ def receive_from(
         if follow:
             raise typer.BadParameter("--abandon with --follow would print the same messages for ever: use one of them")
         limit = ABANDONED if limit is None else limit
-    with existing_queue(context, queue), open_client(context) as client:
+    with existing_entity(context, entity), open_client(context) as client:
         try:
-            receiver = client.get_queue_receiver(
-                queue,
+            receiver = receiver_of(
+                client,
+                entity,
                 session_id=None if session is None else NEXT_AVAILABLE_SESSION if session[0] is None else session[0],
                 sub_queue=which,
                 receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",

@@ -15,8 +15,8 @@ from kafkabus.cli.commands.send import (
     SubjectOption,
     message_maker,
 )
-from kafkabus.cli.connection import existing_queue, open_client
-from kafkabus.cli.options import JsonOption, QueueArgument, duration_option
+from kafkabus.cli.connection import existing_entity, open_client
+from kafkabus.cli.options import DestinationArgument, JsonOption, duration_option
 from kafkabus.cli.terminal import write, write_json
 
 app = typer.Typer()
@@ -28,7 +28,7 @@ LONGEST = timedelta(days=365_000)
 @app.command()
 def schedule(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: DestinationArgument,
     bodies: Annotated[list[str], typer.Argument(metavar="BODY", help="One message each.", show_default=False)],
     *,
     at: Annotated[
@@ -53,9 +53,9 @@ def schedule(
     )
     messages = [message(body.encode(errors="surrogateescape")) for body in bodies]
     with (
-        existing_queue(context, queue),
+        existing_entity(context, entity),
         open_client(context) as client,
-        client.get_queue_sender(queue) as sender,
+        client.get_queue_sender(entity) as sender,
     ):
         numbers = sender.schedule_messages(messages, due)
     if json:
@@ -67,19 +67,19 @@ def schedule(
 @app.command()
 def cancel(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: DestinationArgument,
     numbers: Annotated[
         list[int], typer.Argument(metavar="NUMBER", help="As 'schedule' printed them.", show_default=False)
     ],
 ) -> None:
     """Take scheduled messages back. Where some are not scheduled any more, the others are cancelled all the same."""
     with (
-        existing_queue(context, queue),
+        existing_entity(context, entity),
         open_client(context) as client,
-        client.get_queue_sender(queue) as sender,
+        client.get_queue_sender(entity) as sender,
     ):
         sender.cancel_scheduled_messages(numbers)
-    write(f"cancelled {len(numbers)} {'message' if len(numbers) == 1 else 'messages'} of {queue}")
+    write(f"cancelled {len(numbers)} {'message' if len(numbers) == 1 else 'messages'} of {entity}")
 
 
 def _moment(at: datetime | None, after: timedelta | None) -> datetime:

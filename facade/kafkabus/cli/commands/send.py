@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.connection import existing_entity, open_client
 from kafkabus.cli.exits import CommandError
-from kafkabus.cli.options import QueueArgument
+from kafkabus.cli.options import DestinationArgument, given_values
 from kafkabus.cli.terminal import counting, say, write
 
 if TYPE_CHECKING:
     from kafkabus.message import ServiceBusMessage
     from kafkabus.sender import ServiceBusSender
+    from kafkabus_mapping.properties import PropertyValue
 
 app = typer.Typer()
 
@@ -38,14 +39,19 @@ MessageIdOption = Annotated[str | None, typer.Option("--message-id", metavar="ID
 SubjectOption = Annotated[str | None, typer.Option("--subject", metavar="TEXT", help="What the message is about.")]
 PropertiesOption = Annotated[
     list[str] | None,
-    typer.Option("--property", "-p", metavar="NAME=VALUE", help="An application property; may be repeated."),
+    typer.Option(
+        "--property",
+        "-p",
+        metavar="NAME=TEXT",
+        help="An application property; NAME:=5 for a number, true or false. May be repeated.",
+    ),
 ]
 
 
 @app.command()
 def send(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: DestinationArgument,
     bodies: Annotated[
         list[str] | None,
         typer.Argument(
@@ -66,7 +72,7 @@ def send(
     properties: PropertiesOption = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, metavar="N", help="Send each BODY so many times.")] = 1,
 ) -> None:
-    """Send messages to a queue: the arguments, or one for each line of a file or of the standard input.
+    """Send messages to a queue or a topic: the arguments, or one for each line of a file or of the standard input.
 
     What was sent is stored when the command returns.
     """
@@ -81,9 +87,9 @@ def send(
     # An argument that no message can carry is told before anything is sent.
     message(b"")
     with (
-        existing_queue(context, queue),
+        existing_entity(context, entity),
         open_client(context) as client,
-        client.get_queue_sender(queue) as sender,
+        client.get_queue_sender(entity) as sender,
         counting("sending", total) as advance,
     ):
         shipment = _Shipment(sender, advance)
@@ -93,7 +99,7 @@ def send(
                     shipment.add(message(body))
                 # More may be long in coming, as behind 'tail -f'.
                 shipment.send()
-    write(f"sent {shipment.sent} {'message' if shipment.sent == 1 else 'messages'} to {queue}")
+    write(f"sent {shipment.sent} {'message' if shipment.sent == 1 else 'messages'} to {entity}")
 
 
 def message_maker(
@@ -111,7 +117,7 @@ def message_maker(
     """
     from kafkabus.message import ServiceBusMessage
 
-    given = _properties(properties or [])
+    given: dict[str | bytes, PropertyValue] = dict(given_values(properties or (), "--property").items())
 
     def message(body: bytes) -> ServiceBusMessage:
         return ServiceBusMessage(
@@ -218,14 +224,3 @@ def _lines(descriptor: int) -> Iterator[list[bytes]]:
         yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest.removesuffix(b"\r")]
-
-
-def _properties(texts: list[str]) -> dict[str | bytes, str]:
-    """Application properties of their ``NAME=VALUE``."""
-    properties: dict[str | bytes, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"--property {text!r}: write NAME=VALUE")
-        properties[name] = value
-    return properties

@@ -1,4 +1,4 @@
-"""``kafkabus session``: the sessions of a queue, and receiving from one."""
+"""``kafkabus session``: sessions, and receiving from one."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from kafkabus.cli.commands.receive import (
     WaitOption,
     receive_from,
 )
-from kafkabus.cli.connection import existing_queue, open_client
+from kafkabus.cli.connection import existing_entity, open_client
 from kafkabus.cli.exits import ExitCode
-from kafkabus.cli.options import JsonLinesOption, JsonOption, QueueArgument
+from kafkabus.cli.options import JsonLinesOption, JsonOption, SourceArgument
 from kafkabus.cli.terminal import printable, say, write, write_json
+from kafkabus_mapping.names import split_subscription
 
-app = typer.Typer(no_args_is_help=True, help="List a queue's sessions, receive from one.")
+app = typer.Typer(no_args_is_help=True, help="List sessions, receive from one.")
 
 
 @app.command("list")
 def list_sessions(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: SourceArgument,
     *,
     state_since: Annotated[
         datetime | None,
@@ -35,9 +36,13 @@ def list_sessions(
     json: JsonOption = False,
 ) -> None:
     """List the sessions that have messages waiting, are locked, or have state. With none, the exit status is 3."""
-    with existing_queue(context, queue), open_client(context) as client:
+    with existing_entity(context, entity), open_client(context) as client:
         after = None if state_since is None else state_since.replace(tzinfo=timezone.utc)
-        names = list(client.list_queue_sessions(queue, state_updated_after=after))
+        names = list(
+            client.list_queue_sessions(entity, state_updated_after=after)
+            if (subscription := split_subscription(entity)) is None
+            else client.list_subscription_sessions(*subscription, state_updated_after=after)
+        )
     if json:
         write_json(names)
     for name in () if json else names:
@@ -50,7 +55,7 @@ def list_sessions(
 @app.command()
 def receive(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: SourceArgument,
     session: Annotated[
         str | None,
         typer.Argument(metavar="[ID]", help="The session; default: the next one available.", show_default=False),
@@ -69,7 +74,7 @@ def receive(
     """
     receive_from(
         context,
-        queue,
+        entity,
         session=(session,),
         limit=limit,
         wait=wait,

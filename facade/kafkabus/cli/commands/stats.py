@@ -2,67 +2,127 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_queue, open_administration
-from kafkabus.cli.options import JsonOption, QueueArgument
-from kafkabus.cli.terminal import write_json, write_table
+from kafkabus.cli.connection import counts_of, existing_entity, open_administration
+from kafkabus.cli.options import JsonOption
+from kafkabus.cli.terminal import say, write_json, write_table
+from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus_mapping.names import split_subscription
 
 if TYPE_CHECKING:
-    from kafkabus.management import PartitionRuntimeProperties, QueueRuntimeProperties
+    from kafkabus.management import (
+        LogUsage,
+        PartitionRuntimeProperties,
+        QueueRuntimeProperties,
+        ServiceBusAdministrationClient,
+        SubscriptionRuntimeProperties,
+    )
 
 app = typer.Typer()
+
+COUNTED = {
+    "active": "active_message_count",
+    "scheduled": "scheduled_message_count",
+    "dead_letter": "dead_letter_message_count",
+    "transfer_dead_letter": "transfer_dead_letter_message_count",
+}
+"""What is counted of each partition."""
 
 
 @app.command()
 def stats(
     context: typer.Context,
-    queue: QueueArgument,
+    entity: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENTITY",
+            help="Name of the queue or topic, or TOPIC/Subscriptions/SUBSCRIPTION.",
+            show_default=False,
+        ),
+    ],
     json: JsonOption = False,
 ) -> None:
-    """Count a queue's messages, per partition and in all.
+    """Count messages: those of a queue or a subscription by partition, those of a topic by subscription.
 
     Active messages wait or are locked by a receiver; scheduled ones wait for their time; transfer dead letters could not be
-    forwarded.
+    forwarded. Of a topic it says, too, how many records of its log each subscription may still need, and of how many
+    partitions it is the one that keeps the log from being deleted.
     """
-    with existing_queue(context, queue), open_administration(context) as administration:
-        counts = administration.get_queue_runtime_properties(queue)
+    with existing_entity(context, entity), open_administration(context) as administration:
+        try:
+            counts = counts_of(administration, entity)
+        except MessagingEntityNotFoundError:
+            if split_subscription(entity) is not None:
+                raise
+            _show_topic(administration, entity, json)
+        else:
+            _show(counts, "queue" if split_subscription(entity) is None else "subscription", json)
+
+
+def _show(counts: QueueRuntimeProperties | SubscriptionRuntimeProperties, kind: str, json: bool) -> None:
     if json:
-        partitions = [
-            {
-                "partition": one.partition,
-                "active": one.active_message_count,
-                "scheduled": one.scheduled_message_count,
-                "dead_letter": one.dead_letter_message_count,
-                "transfer_dead_letter": one.transfer_dead_letter_message_count,
-            }
-            for one in counts.partitions
-        ]
         write_json(
             {
-                "queue": counts.name,
-                "active": counts.active_message_count,
-                "scheduled": counts.scheduled_message_count,
-                "dead_letter": counts.dead_letter_message_count,
+                kind: counts.name,
+                **_numbers(counts),
                 "transfer": counts.transfer_message_count,
-                "transfer_dead_letter": counts.transfer_dead_letter_message_count,
-                "partitions": partitions,
+                "partitions": [{"partition": one.partition, **_numbers(one)} for one in counts.partitions],
             }
         )
         return
-    columns = {"PARTITION": True, "ACTIVE": True, "SCHEDULED": True, "DEAD-LETTER": True}
-    forwarding = counts.transfer_dead_letter_message_count > 0
+    shown = [name for name, number in _numbers(counts).items() if name != "transfer_dead_letter" or number]
     write_table(
-        columns | {"TRANSFER DEAD-LETTER": True} if forwarding else columns,
-        [[str(one.partition), *_counts(one, forwarding)] for one in counts.partitions],
-        total=["all", *_counts(counts, forwarding)],
+        {"PARTITION": True, **{_heading(name): True for name in shown}},
+        [[str(one.partition), *_cells(_numbers(one), shown)] for one in counts.partitions],
+        total=["all", *_cells(_numbers(counts), shown)],
     )
 
 
-def _counts(one: QueueRuntimeProperties | PartitionRuntimeProperties, forwarding: bool) -> list[str]:
-    counts = [one.active_message_count, one.scheduled_message_count, one.dead_letter_message_count]
-    if forwarding:
-        counts.append(one.transfer_dead_letter_message_count)
-    return [f"{count:,}" for count in counts]
+def _show_topic(administration: ServiceBusAdministrationClient, topic: str, json: bool) -> None:
+    scheduled = administration.get_topic_runtime_properties(topic).scheduled_message_count
+    usage = {one.subscription_name: one for one in administration.get_topic_log_usage(topic)}
+    counts = {
+        one.name: {**_numbers(one), "needed": sum(usage[one.name].records)}
+        for one in administration.list_subscriptions_runtime_properties(topic)
+        if one.name in usage
+    }
+    if json:
+        subscriptions = [
+            {"subscription": name, **numbers, "keeps_log_of": list(usage[name].keeps)}
+            for name, numbers in counts.items()
+        ]
+        write_json({"topic": topic, "scheduled": scheduled, "subscriptions": subscriptions})
+        return
+    if scheduled:
+        say(f"{scheduled:,} scheduled")
+    if not counts:
+        say(f"Topic {topic} has no subscription: nobody receives what is sent to it")
+        return
+    shown = ["active", "dead_letter", "needed"]
+    write_table(
+        {"SUBSCRIPTION": False, **{_heading(name): True for name in shown}, "KEEPS LOG OF": False},
+        [[name, *_cells(numbers, shown), _keeps(usage[name])] for name, numbers in counts.items()],
+    )
+
+
+def _numbers(
+    counts: QueueRuntimeProperties | SubscriptionRuntimeProperties | PartitionRuntimeProperties,
+) -> dict[str, int]:
+    return {name: getattr(counts, attribute) for name, attribute in COUNTED.items() if hasattr(counts, attribute)}
+
+
+def _heading(name: str) -> str:
+    return name.replace("transfer_", "transfer ").replace("_", "-").upper()
+
+
+def _cells(numbers: Mapping[str, int], shown: Sequence[str]) -> list[str]:
+    return [f"{numbers[name]:,}" for name in shown]
+
+
+def _keeps(usage: LogUsage) -> str:
+    count, partitions = len(usage.keeps), len(usage.records)
+    return f"{count} of {partitions} partition{'' if partitions == 1 else 's'}" if count else ""

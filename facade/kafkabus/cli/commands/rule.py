@@ -1,0 +1,149 @@
+"""``kafkabus rule``: creating, listing and deleting rules of subscriptions."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kafkabus.cli.commands.subscription import NameArgument
+from kafkabus.cli.commands.topic import TopicArgument
+from kafkabus.cli.connection import existing_entity, open_administration
+from kafkabus.cli.options import JsonOption, given_values
+from kafkabus.cli.settings import settings_json
+from kafkabus.cli.terminal import say, write, write_json, write_table
+from kafkabus_mapping.names import SUBSCRIPTIONS
+
+if TYPE_CHECKING:
+    from kafkabus.management import RuleProperties
+
+app = typer.Typer(no_args_is_help=True, help="Create, list and delete rules: which messages a subscription gets.")
+
+RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.", show_default=False)]
+CORRELATED = (
+    "correlation_id",
+    "message_id",
+    "to",
+    "reply_to",
+    "label",
+    "session_id",
+    "reply_to_session_id",
+    "content_type",
+)
+"""What of a message itself a correlation filter may ask for; everything else is an application property."""
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    topic: TopicArgument,
+    subscription: NameArgument,
+    rule: RuleArgument,
+    *,
+    sql: Annotated[
+        str | None,
+        typer.Option(metavar="EXPRESSION", help="Messages of which it holds, as \"color = 'red' AND n > 5\"."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=TEXT",
+            help="Messages that have this property (NAME:=5 for a number, true or false): an application property, or "
+            "label, correlation_id, to, reply_to, "
+            "message_id, session_id, reply_to_session_id or content_type. May be repeated; all must hold.",
+        ),
+    ] = None,
+    nothing: Annotated[bool, typer.Option("--nothing", help="No messages.")] = False,
+    action: Annotated[
+        str | None, typer.Option(metavar="STATEMENTS", help='What is done to a copy, as "SET a = 1; REMOVE b".')
+    ] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="@NAME=TEXT",
+            help="Value of a parameter of the expressions; @NAME:=5 for a number, true or false. May be repeated.",
+        ),
+    ] = None,
+    replace_default: Annotated[
+        bool,
+        typer.Option(
+            "--replace-default", help="Take away the rule $Default, which all messages match, where it is there."
+        ),
+    ] = False,
+) -> None:
+    """Create a rule; it counts for messages that are sent from then on. Without a filter all messages match it."""
+    from kafkabus.exceptions import MessagingEntityNotFoundError
+    from kafkabus.management import FalseRuleFilter, SqlRuleAction, SqlRuleFilter, TrueRuleFilter
+
+    if sum([sql is not None, bool(where), nothing]) > 1:
+        raise typer.BadParameter("--sql, --where and --nothing are different filters: choose one")
+    values = given_values(parameter or (), "--parameter")
+    parameters: Any = {f"@{name.removeprefix('@')}": value for name, value in values.items()} or None
+    if sql is not None:
+        chosen: Any = SqlRuleFilter(sql, parameters)
+    elif where:
+        chosen = _correlation(given_values(where, "--where"))
+    else:
+        chosen = FalseRuleFilter() if nothing else TrueRuleFilter()
+    with (
+        existing_entity(context, f"{topic}{SUBSCRIPTIONS}{subscription}"),
+        open_administration(context) as administration,
+    ):
+        administration.create_rule(
+            topic,
+            subscription,
+            rule,
+            filter=chosen,
+            action=None if action is None else SqlRuleAction(action, parameters),
+        )
+        if replace_default:
+            # It may have been replaced before.
+            with suppress(MessagingEntityNotFoundError):
+                administration.delete_rule(topic, subscription, "$Default")
+    write(f"created rule {rule} of {topic}{SUBSCRIPTIONS}{subscription}")
+
+
+@app.command("list")
+def list_rules(
+    context: typer.Context, topic: TopicArgument, subscription: NameArgument, json: JsonOption = False
+) -> None:
+    """List the rules of a subscription."""
+    name = f"{topic}{SUBSCRIPTIONS}{subscription}"
+    with existing_entity(context, name), open_administration(context) as administration:
+        rules = list(administration.list_rules(topic, subscription))
+    if json:
+        write_json([settings_json(rule) for rule in rules])
+    elif rules:
+        write_table({"NAME": False, "FILTER": False, "ACTION": False}, [_row(rule) for rule in rules])
+    else:
+        say(
+            f"{name} has no rule, so it gets nothing. Create one with: kafkabus rule create {topic} {subscription} NAME"
+        )
+
+
+@app.command()
+def delete(context: typer.Context, topic: TopicArgument, subscription: NameArgument, rule: RuleArgument) -> None:
+    """Delete a rule; without any a subscription gets nothing that is sent from then on."""
+    name = f"{topic}{SUBSCRIPTIONS}{subscription}"
+    with existing_entity(context, name), open_administration(context) as administration:
+        administration.delete_rule(topic, subscription, rule)
+    write(f"deleted rule {rule} of {name}")
+
+
+def _correlation(pairs: dict[str, Any]) -> Any:
+    from kafkabus.management import CorrelationRuleFilter
+
+    for name, value in pairs.items():
+        if name in CORRELATED and not isinstance(value, str):
+            raise typer.BadParameter(f"--where {name}:={value}: {name} is a text: write {name}={value}")
+    own = {name: value for name, value in pairs.items() if name in CORRELATED}
+    others = {name: value for name, value in pairs.items() if name not in CORRELATED}
+    return CorrelationRuleFilter(**own, properties=others or None)
+
+
+def _row(rule: RuleProperties) -> list[str]:
+    shown = getattr(rule.filter, "sql_expression", None) or ", ".join(
+        f"{name}={value}" for name, value in settings_json(vars(rule.filter)).items() if value is not None
+    )
+    return [rule.name, shown, (rule.action and rule.action.sql_expression) or ""]
