@@ -294,7 +294,7 @@ def _is_ours(name: Column, value: Column) -> Column:
     chosen = F.col(_PROPERTIES)["json"]
     says = (
         F.when(~name.startswith(h.PREFIX) | value.isNull(), F.lit(False))
-        .when(name.isin(*_TEXT_HEADERS), _text(value).isNotNull())
+        .when(name.isin(*_TEXT_HEADERS, h.ADDRESSED_TO), _text(value).isNotNull())
         .when(name == h.APPLICATION_PROPERTIES, (_text(value) == chosen) | _properties(value).isNotNull())
         .when(name == h.TIME_TO_LIVE, _time_to_live(value).isNotNull())
         .when(name == h.SCHEDULED_ENQUEUE_TIME, _moment(value).isNotNull())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.protocol import Py4JJavaError
 
 from kafkabus_mapping.connection import KafkaLocation
-from kafkabus_mapping.names import EntityPath, topic_name
+from kafkabus_mapping.names import EntityPath, split_subscription, topic_name
 from kafkabus_spark.errors import ConnectorMissingError, EntityNotFoundError, NamespaceUnreachableError
 from kafkabus_spark.session import connector_package
 
@@ -96,7 +96,8 @@ def look_up(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> t
     except EntityNotFoundError:
         if not path.is_dead_letter:
             raise
-        return topic_partitions(spark, location, EntityPath(path.name)), False
+        names = split_subscription(path.name)
+        return topic_partitions(spark, location, EntityPath(names[0] if names else path.name)), False
 
 
 def _translated(error: Py4JJavaError, location: KafkaLocation, path: EntityPath, topic: str) -> Exception:

@@ -43,7 +43,7 @@ from kafkabus_mapping.filters.nodes import (
     Some,
     Value,
 )
-from kafkabus_mapping.filters.parse import INT64, LONGEST
+from kafkabus_mapping.filters.parse import INT64, LONGEST, LONGEST_TEXT
 
 FALSE, TRUE, UNKNOWN, ERROR = 0, 1, 2, 3
 """What a condition says. Of those that decide nothing the largest counts, which ``_joined`` relies on."""
@@ -332,7 +332,12 @@ def _signed(negative: bool, operand: str) -> str:
 
 def _computed(sign: str, left: str, right: str) -> str:
     integers, reals = _COMPUTE[sign]
-    texts = f"{left}.kind = {TEXT} AND {right}.kind = {TEXT}" if sign == "+" else "FALSE"
+    texts = (
+        f"{left}.kind = {TEXT} AND {right}.kind = {TEXT} "
+        f"AND length({left}.text) + length({right}.text) <= {LONGEST_TEXT}"
+        if sign == "+"
+        else "FALSE"
+    )
     return (
         f"CASE WHEN {_any_is(BROKEN, [left, right])} THEN {typed(BROKEN)} "
         f"WHEN {_any_is(NULL, [left, right])} THEN {typed(NULL)} "

@@ -9,9 +9,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
-from kafkabus_mapping.names import EntityPath, SubQueue, check_entity, topic_name
-from kafkabus_spark.columns import decoded
+from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.names import (
+    EntityPath,
+    SubQueue,
+    check_entity,
+    split_subscription,
+    subscription_name,
+    topic_name,
+)
+from kafkabus_spark.columns import Choice, decoded
 from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, java_options, look_up
+from kafkabus_spark.subscriptions import choice, described_subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +40,7 @@ def read(
     connection: str,
     entity: str,
     *,
+    subscription: str | None = None,
     sub_queue: SubQueue | str | None = None,
     starting_offsets: str = "earliest",
     ending_offsets: str = "latest",
@@ -74,7 +84,10 @@ def read(
     Args:
         spark: A session with the Kafka connector, as ``session`` builds.
         connection: The namespace's connection string; Redis need not be named in it.
-        entity: Name of the queue.
+        entity: Name of the queue or topic.
+        subscription: Name of one of the topic's subscriptions: only what that gets, by the rules that it has when this is
+            called and, for messages that were sent before those were changed, by the rules of then. Default all that was sent
+            to the topic.
         sub_queue: ``"deadletter"`` for its dead-letter queue; empty as long as nothing was dead-lettered.
         starting_offsets: As for Spark's Kafka source: ``earliest`` or JSON per partition.
         ending_offsets: As for Spark's Kafka source: ``latest`` or JSON per partition.
@@ -90,7 +103,9 @@ def read(
         ConnectorMissingError: The session has no Kafka connector.
     """
     location = _location(connection, environment)
-    path = entity_path(location, entity, sub_queue)
+    path, wanted, lives = _meant(
+        spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live
+    )
     options = _source_options(spark, location, path) | {
         "startingOffsets": starting_offsets,
         "endingOffsets": ending_offsets,
@@ -101,7 +116,7 @@ def read(
     _, has_topic = look_up(spark, location, path)
     kafka = spark.read.format("kafka").options(**options)
     source = kafka.load() if has_topic else spark.createDataFrame([], KAFKA_SCHEMA)
-    return decoded(source, default_time_to_live=default_time_to_live, expires=not path.is_dead_letter)
+    return decoded(source, default_time_to_live=lives, expires=not path.is_dead_letter, wanted=wanted)
 
 
 def read_stream(
@@ -109,6 +124,7 @@ def read_stream(
     connection: str,
     entity: str,
     *,
+    subscription: str | None = None,
     sub_queue: SubQueue | str | None = None,
     starting_offsets: str = "earliest",
     fail_on_data_loss: bool = True,
@@ -123,7 +139,10 @@ def read_stream(
     Args:
         spark: A session with the Kafka connector, as ``session`` builds.
         connection: The namespace's connection string; Redis need not be named in it.
-        entity: Name of the queue.
+        entity: Name of the queue or topic.
+        subscription: Name of one of the topic's subscriptions: only what that gets, by the rules that it has when this is
+            called and, for messages that were sent before those were changed, by the rules of then. Default all that was sent
+            to the topic.
         sub_queue: ``"deadletter"`` for its dead-letter queue, also before its first message.
         starting_offsets: Where a query without a checkpoint begins: ``earliest``, ``latest`` or JSON per partition.
         fail_on_data_loss: Whether the query fails when records that it was to read are gone: a queue trims what is settled
@@ -133,7 +152,9 @@ def read_stream(
         environment: ``KAFKABUS_…`` variables, for what the string leaves out; default the process's.
     """
     location = _location(connection, environment)
-    path = entity_path(location, entity, sub_queue)
+    path, wanted, lives = _meant(
+        spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live
+    )
     options = _source_options(spark, location, path) | {
         "startingOffsets": starting_offsets,
         "failOnDataLoss": str(fail_on_data_loss).lower(),
@@ -145,7 +166,7 @@ def read_stream(
     if max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
     source = spark.readStream.format("kafka").options(**options).load()
-    return decoded(source, default_time_to_live=default_time_to_live, expires=not path.is_dead_letter)
+    return decoded(source, default_time_to_live=lives, expires=not path.is_dead_letter, wanted=wanted)
 
 
 def partition_count(
@@ -162,8 +183,10 @@ def partition_count(
     return partitions
 
 
-def entity_path(location: KafkaLocation, entity: str, sub_queue: SubQueue | str | None) -> EntityPath:
-    """The queue that is meant.
+def entity_path(
+    location: KafkaLocation, entity: str, sub_queue: SubQueue | str | None, subscription: str | None = None
+) -> EntityPath:
+    """The entity that is meant.
 
     Raises:
         ValueError: A name or the sub-queue is malformed, or the connection string is for another entity.
@@ -176,8 +199,28 @@ def entity_path(location: KafkaLocation, entity: str, sub_queue: SubQueue | str 
         wanted = SubQueue(sub_queue or "")
     except ValueError:
         choices = [choice.value for choice in SubQueue if choice.value]
-        raise ValueError(f"sub_queue {sub_queue!r}: choose from {choices}, or None for the queue itself") from None
-    return EntityPath(check_entity(entity), wanted)
+        raise ValueError(f"sub_queue {sub_queue!r}: choose from {choices}, or None for the entity itself") from None
+    name = check_entity(entity) if subscription is None else subscription_name(entity, subscription)
+    return EntityPath(name, wanted)
+
+
+def _meant(
+    spark: SparkSession, location: KafkaLocation, path: EntityPath, default_time_to_live: timedelta | None
+) -> tuple[EntityPath, Choice | None, timedelta | None]:
+    """Whose log is read, what of it is wanted, and how long messages live that do not say so.
+
+    Raises:
+        EntityNotFoundError: There is no such subscription.
+        ValueError: What its rules make of messages cannot be computed here.
+    """
+    if split_subscription(path.name) is None or path.is_dead_letter:
+        return path, None, default_time_to_live
+    check_connector(spark)
+    described = described_subscription(spark, location, path.name)
+    lives = [one for one in (described.default_message_time_to_live, described.topic_time_to_live) if one < FOREVER]
+    if default_time_to_live is not None:
+        lives.append(default_time_to_live)
+    return EntityPath(described.topic_entity), choice(described), min(lives, default=None)
 
 
 def _location(connection: str, environment: Mapping[str, str] | None) -> KafkaLocation:

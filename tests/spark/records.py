@@ -145,7 +145,7 @@ def _broken_number(rng: random.Random) -> tuple[str, bytes]:
 
 
 def _broken_text(rng: random.Random) -> tuple[str, bytes | None]:
-    names = (h.MESSAGE_ID, h.SESSION_ID, h.PARTITION_KEY, h.SUBJECT, h.DEAD_LETTER_REASON, "sb-unknown")
+    names = (h.MESSAGE_ID, h.SESSION_ID, h.PARTITION_KEY, h.SUBJECT, h.DEAD_LETTER_REASON, h.ADDRESSED_TO, "sb-unknown")
     return rng.choice(names), rng.choice((None, b"\xff", b"\xed\xa0\x80", b"last"))
 
 

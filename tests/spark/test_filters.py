@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from kafkabus_mapping.codec import decode_headers, encode_headers
+from kafkabus_mapping.codec import Envelope, decode_headers, encode_headers
 from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_condition
 from kafkabus_mapping.filters.nodes import SYSTEM_PROPERTIES, Value
-from kafkabus_mapping.filters.parse import DEEPEST, LOOKUP_DEPTH, parse_filter
+from kafkabus_mapping.filters.parse import DEEPEST, LONGEST_TEXT, LOOKUP_DEPTH, parse_filter
 from kafkabus_spark.columns import filterable, prepared
 from kafkabus_spark.kafka import KAFKA_SCHEMA
 from kafkabus_spark.predicate import ERROR, FALSE, TRUE, UNKNOWN, predicate
@@ -103,6 +103,14 @@ def test_both_evaluators_agree(spark: SparkSession) -> None:
 
     agree()
     assert pairs >= EXAMPLES * FILTERS * MESSAGES
+
+
+def test_a_text_may_be_as_long_in_spark(spark: SparkSession) -> None:
+    """One that is put together."""
+    subject = Subject(Envelope(application_properties={"half": "x" * (LONGEST_TEXT // 2)}))
+    texts = ["half + half = ''", "half + half + 'x' = ''"]
+    assert [said_by_a_receiver(subject, text) for text in texts] == [FALSE, ERROR]
+    assert said_by_spark(frame_of(spark, [subject], None), texts, {}) == [[FALSE, ERROR]]
 
 
 def test_a_filter_may_be_as_deep_in_spark(spark: SparkSession) -> None:

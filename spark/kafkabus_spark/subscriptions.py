@@ -1,0 +1,122 @@
+"""What a subscription gets of its topic's records, as its description in Kafka says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.connection import KafkaLocation
+from kafkabus_mapping.entities import SubscriptionDescription, read_description
+from kafkabus_mapping.filters.parse import parse_filter
+from kafkabus_mapping.filters.rules import (
+    SYSTEM_OF,
+    CorrelationFilterDescription,
+    FilterDescription,
+    RuleDescription,
+    SqlFilterDescription,
+    TrueFilterDescription,
+)
+from kafkabus_mapping.names import EntityPath, companion_topic
+from kafkabus_spark.columns import Choice
+from kafkabus_spark.errors import EntityNotFoundError
+from kafkabus_spark.kafka import java_options
+from kafkabus_spark.predicate import (
+    TRUE,
+    application_property,
+    equals,
+    predicate,
+    quoted,
+    system_column,
+    system_properties,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def described_subscription(spark: SparkSession, location: KafkaLocation, name: str) -> SubscriptionDescription:
+    """A subscription's description.
+
+    Args:
+        spark: A session that can read Kafka.
+        location: Where the namespace is.
+        name: The subscription's, with its topic's.
+
+    Raises:
+        EntityNotFoundError: There is none.
+    """
+    options = {f"kafka.{key}": value for key, value in java_options(location).items()}
+    described = (
+        spark.read.format("kafka")
+        .options(**options)
+        .option("subscribe", companion_topic(location.namespace, "descriptions"))
+        .load()
+        .where(F.col("key") == F.lit(name.lower().encode()))
+        .orderBy(F.desc("offset"))
+        .select("value")
+        .head()
+    )
+    text = None if described is None else described["value"]
+    found = None if text is None else read_description(bytes(text).decode())
+    if not isinstance(found, SubscriptionDescription):
+        raise EntityNotFoundError(
+            f"namespace {location.namespace!r} has no subscription {name!r}: check the names, or create it with "
+            "ServiceBusAdministrationClient.create_subscription"
+        )
+    return found
+
+
+def choice(description: SubscriptionDescription) -> Choice:
+    """Which of its topic's records a subscription gets.
+
+    Raises:
+        ValueError: One of its rules has an action.
+    """
+    asked: set[str] = set()
+    cases = " ".join(
+        f"WHEN offset >= element_at(array({', '.join(f'{offset}L' for offset in one.offsets)}), partition + 1) "
+        f"THEN {' OR '.join([_matches(rule, asked) for rule in one.rules]) or 'FALSE'}"
+        for one in reversed(description.rule_sets)
+    )
+    # Of what is scheduled, the copy counts that is stored at its time.
+    waits = f"({_has(h.SCHEDULED_ENQUEUE_TIME)} AND NOT {_has(h.TRANSFER_SOURCE)})"
+    key = quoted(EntityPath(description.name).key)
+    to_this = f"exists(headers, h -> h.key = '{h.ADDRESSED_TO}' AND CAST(h.value AS STRING) = {key})"
+    by_rules = f"NOT {waits} AND CASE {cases} ELSE FALSE END"
+    return Choice(f"CASE WHEN {_has(h.ADDRESSED_TO)} THEN {to_this} ELSE {by_rules} END", frozenset(asked))
+
+
+def _has(header: str) -> str:
+    """SQL that says whether a record has a header."""
+    return f"coalesce(exists(headers, h -> h.key = '{header}'), FALSE)"
+
+
+def _matches(rule: RuleDescription, asked: set[str]) -> str:
+    """SQL that says whether a rule matches; the message's own properties that it asks for are added to ``asked``."""
+    if rule.action is not None:
+        raise ValueError(
+            f"rule {rule.name!r} has an action, and what it makes of a message is not computed here: read the topic, or the "
+            "entity that the subscription forwards to"
+        )
+    return f"({_holds(rule.filter, asked)})"
+
+
+def _holds(described: FilterDescription, asked: set[str]) -> str:
+    match described:
+        case SqlFilterDescription():
+            condition = parse_filter(described.expression)
+            asked.update(system_properties(condition))
+            return f"{predicate(condition, described.parameters)} = {TRUE}"
+        case CorrelationFilterDescription():
+            own = {name: value for key, name in SYSTEM_OF.items() if (value := getattr(described, key)) is not None}
+            asked.update(own)
+            wanted = [equals(system_column(name), value) for name, value in own.items()]
+            wanted += [
+                equals(application_property(quoted(name.lower())), value)
+                for name, value in described.properties.items()
+            ]
+            return " AND ".join(wanted)
+        case _:
+            return str(isinstance(described, TrueFilterDescription)).upper()
