@@ -10,7 +10,10 @@ what was delivered for the first time after a later message of the same sender a
 queue detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing. With
 ``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all are sent to a queue that forwards them,
 where their order must hold as well. With ``--flow transactions`` they are moved on in transactions, by parties of their own;
-then *doubled* must be nothing. ``--runs 200 --kills 3`` does so with 200 seeds, each with a queue of its own.
+then *doubled* must be nothing. With ``--flow subscribing`` they are sent to a topic with two subscriptions; one gets all,
+the other those that a rule asks for, which is changed again and again. What was sent while a rule stood for certain must come
+where it asks for it, and must not where it does not. ``--runs 200 --kills 3`` does so with 200 seeds, each with a queue of its
+own.
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ import shutil
 import signal
 import sys
 import time
+from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -34,11 +38,12 @@ from pathlib import Path
 from rich.console import Console
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
+from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus_mapping.names import EntityPath, topic_name
-from tests.faults.party import FLOWS, session_of, take_part
+from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient
+from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name, topic_name
+from tests.faults.party import FLOWS, RULE, session_of, subject_of, take_part
 from tests.integration.embedded.serving import kill
 from tests.servers import scratch_folder
 
@@ -48,6 +53,9 @@ FIRST = "killed-first"
 """Where messages are sent to that are to be forwarded, or moved on."""
 TWO_QUEUES = {"forwarding", "transactions"}
 """Flows that need it."""
+ALL = subscription_name(QUEUE, "all")
+SOME = subscription_name(QUEUE, "some")
+"""What topics have: one whose rule is every message's, and one whose rule is changed."""
 LOCK = timedelta(seconds=3)
 PAUSE = 4.0
 """How long, in seconds, a paused receiver sleeps: longer than its locks last."""
@@ -61,6 +69,7 @@ PROCESSES = multiprocessing.get_context("forkserver")
 """Where parties come from: from a process that has imported what they need, which would take most of their time."""
 PROCESSES.set_forkserver_preload(["tests.faults.party"])
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
+"""Which there are to be killed; what changes rules, or moves messages on, is among the receivers."""
 
 
 @dataclass
@@ -83,13 +92,19 @@ class Party:
         name = f"{self.role}{self.number}.{self.life}"
         self.files.append(self.folder / name)
         self.files[-1].touch()
-        queue = FIRST if self.flow in TWO_QUEUES and self.role != "receive" else QUEUE
         self.process = PROCESSES.Process(
             target=take_part,
-            args=(self.files[-1], self.role, self.connection_string, queue, name, self.sessions, self.flow),
+            args=(self.files[-1], self.role, self.connection_string, self.entity, name, self.sessions, self.flow),
             daemon=True,
         )
         self.process.start()
+
+    @property
+    def entity(self) -> str:
+        """What it sends to, receives from, or changes."""
+        if self.flow == "subscribing" and self.role != "send":
+            return SOME if self.role == "rule" else sources_of(self.flow)[self.number % 2]
+        return FIRST if self.flow in TWO_QUEUES and self.role != "receive" else QUEUE
 
     def kill(self) -> None:
         """End it as abruptly as can be."""
@@ -161,6 +176,11 @@ def queues_of(flow: str) -> list[str]:
     return [FIRST, QUEUE] if flow in TWO_QUEUES else [QUEUE]
 
 
+def sources_of(flow: str) -> list[str]:
+    """What is received from, in the end."""
+    return [ALL, SOME] if flow == "subscribing" else [QUEUE]
+
+
 def are_empty(administration: ServiceBusAdministrationClient, flow: str) -> bool:
     """Whether all queues say so; False where one does not answer, or has messages behind an open Kafka transaction.
 
@@ -168,19 +188,31 @@ def are_empty(administration: ServiceBusAdministrationClient, flow: str) -> bool
     """
     topics = administration._connections().topics
     with suppress(ServiceBusError):
-        for queue in queues_of(flow):
-            counts = administration.get_queue_runtime_properties(queue)
-            topic, partitions = topic_name(NAMESPACE, EntityPath(queue)), range(len(counts.partitions))
+        for entity in sources_of(flow) if flow == "subscribing" else queues_of(flow):
+            names = split_subscription(entity)
+            counts = (
+                administration.get_queue_runtime_properties(entity)
+                if names is None
+                else administration.get_subscription_runtime_properties(*names)
+            )
+            topic, partitions = (
+                topic_name(NAMESPACE, EntityPath(QUEUE if names else entity)),
+                range(len(counts.partitions)),
+            )
             if counts.total_message_count or topics.ends(topic, partitions) != topics.stored_ends(topic, partitions):
                 return False
         return True
     return False
 
 
-def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float, list[str]]]:
-    """Receive what is left, until the queues say that they are empty, or nothing came for as long as patience lasts."""
-    received_from = queues_of(flow) if flow == "transactions" else [QUEUE]
-    got: list[tuple[float, list[str]]] = []
+def drain(connection_string: str, sessions: int, flow: str) -> dict[str, list[tuple[float, list[str]]]]:
+    """Receive what is left, until all say that they are empty, or nothing came for as long as patience lasts.
+
+    Returns:
+        What was received, by where from; what a transaction did not move on counts as received where it was to be moved.
+    """
+    received_from = queues_of(flow) if flow == "transactions" else sources_of(flow)
+    got: dict[str, list[tuple[float, list[str]]]] = {source: [] for source in sources_of(flow)}
     deadline = time.monotonic() + PATIENCE
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
@@ -188,15 +220,17 @@ def drain(connection_string: str, sessions: int, flow: str) -> list[tuple[float,
     ):
         while time.monotonic() < deadline:
             session = NEXT_AVAILABLE_SESSION if sessions else None
-            for queue in received_from:
-                copy = "{}@{}" if queue == QUEUE else "{}@{} not moved on"
+            for source in received_from:
+                moves = source == FIRST
+                copy = "{}@{} not moved on" if moves else "{}@{}"
                 with (
                     suppress(ServiceBusError),
-                    client.get_queue_receiver(queue, session_id=session, max_wait_time=1) as receiver,
+                    receiver_of(client, source, session_id=session, max_wait_time=1) as receiver,
                 ):
                     while messages := receiver.receive_messages(500):
                         # Before they are settled: a settlement that fails may have been done for some of them.
-                        got.append((time.time(), [copy.format(one, one.sequence_number) for one in messages]))
+                        copies = [copy.format(one, one.sequence_number) for one in messages]
+                        got[QUEUE if moves else source].append((time.time(), copies))
                         deadline = time.monotonic() + PATIENCE
                         receiver.complete_messages(messages)
             if are_empty(administration, flow):
@@ -267,6 +301,9 @@ def run(seed: int, kills: int, sessions: int = 0, flow: str = "plain", runs: int
 def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[None]:
     """The queues of a run, deleted afterwards."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        if flow == "subscribing":
+            yield from _topic(administration, sessions)
+            return
         administration.create_queue(
             QUEUE,
             enable_partitioning=True,
@@ -290,6 +327,20 @@ def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[
             administration.delete_queue(name)
 
 
+def _topic(administration: ServiceBusAdministrationClient, sessions: int) -> Generator[None]:
+    administration.create_topic(QUEUE, enable_partitioning=True)
+    for source in sources_of("subscribing"):
+        _, name = split_subscription(source) or ("", "")
+        administration.create_subscription(
+            QUEUE, name, lock_duration=LOCK, max_delivery_count=2000, requires_session=sessions > 0
+        )
+        if source == SOME:
+            administration.delete_rule(QUEUE, name, "$Default")
+            administration.create_rule(QUEUE, name, RULE, filter=FalseRuleFilter())
+    yield
+    administration.delete_topic(QUEUE)
+
+
 def _run_once(runtime: EmbeddedRuntime, logs: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:
     chance = random.Random(seed)
     counts: Counter[str] = Counter()
@@ -297,8 +348,10 @@ def _run_once(runtime: EmbeddedRuntime, logs: Path, seed: int, kills: int, sessi
     parties = [
         Party(role, number, logs, runtime.connection_string, sessions, flow)
         for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
-        for number in (1, 2)
+        for number in ((1, 2, 3, 4) if flow == "subscribing" and role == "receive" else (1, 2))
     ]
+    if flow == "subscribing":
+        parties.append(Party("rule", 1, logs, runtime.connection_string, sessions, flow))
     try:
         for party in parties:
             party.start()
@@ -321,16 +374,61 @@ def _run_once(runtime: EmbeddedRuntime, logs: Path, seed: int, kills: int, sessi
     finally:
         for party in parties:
             party.kill()
-    return _count(counts, parties, drain(runtime.connection_string, sessions, flow), sessions, flow)
+    left = drain(runtime.connection_string, sessions, flow)
+    by_source = [_count(counts, parties, source, left[source], sessions, flow) for source in left]
+    return by_source[0] if len(by_source) == 1 else _sum(by_source)
+
+
+def _sum(counts: Sequence[Count]) -> Count:
+    """What became of the messages in all subscriptions together."""
+    return replace(
+        counts[0],
+        received=sum(one.received for one in counts),
+        redelivered=sum(one.redelivered for one in counts),
+        lost=[found for one in counts for found in one.lost],
+        unexpected=[found for one in counts for found in one.unexpected],
+        again=[found for one in counts for found in one.again],
+        doubled=[found for one in counts for found in one.doubled],
+        disordered=[found for one in counts for found in one.disordered],
+    )
+
+
+def _wanted(
+    parties: Sequence[Party], source: str, sent_at: Mapping[str, tuple[float, float]]
+) -> Callable[[str], bool | None]:
+    """Whether a message was to come, None where nobody can say; it was sent between two moments."""
+    if source != SOME:
+        return lambda body: body in sent_at or None
+    files = [file for party in parties if party.role == "rule" for file in party.files]
+    changes = sorted(
+        (moment, event, words[0]) for event in ("change", "rule") for moment, words in events(files, event)
+    )
+    moments = [moment for moment, _, _ in changes]
+
+    def wanted(body: str) -> bool | None:
+        if body not in sent_at:
+            return None
+        before, after = (bisect(moments, moment) for moment in sent_at[body])
+        if before != after or (before and changes[before - 1][1] == "change"):
+            return None
+        return before > 0 and changes[before - 1][2] == subject_of(body)
+
+    return wanted
 
 
 def _count(
-    kills: Counter[str], parties: list[Party], left: list[tuple[float, list[str]]], sessions: int, flow: str
+    kills: Counter[str],
+    parties: list[Party],
+    source: str,
+    left: list[tuple[float, list[str]]],
+    sessions: int,
+    flow: str,
 ) -> Count:
     sends = [file for party in parties if party.role == "send" for file in party.files]
-    receives = [file for party in parties if party.role == "receive" for file in party.files]
-    tried = {body for _, bodies in events(sends, "try") for body in bodies}
-    sent = {body for _, bodies in events(sends, "sent") for body in bodies}
+    receives = [file for party in parties if party.role == "receive" and party.entity == source for file in party.files]
+    tried = {body: moment for moment, bodies in reversed(events(sends, "try")) for body in bodies}
+    sent = {body: moment for moment, bodies in events(sends, "sent") for body in bodies}
+    wanted = _wanted(parties, source, {body: (tried[body], moment) for body, moment in sent.items()})
     got = sorted([*events(receives, "got"), *left], key=lambda one: one[0])
     deliveries = Counter(copy for _, copies in got for copy in copies)
     done = Counter(copy for _, copies in events(receives, "done") for copy in copies)
@@ -342,8 +440,8 @@ def _count(
         sent=len(sent),
         received=len(deliveries),
         redelivered=deliveries.total() - len(deliveries),
-        lost=sorted(sent - stored.keys()),
-        unexpected=sorted(stored.keys() - tried),
+        lost=sorted(body for body in sent if wanted(body) and body not in stored),
+        unexpected=sorted(body for body in stored if body not in tried or wanted(body) is False),
         # Completed twice, or left in the queue after a completion that returned.
         again=sorted(
             {copy for copy, count in done.items() if count > 1}

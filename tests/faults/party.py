@@ -24,10 +24,15 @@ from kafkabus import (
     ServiceBusReceivedMessage,
     ServiceBusReceiver,
 )
+from kafkabus.cli.connection import receiver_of
 from kafkabus.exceptions import ServiceBusError
+from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
+from kafkabus_mapping.names import split_subscription
 
-FLOWS = ("plain", "detecting", "scheduling", "forwarding", "transactions")
-"""What a queue may do beyond sending and receiving. Where it detects duplicates, senders send messages more than once."""
+FLOWS = ("plain", "detecting", "scheduling", "forwarding", "transactions", "subscribing")
+"""What an entity may do beyond sending and receiving. Where it detects duplicates, senders send messages more than once."""
+RULE = "changing"
+"""Name of the rule that is changed again and again."""
 BATCH = 20
 PACE = 0.02
 """How long, in seconds, a sender rests between two batches, so that receivers keep up."""
@@ -35,6 +40,10 @@ RHYTHM = 0.05
 """For how long, in seconds, senders that send messages more than once send the same ones."""
 DELAY = 3.0
 """For how long, in seconds, messages are scheduled at the most."""
+SUBJECTS = ("even", "odd")
+"""What messages to a topic are about: a rule asks for one of them, and then for the other."""
+STANDING = 1.0
+"""How long, in seconds, a rule stands at the most."""
 WORK = 0.2
 """For how long, in seconds, a receiver works on its messages at the most: it is likely to be killed while it holds some."""
 
@@ -66,11 +75,13 @@ def send(client: ServiceBusClient, queue: str, name: str, sessions: int, flow: s
 
 
 def _message(body: str, first: int, sessions: int, flow: str) -> ServiceBusMessage:
+    subject = subject_of(body) if flow == "subscribing" else None
     if sessions:
-        return ServiceBusMessage(body, session_id=session_of(body, sessions))
+        return ServiceBusMessage(body, session_id=session_of(body, sessions), subject=subject)
     # What has no key may be stored twice where a partition does not answer.
     key = f"key-{first // BATCH % 7}" if first // BATCH % 2 or flow == "transactions" else None
-    return ServiceBusMessage(body, partition_key=key, message_id=body if flow == "detecting" else None)
+    message_id = body if flow == "detecting" else None
+    return ServiceBusMessage(body, partition_key=key, message_id=message_id, subject=subject)
 
 
 def _again_and_again() -> Generator[int]:
@@ -95,20 +106,25 @@ def session_of(body: str, sessions: int) -> str:
     return f"session-{int(body.rpartition('-')[2]) % sessions}"
 
 
-def receive(client: ServiceBusClient, queue: str) -> None:
+def subject_of(body: str) -> str:
+    """What a message to a topic is about."""
+    return SUBJECTS[int(body.rpartition("-")[2]) % 2]
+
+
+def receive(client: ServiceBusClient, source: str) -> None:
     """Receive and complete for ever."""
-    receiver = client.get_queue_receiver(queue)
+    receiver = receiver_of(client, source)
     while True:
         with failures_told():
             take(receiver)
 
 
-def receive_sessions(client: ServiceBusClient, queue: str) -> None:
+def receive_sessions(client: ServiceBusClient, source: str) -> None:
     """Receive and complete for ever, a few times of each session."""
     while True:
         with (
             failures_told(),
-            client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1) as receiver,
+            receiver_of(client, source, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1) as receiver,
         ):
             for _ in range(random.randrange(1, 4)):
                 take(receiver)
@@ -130,6 +146,20 @@ def move(client: ServiceBusClient, queue: str) -> None:
                     receiver.complete_messages(messages, transaction=transaction)
 
 
+def change_rule(connection_string: str, subscription: str) -> None:
+    """Have a rule ask for messages of one subject, and then of the other, for ever; ``rule`` is told when it does."""
+    topic, name = split_subscription(subscription) or ("", "")
+    with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
+        for number in count():
+            subject = SUBJECTS[number % 2]
+            tell("change", subject)
+            with failures_told():
+                rule = administration.get_rule(topic, name, RULE)
+                administration.update_rule(topic, name, rule, filter=SqlRuleFilter(f"sys.Label = '{subject}'"))
+                tell("rule", subject)
+            time.sleep(random.uniform(0, STANDING))
+
+
 def moved_to(queue: str) -> str:
     """Where messages of a queue are moved to."""
     return queue.removesuffix("-first")
@@ -146,14 +176,16 @@ def take(receiver: ServiceBusReceiver) -> None:
         tell("done", *copies)
 
 
-def take_part(output: Path, role: str, connection_string: str, queue: str, name: str, sessions: int, flow: str) -> None:
-    """Be a sender, a receiver, or one that moves messages on, until killed.
+def take_part(
+    output: Path, role: str, connection_string: str, entity: str, name: str, sessions: int, flow: str
+) -> None:
+    """Be a sender, a receiver, or one that moves messages on or changes a rule, until killed.
 
     Args:
         output: Where it writes down what it did.
-        role: ``send``, ``receive`` or ``move``.
+        role: ``send``, ``receive``, ``move`` or ``rule``.
         connection_string: Of the namespace.
-        queue: What it sends to or receives from.
+        entity: What it sends to or receives from, or whose rule it changes.
         name: What its messages begin with.
         sessions: How many sessions messages have; 0: none.
         flow: One of ``FLOWS``.
@@ -162,10 +194,12 @@ def take_part(output: Path, role: str, connection_string: str, queue: str, name:
         os.dup2(sys.stderr.fileno(), 2)
         with ServiceBusClient.from_connection_string(connection_string) as client:
             if role == "send":
-                send(client, queue, name, sessions, flow)
+                send(client, entity, name, sessions, flow)
             elif role == "move":
-                move(client, queue)
+                move(client, entity)
+            elif role == "rule":
+                change_rule(connection_string, entity)
             elif sessions:
-                receive_sessions(client, queue)
+                receive_sessions(client, entity)
             else:
-                receive(client, queue)
+                receive(client, entity)

@@ -14,7 +14,16 @@ pytestmark = pytest.mark.faults
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("sessions", "flow"),
-    [(0, "plain"), (5, "plain"), (0, "detecting"), (0, "scheduling"), (5, "forwarding"), (0, "transactions")],
+    [
+        (0, "plain"),
+        (5, "plain"),
+        (0, "detecting"),
+        (0, "scheduling"),
+        (5, "forwarding"),
+        (0, "transactions"),
+        (0, "subscribing"),
+        (5, "subscribing"),
+    ],
 )
 def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(sessions: int, flow: str) -> None:
     """Receivers, senders, the broker, Redis, the upkeep service, and receivers that sleep past the expiry of their locks."""

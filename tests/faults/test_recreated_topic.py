@@ -12,11 +12,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.receiver import ServiceBusReceiver
 from kafkabus_mapping.names import EntityPath, SubQueue
+from tests.queues import KINDS, new_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,32 +67,35 @@ def receive_until(receiver: ServiceBusReceiver, wanted: set[str]) -> tuple[set[s
     return seen, errors
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("goes_on", [True, False], ids=["a client that goes on", "a new client"])
 def test_no_message_of_the_new_topic_is_skipped(
-    namespace: EmbeddedRuntime, goes_on: bool, caplog: pytest.LogCaptureFixture
+    namespace: EmbeddedRuntime, goes_on: bool, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its offsets begin anew below what was settled of the old one; whoever is in the way of that is told."""
-    queue = f"orders-{int(goes_on)}"
+    name = f"orders-{kind}-{int(goes_on)}"
     with (
         ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
         ServiceBusClient.from_connection_string(namespace.connection_string) as old,
         ServiceBusClient.from_connection_string(namespace.connection_string) as new,
         caplog.at_level(logging.WARNING, "kafkabus"),
     ):
-        administration.create_queue(queue, max_delivery_count=7)
-        sender, receiver = old.get_queue_sender(queue), old.get_queue_receiver(queue)
+        source = new_source(administration, kind, name, max_delivery_count=7)
+        sender, receiver = old.get_queue_sender(name), receiver_of(old, source)
         sender.send_messages([ServiceBusMessage(f"old {number}") for number in range(50)])
         receive_until(receiver, {f"old {number}" for number in range(50)})
-        recreate(namespace, f"again.{queue}")
+        recreate(namespace, f"again.{name}")
 
         client = old if goes_on else new
         bodies = {f"new {number}" for number in range(70)}
-        client.get_queue_sender(queue).send_messages([ServiceBusMessage(body) for body in sorted(bodies)])
-        seen, errors = receive_until(client.get_queue_receiver(queue), bodies)
+        client.get_queue_sender(name).send_messages([ServiceBusMessage(body) for body in sorted(bodies)])
+        seen, errors = receive_until(receiver_of(client, source), bodies)
         assert seen == bodies
         # Who finds it first is told by an error, be it upkeep; the others go on.
         assert errors or not goes_on or "entity_anew" in caplog.text
-        assert administration.get_queue(queue).max_delivery_count == 7
+        described = client._services.directory.get(source) if client._services else None
+        assert described is not None
+        assert described.max_delivery_count == 7
 
 
 def test_another_topics_log_is_not_taken_for_a_truncated_one(namespace: EmbeddedRuntime) -> None:

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import shutil
 import time
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
+from kafkabus.ledger.operations import LedgerState
 from kafkabus.log.topics import Topics
-from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
 from kafkabus.services import Services
-from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.names import EntityPath, subscription_name
 from tests.queues import crowd
 from tests.servers import scratch_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
@@ -127,17 +129,89 @@ def test_what_was_written_in_place_of_judged_records_is_received(data: Path) -> 
         wait_until_judged(runtime, 120)
 
 
+def test_a_topic_and_all_its_subscriptions_go_on_where_its_log_was_cut(data: Path) -> None:
+    """Also one that wants few messages, none of them the last before the cut, one that nobody reads, and what is scheduled."""
+    with (
+        EmbeddedRuntime(data, namespace="cut") as runtime,
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+    ):
+        administration.create_topic("orders", enable_partitioning=False)
+        for name in ("few", "all"):
+            administration.create_subscription("orders", name)
+        administration.create_rule("orders", "few", "wanted", filter=CorrelationRuleFilter(label="wanted"))
+        administration.delete_rule("orders", "few", "$Default")
+        publish(runtime, "kept")
+    (log,) = data.rglob("cut.orders-0")
+    shutil.copytree(log, data / "earlier")
+    with EmbeddedRuntime(data, namespace="cut") as runtime:
+        publish(runtime, "lost")
+    shutil.rmtree(log)
+    shutil.copytree(data / "earlier", log)
+    with (
+        EmbeddedRuntime(data, namespace="cut") as runtime,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        client.get_topic_sender("orders") as sender,
+        client.get_subscription_receiver("orders", "few") as receiver,
+    ):
+        bodies = send_some(sender, "new", 80)
+        with pytest.raises(ServiceBusError, match="partition 0 was truncated behind our back; call again"):
+            receiver.receive_messages(100, max_wait_time=20)
+        assert receive_all(receiver, len(bodies)) == bodies
+        soon = ServiceBusMessage("later", subject="wanted")
+        sender.schedule_messages(soon, datetime.now(timezone.utc) + timedelta(seconds=1))
+        assert receive_all(receiver, 1) == ["later"]
+        unread = receive_all(client.get_subscription_receiver("orders", "all"), 132)
+        kept, new = ([f"{name} {number}" for number in range(count)] for name, count in (("kept", 50), ("new", 80)))
+        assert sorted(unread) == sorted([*kept, *new, "kept, to come", "later"])
+
+
+def publish(runtime: EmbeddedRuntime, name: str) -> None:
+    """Send messages to the topic, some of them wanted, and one to come; those that are wanted are received."""
+    with (
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        client.get_topic_sender("orders") as sender,
+        client.get_subscription_receiver("orders", "few") as receiver,
+    ):
+        due = datetime.now(timezone.utc) + timedelta(seconds=45)
+        sender.schedule_messages(ServiceBusMessage(f"{name}, to come"), due)
+        wanted = send_some(sender, name, 50)
+        assert receive_all(receiver, len(wanted)) == wanted
+    services = Services(parse_settings(runtime.connection_string))
+    for path in (EntityPath(subscription_name("orders", "few")), EntityPath("orders")):
+        wait_until(services, path, lambda services, state, path=path: state.cursor == end_of(services, path))  # type: ignore[misc]
+    services.close()
+
+
+def send_some(sender: ServiceBusSender, name: str, count: int) -> list[str]:
+    """Send messages; returns the bodies of those that are wanted."""
+    sender.send_messages(
+        [
+            ServiceBusMessage(f"{name} {number}", subject="wanted" if number % 10 == 0 else "other")
+            for number in range(count)
+        ]
+    )
+    return [f"{name} {number}" for number in range(0, count, 10)]
+
+
+def end_of(services: Services, path: EntityPath) -> int:
+    """Where the log ends."""
+    return services.topics.ends(services.entity(path).topic, [0])[0]
+
+
 def wait_until_judged(runtime: EmbeddedRuntime, offset: int) -> None:
     """Wait until upkeep knows which records below an offset are duplicates."""
     services = Services(parse_settings(runtime.connection_string))
+    wait_until(services, EntityPath("orders"), lambda _, state: state.judged == offset)
+    services.close()
+
+
+def wait_until(services: Services, path: EntityPath, done: Callable[[Services, LedgerState], bool]) -> None:
+    """Wait until the ledger of an entity's first partition is in some state."""
     deadline = time.monotonic() + 30
-    try:
-        ledger = services.entity(EntityPath("orders")).ledgers[0]
-        while (state := services.courier.states([ledger])[0]) is None or state.judged != offset:
-            assert time.monotonic() < deadline, state
-            time.sleep(0.05)
-    finally:
-        services.close()
+    ledger = services.entity(path).ledgers[0]
+    while (state := services.courier.states([ledger])[0]) is None or not done(services, state):
+        assert time.monotonic() < deadline, state
+        time.sleep(0.05)
 
 
 def test_a_log_without_records_is_not_taken_for_a_truncated_one(data: Path) -> None:
