@@ -18,6 +18,7 @@ from benchmarks.rows.send import send
 from benchmarks.rows.sessions import sessions
 from benchmarks.rows.soak import soak
 from benchmarks.rows.spark_decode import spark_decode
+from benchmarks.rows.topics import topics
 from benchmarks.rows.transactions import transact
 from benchmarks.rows.upkeep import enqueue_scheduled, forward
 from benchmarks.workbench import Workbench
@@ -36,6 +37,7 @@ WORKS: Mapping[str, Work] = {
     "scheduled": enqueue_scheduled,
     "forward": forward,
     "transactions": transact,
+    "topics": topics,
     "bytes": bytes_read,
     "latency": latency,
     "complete": complete_one_by_one,

@@ -28,7 +28,7 @@ def receive_and_delete(bench: Workbench, scale: Scale) -> Iterator[Result]:
     with bench.queue((scale.rounds + 2) * (count + settling_in)) as queue:
         measured = interleave(
             {
-                "consumer": lambda timed: _consume(bench, queue, settling_in, timed),
+                "consumer": lambda timed: consume(bench, bench.topic(queue), settling_in, timed),
                 "kafkabus": lambda timed: _receive(bench, queue, settling_in, timed),
             },
             count,
@@ -49,7 +49,8 @@ def _receive(bench: Workbench, queue: str, settling_in: int, count: int) -> floa
         return timed_steadily(lambda: len(receiver.receive_messages(BATCH)), settling_in, count)
 
 
-def _consume(bench: Workbench, queue: str, settling_in: int, count: int) -> float:
+def consume(bench: Workbench, topic: str, settling_in: int, count: int) -> float:
+    """Records per second that Kafka's consumer reads of a topic with 16 partitions."""
     options = {
         **bench.reference_options,
         "group.id": "benchmarks.consumer",
@@ -58,13 +59,12 @@ def _consume(bench: Workbench, queue: str, settling_in: int, count: int) -> floa
         "fetch.queue.backoff.ms": 1,
     }
     consumer = Consumer(options)
-    topic = bench.topic(queue)
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
 
-    def consume() -> int:
+    def read() -> int:
         return sum(message.error() is None for message in consumer.consume(BATCH, 10.0))
 
     try:
-        return timed_steadily(consume, settling_in, count)
+        return timed_steadily(read, settling_in, count)
     finally:
         consumer.close()
