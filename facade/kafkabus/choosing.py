@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kafkabus.record import Record, as_bytes, envelope_of, place_of, scheduled_for
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds
+from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds, record_size
 from kafkabus_mapping.entities import RuleSet
 from kafkabus_mapping.filters.evaluate import Subject
 from kafkabus_mapping.filters.rules import (
@@ -112,14 +112,22 @@ class Chooser:
         rule_sets: All that count for any of them.
         keeps_faulty: Whether a message is dead-lettered of which a rule cannot be said.
         time_to_live: The subscription's default; None: for ever.
+        max_message_bytes: Of a message that an action made; None: no matter how many.
     """
 
     def __init__(
-        self, key: str, rule_sets: Sequence[RuleSet], *, keeps_faulty: bool, time_to_live: timedelta | None
+        self,
+        key: str,
+        rule_sets: Sequence[RuleSet],
+        *,
+        keeps_faulty: bool,
+        time_to_live: timedelta | None,
+        max_message_bytes: int | None,
     ) -> None:
         self._key = key.encode()
         self._keeps_faulty = keeps_faulty
         self._time_to_live = time_to_live
+        self._max_message_bytes = max_message_bytes
         self._may_fail = any(_may_fail(rule) for one in rule_sets for rule in one.rules)
         self._changes = any(rule.action is not None for one in rule_sets for rule in one.rules)
         # The last ones first, as nearly all records are theirs.
@@ -149,7 +157,7 @@ class Chooser:
 
     def _as_received(self, record: Record) -> Record:
         selected = self.of(record)
-        single = len(selected.copies) == 1 and not selected.as_it_is
+        single = len(selected.copies) == 1 and not selected.as_it_is and self._oversize(record, selected) is None
         return ChangedRecord(record, selected.copies[0]) if single else record
 
     def _sifted(self, records: Sequence[Record]) -> Sequence[Record]:
@@ -167,6 +175,9 @@ class Chooser:
         if not self._may_fail:
             return None
         selected = self.of(record)
+        size = self._oversize(record, selected)
+        if size is not None:
+            return f"a copy that its rules make of it has {size} bytes: {self._max_message_bytes} are allowed"
         if selected or not selected.errors:
             return None
         rule, error = next(iter(selected.errors.items()))
@@ -180,6 +191,14 @@ class Chooser:
         if len(selected.copies) + selected.as_it_is < 2:
             return []
         return [*([envelope_of(record)] if selected.as_it_is else []), *selected.copies]
+
+    def _oversize(self, record: Record, selected: Selected) -> int | None:
+        """How many bytes the largest copy of a record has, where that are too many."""
+        if self._max_message_bytes is None or not selected.copies:
+            return None
+        value, key = as_bytes(record.value()), record.key()
+        size = max(record_size(value, key, encode_headers(one)) for one in selected.copies)
+        return size if size > self._max_message_bytes else None
 
     def sets_apart(self, record: Record) -> bool:
         """Whether a record that is wanted is none that is received: it is dead-lettered, or replaced by its copies."""

@@ -60,7 +60,7 @@ class Entity:
         topic_id: The topic's id.
         partitions: How many it has.
         ledgers: One for each partition.
-        max_message_bytes: Largest message, and largest batch.
+        max_message_bytes: Largest message, and largest batch; 0 where nobody asks.
         full: Partitions that hold as much as they may.
         chooser: What tells which records of the log are its messages, where that are not all.
     """
@@ -120,7 +120,7 @@ class Entity:
             lives = min(description.default_message_time_to_live, description.topic_time_to_live)
             description = description.model_copy(update={"default_message_time_to_live": lives})
             same = self.chooser is not None and description == self.description
-            chooser = self.chooser if same else _chooser_of(description)
+            chooser = self.chooser if same else _chooser_of(description, self.max_message_bytes)
         return replace(self, description=description, chooser=chooser)
 
     def delivery(
@@ -282,11 +282,12 @@ class Entity:
         )
 
 
-def _chooser_of(description: SubscriptionDescription) -> Chooser:
+def _chooser_of(description: SubscriptionDescription, max_message_bytes: int) -> Chooser:
     lives = description.default_message_time_to_live
     return Chooser(
         EntityPath(description.name).key,
         description.rule_sets,
         keeps_faulty=description.dead_lettering_on_filter_evaluation_exceptions,
         time_to_live=None if lives >= FOREVER else lives,
+        max_message_bytes=max_message_bytes or None,
     )

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafkabus.entity import Entity
+from kafkabus.exceptions import ServiceBusQuotaExceededError
 from kafkabus.ledger.operations import Rule
+from kafkabus.ledger.ranges import NEVER
 from kafkabus.management.rules import DEFAULT_RULE
 from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
 from kafkabus_mapping.filters.rules import RuleDescription
@@ -20,6 +21,9 @@ from kafkabus_mapping.filters.rules import RuleDescription
 if TYPE_CHECKING:
     from kafkabus.directory import Turn
     from kafkabus.services import Services
+
+LARGEST = 1_900_000
+"""Most bytes of a subscription's description with its rules; what else is changed of it has room beyond."""
 
 
 def change_rules(
@@ -34,10 +38,14 @@ def change_rules(
         rules: All that it is to have.
 
     Raises:
-        ServiceBusCommunicationError: Kafka or Redis cannot be reached; the change may be half done, and is then done by upkeep.
+        ServiceBusQuotaExceededError: They are too large; nothing was changed.
+        OperationTimeoutError: The turn is over; the change may be half done, and is then done by upkeep.
+        ServiceBusCommunicationError: Kafka or Redis cannot be reached; likewise.
     """
-    ordered = sorted(rules, key=lambda rule: (rule.name != DEFAULT_RULE, rule.name.lower()))
-    changing = description.model_copy(update={"changing": tuple(ordered)})
+    ordered = sorted(rules, key=lambda rule: (rule.name.lower() != DEFAULT_RULE.lower(), rule.name.lower()))
+    sets = _still_counting(services, description)
+    changing = description.model_copy(update={"changing": tuple(ordered), "rule_sets": sets})
+    _check_size(changing)
     turn.check()
     services.directory.put(changing)
     return settle_rules(services, turn, changing)
@@ -62,21 +70,39 @@ def settle_rules(services: Services, turn: Turn, description: SubscriptionDescri
     ends = services.pool.run(services.topics.ends, description.topic, partitions)
     told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
     services.courier.ask(*told)
-    new = RuleSet(rules=description.changing, offsets=tuple(one.counts_from for one in told))
-    settled = description.model_copy(
-        update={
-            "changing": None,
-            "rules_version": version,
-            "rule_sets": (*_still_counting(services, entity, description), new),
-        }
-    )
+    settled = _settled(description, tuple(one.counts_from for one in told))
     turn.check()
     services.directory.put(settled)
     return settled
 
 
-def _still_counting(services: Services, entity: Entity, description: SubscriptionDescription) -> Sequence[RuleSet]:
+def _settled(description: SubscriptionDescription, offsets: tuple[int, ...]) -> SubscriptionDescription:
+    """A subscription once its new rules count from these offsets on, by partition."""
+    # Nothing was stored that earlier rules would be about which count from the same offsets on.
+    earlier = [one for one in description.rule_sets if one.offsets != offsets]
+    new = RuleSet(rules=description.changing or (), offsets=offsets)
+    return description.model_copy(
+        update={"changing": None, "rules_version": description.rules_version + 1, "rule_sets": (*earlier, new)}
+    )
+
+
+def _check_size(changing: SubscriptionDescription) -> None:
+    """Refuse rules that cannot be written down once they count, wherever that is from.
+
+    Raises:
+        ServiceBusQuotaExceededError: They are too large.
+    """
+    size = len(_settled(changing, (NEVER,) * changing.partitions).model_dump_json().encode())
+    if size > LARGEST:
+        raise ServiceBusQuotaExceededError(
+            f"the description of {changing.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or shorter "
+            "rules; rules that were changed count until the messages are settled that were sent before"
+        )
+
+
+def _still_counting(services: Services, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
     """Those of its rule sets by which messages were chosen that are not settled, or that the log has."""
+    entity = services.entity_of(description)
     starts = services.pool.run(services.topics.starts, entity.topic, range(entity.partitions))
     needed = dict(starts)
     for ledger in entity.ledgers:
@@ -85,4 +111,4 @@ def _still_counting(services: Services, entity: Entity, description: Subscriptio
     sets = list(description.rule_sets)
     while len(sets) > 1 and all(offset <= needed[partition] for partition, offset in enumerate(sets[1].offsets)):
         del sets[0]
-    return sets
+    return tuple(sets)

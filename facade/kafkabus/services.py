@@ -578,9 +578,7 @@ class Services:
         if known is not None:
             LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
         namespace = self.namespace()
-        entity = replace(
-            self.described(path, description, topic, topic_id), max_message_bytes=namespace.max_message_bytes
-        )
+        entity = self.described(path, description, topic, topic_id, max_message_bytes=namespace.max_message_bytes)
         if path.is_dead_letter:
             self.create_ledgers(entity.ledgers)
         return entity
@@ -643,6 +641,23 @@ class Services:
             if isinstance(one, SubscriptionDescription) and one.topic_entity.lower() == name
         ]
 
+    def share(self, topic: EntityDescription) -> None:
+        """Have a topic's subscriptions go by what the topic has now.
+
+        Raises:
+            OperationTimeoutError: Another client has been changing one of them for long; call again.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        for one in self.subscriptions_of(topic):
+            if not isinstance(topic, TopicDescription) or one == one.under(topic):
+                continue
+            with self.directory.changing(one.name) as turn:
+                # Of clients that change the topic at once, whoever comes last finds what it is like then.
+                latest, known = self.directory.get(topic.name), self.directory.get(one.name)
+                if isinstance(latest, TopicDescription) and isinstance(known, SubscriptionDescription):
+                    turn.check()
+                    self.directory.put(known.under(latest))
+
     def readers_of(self, entity: Entity) -> list[Entity]:
         """Whose ledgers say what is received of an entity's logs: its own, or those of a topic's subscriptions.
 
@@ -664,7 +679,15 @@ class Services:
         for partition in range(entity.partitions):
             self.keepsakes.drop(entity, partition, self.keepsakes.of(entity, partition))
 
-    def described(self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str) -> Entity:
+    def described(
+        self,
+        path: EntityPath,
+        description: EntityDescription,
+        topic: str,
+        topic_id: str,
+        *,
+        max_message_bytes: int = 0,
+    ) -> Entity:
         """An entity as it is described, whoever uses it."""
         return Entity.of(
             self.settings.namespace,
@@ -673,6 +696,7 @@ class Services:
             topic=topic,
             topic_id=topic_id,
             client_id=self.client_id,
+            max_message_bytes=max_message_bytes,
         )
 
     def create_ledgers(self, ledgers: Sequence[Ledger]) -> None:
@@ -738,11 +762,8 @@ class Services:
         def read() -> Written:
             known = self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
             states = self.session_states.read(entity, ledger.partition)
-            window_start, rules_version = (
-                self.window_start(entity, ledger, known),
-                self._rules_version(entity),
-            )
-            return Written(known, states, window_start, rules_version)
+            window_start = self.window_start(entity, ledger, known)
+            return Written(known, states, window_start, self._rules_version(entity))
 
         return self.courier.restore(ledger, read)
 

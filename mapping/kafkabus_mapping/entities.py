@@ -201,6 +201,21 @@ class TopicDescription(EntityDescription, frozen=True):
     size_in_bytes: int | None = None
 
 
+_SHARED = (
+    "duplicate_detection_history_time_window",
+    "max_size_in_megabytes",
+    "settled_retention",
+    "max_message_size_in_kilobytes",
+)
+"""Settings that a subscription has of its topic."""
+
+
+def shared_with(topic: TopicDescription) -> dict[str, object]:
+    """What a subscription goes by of its topic, as that is now."""
+    shared: dict[str, object] = {name: getattr(topic, name) for name in _SHARED}
+    return shared | {"topic_time_to_live": topic.default_message_time_to_live, "topic_status": topic.status}
+
+
 class RuleSet(BaseModel):
     """Rules of a subscription, and the messages that they are about.
 
@@ -298,6 +313,10 @@ class SubscriptionDescription(EntityDescription, frozen=True):
             for one in self.rule_sets
         ]
         return self.model_copy(update={"rule_sets": tuple(sets)})
+
+    def under(self, topic: TopicDescription) -> Self:
+        """The same subscription, going by what its topic has now."""
+        return self.model_copy(update=shared_with(topic))
 
     @property
     def rules(self) -> tuple[RuleDescription, ...]:

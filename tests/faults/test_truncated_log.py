@@ -51,7 +51,7 @@ def receive_all(receiver: ServiceBusReceiver, count: int) -> list[str]:
     """Receive and complete so many."""
     bodies: list[str] = []
     while len(bodies) < count:
-        messages = receiver.receive_messages(100, max_wait_time=20)
+        messages = receiver.receive_messages(100, max_wait_time=60)
         assert messages, f"{count - len(bodies)} messages are lost"
         receiver.complete_messages(messages)
         bodies += map(str, messages)

@@ -70,7 +70,8 @@ def chooser(*rules: Any, action: str | None = None) -> Chooser:
         )
         for number, one in enumerate(rules)
     )
-    return Chooser(KEY, [RuleSet(rules=described, offsets=(0,))], keeps_faulty=True, time_to_live=None)
+    sets = [RuleSet(rules=described, offsets=(0,))]
+    return Chooser(KEY, sets, keeps_faulty=True, time_to_live=None, max_message_bytes=None)
 
 
 def record(envelope: Envelope, *others: tuple[str, bytes | None]) -> StoredRecord:

@@ -19,7 +19,7 @@ from kafkabus_mapping.namespaces import NamespaceDescription
 
 _NAMESPACE = "$namespace"
 """Name of the namespace's own description; no entity's name begins with a dollar sign."""
-LARGEST = 1_900_000
+LARGEST = 1_950_000
 """Most bytes of a description, which is one record."""
 TURN = 30
 """How long, in seconds, a client may take to change a description before another one may."""
@@ -106,7 +106,7 @@ class Directory:
         """Write a description; it is durable when this returns.
 
         Raises:
-            ServiceBusQuotaExceededError: It is too large: only a subscription's rules can make it so.
+            ServiceBusQuotaExceededError: It is too large.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         name, text = description.name.lower(), description.model_dump_json()
@@ -114,7 +114,7 @@ class Directory:
         if size > LARGEST:
             raise ServiceBusQuotaExceededError(
                 f"the description of {description.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or "
-                "shorter rules; rules that were changed count until the messages are settled that were sent before"
+                "shorter settings"
             )
         await self._write(name, text)
 

@@ -10,8 +10,8 @@ from kafkabus.entity import Entity
 from kafkabus.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus.ledger.operations import Settlement
 from kafkabus.log.plan import runs_of
-from kafkabus.record import Delivery, Record, as_bytes, is_over
-from kafkabus_mapping.codec import Envelope, encode_headers, record_size
+from kafkabus.record import Delivery, Record, is_over
+from kafkabus_mapping.codec import Envelope
 
 if TYPE_CHECKING:
     from kafkabus.aio.log.reader import Grant
@@ -136,11 +136,6 @@ async def _replace(
     """A message goes, and its copies come; where that fails, it is tried again once its lock has expired."""
     from kafkabus.aio.transaction import replace_by_copies
 
-    size = max(record_size(as_bytes(record.value()), record.key(), encode_headers(one)) for one in copies)
-    if size > entity.max_message_bytes:
-        why = f"a copy that its rules make of it has {size} bytes: {entity.max_message_bytes} are allowed"
-        await give_up(services, entity, delivery, [record], FAULTY, why)
-        return
     try:
         await replace_by_copies(services, entity, delivery, record, copies)
     except (ServiceBusError, MessageLockLostError) as error:

@@ -16,6 +16,7 @@ __all__ = [
     "AuthorizationRule",
     "EntityAvailabilityStatus",
     "EntityStatus",
+    "LogUsage",
     "MessagingSku",
     "NamespaceProperties",
     "NamespaceType",

@@ -41,6 +41,8 @@ CHECKPOINT_EVERY = 5.0
 """How often, in seconds, it is written down where a ledger stands."""
 TRIM_EVERY = 30.0
 """How often, in seconds, records are deleted that nobody needs any more."""
+SHARE_EVERY = 10.0
+"""How often, in seconds, it is looked whether a topic's subscriptions go by what the topic has."""
 MARKERS_BEHIND = 5_000
 """How many transactions of the namespace a checkpoint may be behind, even where the ledger is as it was."""
 PINNED = 10
@@ -87,6 +89,7 @@ class Tender:
         self._look_again_at = 0.0
         self._write_at = 0.0
         self._trim_at = 0.0
+        self._share_at = 0.0
         self._settled: dict[int, tuple[_Mark, ...]] = {}
         self._judged_to_the_end: set[int] = set()
         self._kept: dict[int, set[int]] = {}
@@ -189,6 +192,9 @@ class Tender:
     ) -> Entity:
         """What is to be done for a topic itself: its scheduled messages are its own, all others its subscriptions'."""
         services = self._services
+        if time.monotonic() >= self._share_at:
+            self._share_at = time.monotonic() + SHARE_EVERY
+            await services.share(entity.description)
         for partition, state in enumerate(states):
             if state is None or not (state.schedules or entity.detects_duplicates):
                 continue

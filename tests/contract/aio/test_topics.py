@@ -257,20 +257,25 @@ async def test_a_message_that_no_rule_can_be_said_of_is_dead_lettered(
     assert await all_of(client, topic, "drops", 0, sub_queue=ServiceBusSubQueue.DEAD_LETTER) == []
 
 
+@pytest.mark.parametrize("several", [True, False], ids=["several", "one"])
 async def test_a_message_is_dead_lettered_of_which_a_copy_would_be_too_large(
-    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic, several: bool
 ) -> None:
-    """It is not tried again and again, and others come."""
+    """As it was sent: it is not tried again and again, and others come."""
     topic = await make_topic("one", partitioned=False)
     double = SqlRuleAction("; ".join(["SET text = text + text"] * 9))
-    for name in ("a", "b"):
+    for name in ("a", "b") if several else ("a",):
         await administration.create_rule(topic, "one", name, filter=SqlRuleFilter("EXISTS(text)"), action=double)
+    if not several:
+        await administration.create_rule(topic, "one", "small", filter=SqlRuleFilter("NOT EXISTS(text)"))
+        await administration.delete_rule(topic, "one", "$Default")
     large = ServiceBusMessage("large", application_properties={"text": "x" * 1000})
     await send(client, topic, large, ServiceBusMessage("small"))
     assert [str(message) for message in await all_of(client, topic, "one", 1)] == ["small"]
     (dead,) = await all_of(client, topic, "one", 1, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
     assert (str(dead), dead.dead_letter_reason) == ("large", "FilterEvaluationException")
     assert "262144 are allowed" in (dead.dead_letter_error_description or "")
+    assert (dead.application_properties or {})[b"text"] == b"x" * 1000
 
 
 async def test_rules_are_kept_as_they_were_given(
@@ -298,6 +303,9 @@ async def test_rules_are_kept_as_they_were_given(
     }
     assert type(filters["$Default"]) is TrueRuleFilter
     assert (await administration.get_rule(topic, "one", "sql")).action == SqlRuleAction("SET a = 1")
+    await administration.delete_rule(topic, "one", "$Default")
+    await administration.create_rule(topic, "one", "$default")
+    assert [rule.name async for rule in administration.list_rules(topic, "one")] == ["$default", *given]
     counts = await administration.get_topic_runtime_properties(topic)
     assert (counts.subscription_count, counts.sql_filter_count, counts.correlation_filter_count) == (1, 4, 1)
 

@@ -16,12 +16,13 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMess
 from kafkabus.aio.services import Services as AioServices
 from kafkabus.connection_string import parse_settings
 from kafkabus.entity import Entity
-from kafkabus.exceptions import MessagingEntityAlreadyExistsError
+from kafkabus.exceptions import MessagingEntityAlreadyExistsError, ServiceBusQuotaExceededError
 from kafkabus.ledger.operations import Keep, Rule
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
+from kafkabus.rules import LARGEST
 from kafkabus.services import Services
 from kafkabus.upkeep import tender
-from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
+from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath, subscription_name
 
 TOPIC = "news"
@@ -210,6 +211,66 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
     else:
         assert take(receiver, 3) == [2, 4, 5]
     assert receiver.receive_messages(1, max_wait_time=0.5) == []
+
+
+def test_rules_that_are_too_large_change_nothing(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+) -> None:
+    """However little they are: what is there counts on, and can be changed."""
+    administration.create_subscription(TOPIC, "one")
+    sql = SqlRuleFilter("n = @n OR a = @x", parameters={"@n": 0, "@x": ""})
+    administration.create_rule(TOPIC, "one", "large", filter=sql)
+    administration.delete_rule(TOPIC, "one", "$Default")
+    receiver = client.get_subscription_receiver(TOPIC, "one")
+    room = LARGEST - len(description_of(services, "one").model_dump_json())
+    refused = 0
+    for length in range(room, 0, -10):
+        larger = SqlRuleFilter(sql.sql_expression, parameters={"@n": 1, "@x": "x" * length})
+        rule = administration.get_rule(TOPIC, "one", "large")
+        try:
+            administration.update_rule(TOPIC, "one", rule, filter=larger)
+            break
+        except ServiceBusQuotaExceededError:
+            refused += 1
+        assert description_of(services, "one").changing is None
+    assert refused > 0
+    send(client, 0, 1, 2)
+    assert take(receiver, 1) == [1]
+    administration.update_rule(TOPIC, "one", administration.get_rule(TOPIC, "one", "large"), filter=sql)
+    send(client, 0)
+    assert take(receiver, 1) == [0]
+
+
+def test_rules_that_no_message_was_sent_under_leave_nothing_behind(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+) -> None:
+    """However many are made one by one, on a log that others keep."""
+    send(client, 0)
+    administration.create_subscription(TOPIC, "one")
+    for number in range(5):
+        administration.create_rule(TOPIC, "one", f"{number}", filter=SqlRuleFilter(f"n = {number}"))
+    assert [len(one.rules) for one in description_of(services, "one").rule_sets] == [6]
+    send(client, 1)
+    administration.delete_rule(TOPIC, "one", "$Default")
+    administration.delete_rule(TOPIC, "one", "1")
+    assert [len(one.rules) for one in description_of(services, "one").rule_sets] == [6, 4]
+    send(client, 1, 2)
+    assert take(client.get_subscription_receiver(TOPIC, "one"), 2) == [1, 2]
+
+
+def test_a_change_of_a_topic_that_was_cut_off_is_done_by_upkeep(
+    administration: ServiceBusAdministrationClient, services: Services, upkeep: Upkeep
+) -> None:
+    """Its subscriptions go by it as well; by the last one, where several clients change it at once."""
+    administration.create_subscription(TOPIC, "one")
+    topic = services.directory.get(TOPIC)
+    assert isinstance(topic, TopicDescription)
+    disabled = topic.model_copy(update={"status": EntityStatus.RECEIVE_DISABLED})
+    services.directory.put(disabled)
+    upkeep.tend("one")
+    assert description_of(services, "one").topic_status is EntityStatus.RECEIVE_DISABLED
+    services.share(topic)
+    assert description_of(services, "one").topic_status is EntityStatus.RECEIVE_DISABLED
 
 
 def test_rules_survive_the_loss_of_redis(

@@ -430,11 +430,17 @@ def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
 
 
 def obey(namespace: NamespaceDescription, description: EntityDescription) -> None:
-    """Refuse what the namespace does not allow.
+    """Refuse what the namespace does not allow, or nobody sets.
 
     Raises:
-        InvalidOperationError: It does not.
+        InvalidOperationError: It is so.
     """
+    if description.status is EntityStatus.DELETING:
+        word = WORDS[type(description)]
+        raise InvalidOperationError(
+            f"{named(type(description), description.name)}: status 'Deleting' is what it has while it is being deleted; "
+            f"delete_{word} does that"
+        )
     try:
         namespace.check_entity(description)
     except NamespaceRuleError as error:

@@ -14,6 +14,7 @@ from kafkabus.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
+    OperationTimeoutError,
     ServiceBusQuotaExceededError,
 )
 from kafkabus.management.models import (
@@ -37,7 +38,7 @@ from kafkabus.management.rules import (
     filter_description,
     rule_properties,
 )
-from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_with
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules
 from kafkabus_mapping.names import EntityPath, check_entity, check_part
 from kafkabus_mapping.names import subscription_name as subscription_path
@@ -48,15 +49,8 @@ MAX_SUBSCRIPTIONS = 2_000
 MAX_RULES = 2_000
 """Rules of a subscription, as on the service."""
 
-SHARED = (
-    "duplicate_detection_history_time_window",
-    "max_size_in_megabytes",
-    "settled_retention",
-    "max_message_size_in_kilobytes",
-)
-"""Settings that a subscription has of its topic."""
 SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "requires_duplicate_detection")
-"""What it has from its creation on, besides."""
+"""What a subscription has of its topic from its creation on, besides what may change."""
 
 
 class TopicAdministration(Administration):
@@ -150,6 +144,8 @@ class TopicAdministration(Administration):
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such topic.
             ValueError: The name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or one of its
+                subscriptions, which upkeep then has go by what the topic has now.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = check_entity(_name_in("topic", topic, settings))
@@ -158,23 +154,19 @@ class TopicAdministration(Administration):
             description = await self._update(TopicDescription, name, TopicProperties, topic, settings)
             await turn.check()
             await services.directory.put(description)
-            for subscription in await services.subscriptions_of(description):
-                await self._share(description, subscription.name)
-
-    async def _share(self, topic: TopicDescription, name: str) -> None:
-        """Have a subscription go by what its topic has now."""
-        directory = self._connections().directory
-        async with directory.changing(name) as turn:
-            known = await directory.get(name)
-            if known is not None:
-                await turn.check()
-                await directory.put(known.model_copy(update=_shared_with(topic)))
+        try:
+            await services.share(description)
+        except OperationTimeoutError as error:
+            raise OperationTimeoutError(
+                f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
+            ) from error
 
     async def get_topic(self, topic_name: str) -> TopicProperties:
         """A topic's settings.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         return await self._properties(TopicProperties, await self._topic(topic_name))
@@ -184,6 +176,7 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         return await self._topic_runtime(await self._topic(topic_name))
@@ -193,6 +186,7 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         description, services = await self._topic(topic_name), self._connections()
@@ -223,6 +217,8 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
         await self._connections().delete(await self._topic(topic_name))
@@ -286,11 +282,12 @@ class TopicAdministration(Administration):
             status: Which operations it takes; default ``Active``.
 
         Raises:
-            MessagingEntityNotFoundError: There is no such topic.
+            MessagingEntityNotFoundError: There is no such topic, or none of the entities that it is to forward to.
             MessagingEntityAlreadyExistsError: It has a subscription of that name.
             InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The topic has as many subscriptions as it may.
             ValueError: The name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = subscription_path(topic_name, subscription_name)
@@ -336,7 +333,7 @@ class TopicAdministration(Administration):
         default = RuleDescription(name=DEFAULT_RULE, created_at=now)
         empty = SubscriptionDescription.model_validate(
             {
-                **_shared_with(topic),
+                **shared_with(topic),
                 **{one: getattr(topic, one) for one in SHARED_FOR_EVER},
                 "name": name,
                 "topic_entity": topic.name,
@@ -366,6 +363,7 @@ class TopicAdministration(Administration):
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such topic, or subscription.
             ValueError: A name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = subscription_path(topic_name, _name_in("subscription", subscription, settings))
@@ -382,6 +380,7 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         return await self._properties(SubscriptionProperties, await self._subscription(topic_name, subscription_name))
@@ -393,6 +392,7 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         return await self._subscription_runtime(await self._subscription(topic_name, subscription_name))
@@ -402,6 +402,8 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
         await self._connections().delete(await self._subscription(topic_name, subscription_name))
@@ -411,6 +413,7 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
+            ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         for description in await self._connections().subscriptions_of(await self._topic(topic_name)):
@@ -423,6 +426,7 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
+            ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         for description in await self._connections().subscriptions_of(await self._topic(topic_name)):
@@ -450,9 +454,11 @@ class TopicAdministration(Administration):
             MessagingEntityNotFoundError: There is no such topic, or subscription.
             MessagingEntityAlreadyExistsError: It has a rule of that name.
             InvalidOperationError: An expression is none: the message says where, and what was expected there.
-            ServiceBusQuotaExceededError: It has as many rules as it may.
+            ServiceBusQuotaExceededError: It has as many rules as it may, or they are too large.
             ValueError: The name breaks a rule.
             TypeError: The filter or the action is none.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
+                took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         check_part("rule", rule_name)
@@ -501,6 +507,9 @@ class TopicAdministration(Administration):
             MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
             InvalidOperationError: An expression is none, or a setting is unknown.
             ValueError: The name breaks a rule.
+            ServiceBusQuotaExceededError: Its rules are too large.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
+                took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = check_part("rule", _name_in("rule", rule, settings))
@@ -525,6 +534,9 @@ class TopicAdministration(Administration):
         Raises:
             MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
             ValueError: The name breaks a rule.
+            ServiceBusQuotaExceededError: Its rules are too large.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
+                took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         check_part("rule", rule_name)
@@ -540,6 +552,7 @@ class TopicAdministration(Administration):
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         for rule in (await self._subscription(topic_name, subscription_name)).rules:
@@ -605,12 +618,6 @@ class TopicAdministration(Administration):
                 for partition in range(description.partitions)
             ),
         )
-
-
-def _shared_with(topic: TopicDescription) -> dict[str, object]:
-    """What a subscription goes by of its topic, as that is now."""
-    shared: dict[str, object] = {name: getattr(topic, name) for name in SHARED}
-    return shared | {"topic_time_to_live": topic.default_message_time_to_live, "topic_status": topic.status}
 
 
 def _name_in(what: str, given: object, settings: Mapping[str, object]) -> str:
