@@ -114,7 +114,7 @@ def test_a_queue_from_creation_to_deletion(namespace: Namespace) -> None:
     assert namespace.json("stats", "first")["active"] == 0
 
     namespace.run("queue", "delete", "first")
-    assert "there is no queue 'first'" in namespace.run("queue", "show", "first", code=4).stderr
+    assert "there is no queue or topic 'first'" in namespace.run("queue", "show", "first", code=4).stderr
 
 
 def test_lines_of_the_standard_input_are_messages(namespace: Namespace) -> None:
@@ -382,7 +382,7 @@ def test_topics_from_the_first_to_the_last_command(namespace: Namespace) -> None
     assert "line 1, column" in wrong
     for number, subject in ((5, "order"), (500, "order"), (600, "refund")):
         namespace.run("send", "news", f"n{number}", "--subject", subject, "--property", f"amount:={number}")
-    assert "there is no 'news/Subscriptions/bgi': did you mean 'news/Subscriptions/big'?" in (
+    assert "there is no subscription 'news/Subscriptions/bgi': did you mean 'news/Subscriptions/big'?" in (
         namespace.run("receive", "news/Subscriptions/bgi", code=4).stderr
     )
     listed = namespace.run("rule", "list", "news", "big").stdout

@@ -36,7 +36,7 @@ def test_help_names_commands_and_exit_statuses() -> None:
     assert result.returncode == 0
     for command in ("up", "down", "status", "queue", "send", "receive", "stats"):
         assert f"│ {command} " in result.stdout
-    statuses = "3 nothing there: no message came, nothing runs; 4 no such queue, topic or subscription; 130 interrupted"
+    statuses = "3 nothing there: no message came, nothing runs; 4 no such queue, topic, subscription or rule; 130"
     assert statuses in words(result.stdout)
     assert max(map(len, result.stdout.splitlines())) <= 80
 
@@ -61,6 +61,7 @@ def test_the_version_is_the_package_s() -> None:
         (["send", "q", "body", "--property", "n:=five"], "'five' is no number"),
         (["rule", "create", "t", "s", "r", "--where", "label:=5"], "label is a text: write label=5"),
         (["rule", "create", "t", "s", "r", "--sql", "a = 1", "--nothing"], "different filters: choose one"),
+        (["rule", "create", "t", "s", "r", "--where", "a=1", "--parameter", "@n=5"], "of the expressions of --sql"),
         (["send", "q", "-", "--count", "2"], "--count repeats messages given as arguments"),
     ],
 )

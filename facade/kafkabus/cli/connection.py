@@ -134,19 +134,18 @@ def existing_entity(context: typer.Context, name: str) -> Generator[None, None, 
                     for one in administration.list_subscriptions(topic)
                 ),
             ]
-        if name.lower() in {one.lower() for one in names}:
+        near, of_topic = get_close_matches(name, names, n=1), SUBSCRIPTIONS.lower() in name.lower()
+        if name.lower() in {one.lower() for one in names} or (of_topic and not near):
             raise
-        near = get_close_matches(name, names, n=1)
         if near:
             remedy = f"did you mean {near[0]!r}?"
-        elif SUBSCRIPTIONS.lower() in name.lower():
-            remedy = f"{error}"
         else:
             remedy = (
                 f"create it with 'kafkabus queue create {name}' or 'kafkabus topic create {name}', or see what there is "
                 "with 'kafkabus queue list' and 'kafkabus topic list'"
             )
-        raise CommandError(f"there is no {name!r}: {remedy}", ExitCode.NOT_FOUND) from error
+        kind = "subscription" if of_topic else "queue or topic"
+        raise CommandError(f"there is no {kind} {name!r}: {remedy}", ExitCode.NOT_FOUND) from error
 
 
 def _find(context: typer.Context) -> tuple[str, str]:

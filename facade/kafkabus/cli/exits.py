@@ -41,7 +41,8 @@ class OutputClosed(Exception):
 EXIT_CODES_HELP = (
     """\
 [bold]Exit status[/bold]: 0 done; 1 failed, stderr says why; 2 wrong usage; 3 nothing there: no message came, nothing
-runs; 4 no such queue, topic or subscription; 130 interrupted by Ctrl-C; 141 nobody reads the output any more; 143 terminated.
+runs; 4 no such queue, topic, subscription or rule; 130 interrupted by Ctrl-C; 141 nobody reads the output any more; 143
+terminated.
 
 [bold]Connection[/bold]: --connection-string before the command, else the variable KAFKABUS_CONNECTION_STRING, else
 the namespace that 'kafkabus up' runs on this machine.""".replace("\n\n", "\0")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import base64
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import typer
 
@@ -16,6 +18,13 @@ if TYPE_CHECKING:
 
 _CLEARED = ("forward_to", "forward_dead_lettered_messages_to")
 """Settings that an empty text clears."""
+_WRITTEN: Mapping[type, Callable[[Any], str]] = {
+    timedelta: iso_duration,
+    datetime: datetime.isoformat,
+    UUID: str,
+    bytes: lambda value: base64.b64encode(value).decode(),
+}
+"""How JSON has what it has no kind of value for."""
 
 
 def given_changes(given: Mapping[str, object], what: str) -> dict[str, object]:
@@ -63,12 +72,11 @@ def settings_json(properties: Mapping[str, object]) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
-    if isinstance(value, timedelta):
-        return iso_duration(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return settings_json(value)
     if isinstance(value, list):
         return [_json_value(one) for one in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: _json_value(one) for name, one in asdict(value).items()}
-    return value
+    write = next((write for kind, write in _WRITTEN.items() if isinstance(value, kind)), None)
+    return value if write is None else write(value)

@@ -78,6 +78,8 @@ def create(
 
     if sum([sql is not None, bool(where), nothing]) > 1:
         raise typer.BadParameter("--sql, --where and --nothing are different filters: choose one")
+    if parameter and sql is None and action is None:
+        raise typer.BadParameter("--parameter is of the expressions of --sql and --action: give one of them, too")
     values = given_values(parameter or (), "--parameter")
     parameters: Any = {f"@{name.removeprefix('@')}": value for name, value in values.items()} or None
     if sql is not None:
@@ -143,7 +145,9 @@ def _correlation(pairs: dict[str, Any]) -> Any:
 
 
 def _row(rule: RuleProperties) -> list[str]:
+    asked = dict(vars(rule.filter))
+    asked |= asked.pop("properties", None) or {}
     shown = getattr(rule.filter, "sql_expression", None) or ", ".join(
-        f"{name}={value}" for name, value in settings_json(vars(rule.filter)).items() if value is not None
+        f"{name}={value}" for name, value in settings_json(asked).items() if value is not None
     )
     return [rule.name, shown, (rule.action and rule.action.sql_expression) or ""]
