@@ -86,19 +86,21 @@ def read(
         connection: The namespace's connection string; Redis need not be named in it.
         entity: Name of the queue or topic.
         subscription: Name of one of the topic's subscriptions: only what that gets, by the rules that it has when this is
-            called and, for messages that were sent before those were changed, by the rules of then. Default all that was sent
-            to the topic.
+            called and, for messages that were sent before those were changed, by the rules of then. Default all that the
+            topic's log holds: what was sent, and copies for one subscription alone, with ``sb-addressed-to`` in ``headers``.
         sub_queue: ``"deadletter"`` for its dead-letter queue; empty as long as nothing was dead-lettered.
         starting_offsets: As for Spark's Kafka source: ``earliest`` or JSON per partition.
         ending_offsets: As for Spark's Kafka source: ``latest`` or JSON per partition.
         fail_on_data_loss: Whether a query fails when records that it was to read are gone.
         min_partitions: Fewest Spark tasks to read with; default one for each entity partition.
-        default_time_to_live: The queue's, for ``expires_at_utc``; default for ever.
+        default_time_to_live: The queue's or topic's, for ``expires_at_utc``; default for ever. A subscription's own and its
+            topic's count besides: the shortest of them.
         environment: ``KAFKABUS_…`` variables, for what the string leaves out; default the process's.
 
     Raises:
-        ValueError: The connection string, or a name, is malformed; or the string is for another entity.
-        EntityNotFoundError: Kafka has no such topic.
+        ValueError: The connection string, or a name, is malformed; or the string is for another entity; or a rule of the
+            subscription that counts for any message has an action.
+        EntityNotFoundError: Kafka has no such topic, or there is no such subscription.
         NamespaceUnreachableError: Kafka does not answer.
         ConnectorMissingError: The session has no Kafka connector.
     """
@@ -141,14 +143,15 @@ def read_stream(
         connection: The namespace's connection string; Redis need not be named in it.
         entity: Name of the queue or topic.
         subscription: Name of one of the topic's subscriptions: only what that gets, by the rules that it has when this is
-            called and, for messages that were sent before those were changed, by the rules of then. Default all that was sent
-            to the topic.
+            called and, for messages that were sent before those were changed, by the rules of then. Default all that the
+            topic's log holds: what was sent, and copies for one subscription alone, with ``sb-addressed-to`` in ``headers``.
         sub_queue: ``"deadletter"`` for its dead-letter queue, also before its first message.
         starting_offsets: Where a query without a checkpoint begins: ``earliest``, ``latest`` or JSON per partition.
         fail_on_data_loss: Whether the query fails when records that it was to read are gone: a queue trims what is settled
             and older than its ``settled_retention``.
         max_offsets_per_trigger: Most messages in a micro-batch; default no limit.
-        default_time_to_live: The queue's, for ``expires_at_utc``; default for ever.
+        default_time_to_live: The queue's or topic's, for ``expires_at_utc``; default for ever. A subscription's own and its
+            topic's count besides: the shortest of them.
         environment: ``KAFKABUS_…`` variables, for what the string leaves out; default the process's.
     """
     location = _location(connection, environment)
@@ -191,16 +194,14 @@ def entity_path(
     Raises:
         ValueError: A name or the sub-queue is malformed, or the connection string is for another entity.
     """
-    if location.entity_path is not None and location.entity_path.lower() != entity.lower():
-        raise ValueError(
-            f"the connection string is for {location.entity_path!r} alone (EntityPath), not for {entity!r}"
-        )
     try:
         wanted = SubQueue(sub_queue or "")
     except ValueError:
         choices = [choice.value for choice in SubQueue if choice.value]
         raise ValueError(f"sub_queue {sub_queue!r}: choose from {choices}, or None for the entity itself") from None
     name = check_entity(entity) if subscription is None else subscription_name(entity, subscription)
+    if location.entity_path is not None and location.entity_path.lower() not in {entity.lower(), name.lower()}:
+        raise ValueError(f"the connection string is for {location.entity_path!r} alone (EntityPath), not for {name!r}")
     return EntityPath(name, wanted)
 
 

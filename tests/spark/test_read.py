@@ -163,6 +163,13 @@ def test_a_silent_broker_is_named(spark: SparkSession, connection: str, monkeypa
         ({"connection": "Endpoint=sb://tests.localhost/"}, "KafkaBootstrapServers"),
         ({"connection": "Endpoint"}, "part 'Endpoint' has no value"),
         ({"connection": "Endpoint=sb://t/;KafkaBootstrapServers=x:1;EntityPath=other"}, "for 'other' alone"),
+        (
+            {
+                "connection": f"Endpoint=sb://t/;KafkaBootstrapServers=x:1;EntityPath={QUEUE}/Subscriptions/a",
+                "subscription": "b",
+            },
+            f"for '{QUEUE}/Subscriptions/a' alone.*'{QUEUE}/Subscriptions/b'",
+        ),
         ({"entity": "no spaces"}, "entity name"),
         ({"sub_queue": "transfer"}, "deadletter"),
     ],
