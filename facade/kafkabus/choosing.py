@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple
 
 from kafkabus.record import Record, as_bytes, envelope_of, place_of, scheduled_for
@@ -43,16 +44,24 @@ _AS_IT_IS = Selected(as_it_is=True)
 _NOTHING = Selected()
 
 
-class _Rules(NamedTuple):
-    """A set of rules, compiled.
+class _Rules:
+    """A set of rules.
+
+    Args:
+        rules: They.
 
     Attributes:
         take_all: Whether every message is wanted, as it is, and only so.
-        select: What they say of a message.
     """
 
-    take_all: bool
-    select: Selection
+    def __init__(self, rules: Sequence[RuleDescription]) -> None:
+        self._rules = rules
+        self.take_all = _take_all(rules)
+
+    @cached_property
+    def select(self) -> Selection:
+        """What they say of a message; compiled when they are asked first, as most sets of earlier rules never are."""
+        return compile_rules(self._rules)
 
 
 class ChangedRecord:
@@ -131,9 +140,7 @@ class Chooser:
         self._may_fail = any(_may_fail(rule) for one in rule_sets for rule in one.rules)
         self._changes = any(rule.action is not None for one in rule_sets for rule in one.rules)
         # The last ones first, as nearly all records are theirs.
-        self._sets = [
-            (one.offsets, _Rules(_take_all(one.rules), compile_rules(one.rules))) for one in reversed(rule_sets)
-        ]
+        self._sets = [(one.offsets, _Rules(one.rules)) for one in reversed(rule_sets)]
         self._gate = _gate(rule_sets[-1].rules)
 
     @property
