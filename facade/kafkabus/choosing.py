@@ -141,7 +141,7 @@ class Chooser:
         self._changes = any(rule.action is not None for one in rule_sets for rule in one.rules)
         # The last ones first, as nearly all records are theirs.
         self._sets = [(one.offsets, _Rules(one.rules)) for one in reversed(rule_sets)]
-        self._gate = _gate(rule_sets[-1].rules)
+        self._gate = _gate(rule_sets[-1].rules, self._key)
 
     @property
     def may_fail(self) -> bool:
@@ -175,7 +175,11 @@ class Chooser:
         _, partition, offset = place_of(records[0])
         if offset < self._sets[0][0][partition]:
             return records
-        return [record for record in records if isinstance(record, ChangedRecord) or gate(record.headers() or ())]
+        if self._changes:
+            return [
+                record for record in records if isinstance(record, ChangedRecord) or not gate(record.headers() or ())
+            ]
+        return [record for record in records if not gate(record.headers() or ())]
 
     def complaint(self, record: Record) -> str | None:
         """Why a record that is wanted is dead-lettered instead of received; None where it is not."""
@@ -239,11 +243,14 @@ class Chooser:
         )
 
 
-def _gate(rules: Sequence[RuleDescription]) -> Callable[[RecordHeaders], bool] | None:
-    """Says of a record's headers, as they are stored, whether the rules may want it; None where that takes as long as to ask.
+def _gate(rules: Sequence[RuleDescription], key: bytes) -> Callable[[RecordHeaders], bool] | None:
+    """Says of a record's headers, as they are stored, whether a subscription with this key can do without it.
 
     So it is of correlation filters alone. What they ask for stands in a header as it is, or as a text among the application
-    properties: where neither is, the record is not wanted.
+    properties: where neither is, nor the subscription's key, the record is not wanted.
+
+    Returns:
+        None where that takes as long as to ask the rules.
     """
     looked_for: list[_Asked] = []
     for rule in rules:
@@ -256,17 +263,20 @@ def _gate(rules: Sequence[RuleDescription]) -> Callable[[RecordHeaders], bool] |
         if not asked.headers and not asked.texts:
             return None
         looked_for.append(asked)
+    if all(asked.headers for asked in looked_for):
+        # One of the headers of each, and what is for this subscription alone: this is asked of each record of a log.
+        return frozenset({(h.ADDRESSED_TO, key), *(next(iter(asked.headers)) for asked in looked_for)}).isdisjoint
 
-    def may_want(headers: RecordHeaders) -> bool:
+    def may_do_without(headers: RecordHeaders) -> bool:
         # What has other headers than most messages is looked at closely.
         if not _USUAL.issuperset([name for name, _ in headers]):
-            return True
+            return False
         for asked in looked_for:
             if asked.headers.issubset(headers) and (not asked.texts or _may_hold(headers, asked.texts)):
-                return True
-        return False
+                return False
+        return True
 
-    return may_want
+    return may_do_without
 
 
 class _Asked(NamedTuple):
