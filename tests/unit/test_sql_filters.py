@@ -105,8 +105,8 @@ def test_what_is_no_filter_is_refused_with_its_place(text: str) -> None:
 
 
 def test_the_corpus_is_large_enough() -> None:
-    """Each production and each type rule has its cases."""
-    assert len(HOLDS) + len(COMPLAINTS) >= 300
+    """Each production and each type rule has its cases; those that are refused come on top."""
+    assert len(HOLDS) >= 300
 
 
 def test_long_and_deep_filters_are_refused() -> None:
