@@ -541,6 +541,7 @@ class ServiceBusReceiver:
             )
             for partition, offsets in wanted.items()
         ]
+        reader = self._services.reader(entity)
         self._services.courier.ask(*recalls)
         if self._session is not None and any(recall.gone for recall in recalls):
             raise self._session._lost()
@@ -556,11 +557,11 @@ class ServiceBusReceiver:
                     for offset in offsets_of(recall.missing)
                 ],
             )
-        if any(recall.ruled for recall in recalls):
-            entity = self._services.entity_anew(entity)
-        reader = self._services.reader(entity)
         grants: list[Grant] = []
         try:
+            if any(recall.ruled for recall in recalls):
+                entity = self._services.entity_anew(entity)
+                reader.go_by(entity)
             for recall in recalls:
                 grants += self._read_recalled(entity, reader, recall)
             if lock is not None:
@@ -632,7 +633,11 @@ class ServiceBusReceiver:
                 message = self._stock.popleft()
             except IndexError:
                 break  # Another thread was faster.
-            fresh = self._seconds_left(message) > (self._half_lock if self._session is None else 0.0)
+            if self._session is None:
+                fresh = self._seconds_left(message) > self._half_lock
+            else:
+                # Nothing of a session overtakes what goes back.
+                fresh = not old and self._seconds_left(message) > 0
             (taken if fresh else old).append(message)
         self._put_back(old)
         return taken
@@ -730,9 +735,20 @@ class ServiceBusReceiver:
         return self._closed
 
     def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
-        """Messages of what was granted, without those whose time is over and those that were delivered too often."""
+        """Messages of what was granted, without those whose time is over and those that were delivered too often.
+
+        What came when its lock was over, as far as this client can tell, goes back, no delivery counted.
+        """
         self._half_lock = entity.lock_ms / 2000
-        delivered = [grant for grant in grants if self._is_to_deliver(entity, grant)]
+        delivered: list[Grant] = []
+        late: list[Grant] = []
+        for grant in grants:
+            if endings.outlives(self._services, entity, grant):
+                (late if self._is_late(entity, grant, late) else delivered).append(grant)
+        for grant in late:
+            # Before anything else is asked of the ledger, so that nothing of a session is granted that is behind it.
+            ledger, lease = entity.ledgers[grant.delivery.partition], grant.delivery.lease
+            self._services.courier.later(Settlement(ledger, "release", lease, runs_of(grant.records)))
         if take:
             self._settle_taken(entity, [grant for grant in delivered if grant.delivery.lease])
         messages: list[ServiceBusReceivedMessage] = []
@@ -742,15 +758,14 @@ class ServiceBusReceiver:
                 self._browser.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
         return messages
 
-    def _is_to_deliver(self, entity: Entity, grant: Grant) -> bool:
-        """Whether anything of a grant is left, once what is not to be delivered went where it belongs."""
-        if not endings.outlives(self._services, entity, grant):
-            return False
+    def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
+        """Whether a lock is over, as reading took long, or Redis answered late; of a session also, whether others' was."""
         delivery = grant.delivery
-        # Where reading took longer than their lock lasted, they come again.
+        if not delivery.lease:
+            return False
         if delivery.session and self._session is not None:
-            return not delivery.lease or self._session._seconds_left() > 0
-        return not delivery.lease or entity.ledgers[delivery.partition].seconds_until(delivery.expiry) > 0
+            return bool(late) or self._session._seconds_left() <= 0
+        return entity.ledgers[delivery.partition].seconds_until(delivery.expiry) <= 0
 
     def _settle_taken(self, entity: Entity, grants: Sequence[Grant]) -> None:
         """Settle what was leased to be read, and is received and deleted."""

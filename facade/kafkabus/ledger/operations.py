@@ -56,15 +56,21 @@ class Ledger:
         return (moment_ms - self._ahead_ms) / 1000 - time.monotonic()
 
     def next_request(self) -> Request | None:
-        """The request to send now: the one in doubt, else what is pending (settlements before claims), else none."""
+        """The request to send now: the one in doubt, else what is pending (settlements before claims), else none.
+
+        What would be granted to nobody, as its caller was cancelled, is not asked for: whoever asks next, in the same
+        request, would be granted what is behind it.
+        """
         if self.in_doubt is None:
             operations: list[Operation] = []
             while self.pending:
-                operations.append(self.pending.popleft())
+                operation = self.pending.popleft()
+                if not (operation.abandoned and isinstance(operation, _GRANTING)):
+                    operations.append(operation)
             if not operations:
                 return None
             if len(operations) > 1:
-                operations.sort(key=lambda operation: isinstance(operation, (Accept, Claim, Filing, Next)))
+                operations.sort(key=lambda operation: isinstance(operation, _GRANTING))
             self.number += 1
             self.in_doubt = Request(self, self.number, operations)
         return self.in_doubt
@@ -1495,6 +1501,10 @@ def read_granted(reply: dict[str, Any]) -> Granted:
         overdue="overdue" in reply,
         ruled="ruled" in reply,
     )
+
+
+_GRANTING = (Accept, Claim, Filing, Next, Recall)
+"""Operations that make something their caller's, and come last in a request: what is given back in it is granted again."""
 
 
 def words_of(ranges: Iterable[Range]) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from redis import Redis
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus.embedded import EmbeddedRuntime
@@ -122,6 +124,24 @@ def test_a_session_moves_from_client_to_client_in_order(runtime: EmbeddedRuntime
         rest = receive_all(another, queue)
         assert bodies + [str(message) for message in rest.get("a", ())] == [f"a{number}" for number in range(60)]
         assert [str(message) for message in rest["b"]] == [f"b{number}" for number in range(60)]
+
+
+def test_a_redis_that_answers_late_does_not_change_a_sessions_order(own_runtime: EmbeddedRuntime) -> None:
+    """What was granted, as it seems, when its lock was nearly over is handed out, or comes again before what is behind it."""
+    queue = new_queue(own_runtime.connection_string, requires_session=True, lock_duration=timedelta(seconds=8))
+    with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
+        send(client, queue, ["a"], 6)
+        with client.get_queue_receiver(queue, session_id="a") as receiver:
+            assert receiver.session is not None
+            messages = receiver.receive_messages(2, max_wait_time=PATIENCE)
+            receiver.session.renew_lock()
+            with Redis.from_url(own_runtime.redis_url) as redis:
+                # More than half of the lock, so that twice as much is more than all of it.
+                redis.client_pause(4500)
+            for _ in range(2):
+                messages += receiver.receive_messages(2, max_wait_time=PATIENCE)
+        assert [str(message) for message in messages] == [f"a{number}" for number in range(6)]
+        assert [message.delivery_count for message in messages] == [0] * 6
 
 
 def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(

@@ -16,7 +16,11 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMess
 from kafkabus.aio.services import Services as AioServices
 from kafkabus.connection_string import parse_settings
 from kafkabus.entity import Entity
-from kafkabus.exceptions import MessagingEntityAlreadyExistsError, ServiceBusQuotaExceededError
+from kafkabus.exceptions import (
+    MessagingEntityAlreadyExistsError,
+    ServiceBusCommunicationError,
+    ServiceBusQuotaExceededError,
+)
 from kafkabus.ledger.operations import Keep, Rule
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
 from kafkabus.rules import LARGEST
@@ -408,6 +412,42 @@ def test_a_session_goes_on_by_the_rules_that_chose_its_messages(
         with client.get_subscription_receiver(TOPIC, "one", session_id="other") as receiver:
             assert colors(receiver.receive_messages(1, max_wait_time=10)) == [b"blue"]
         assert colors(late.receive_messages(1, max_wait_time=10)) == [b"blue"]
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_who_cannot_ask_for_the_rules_is_granted_the_same_once_more(
+    administration: ServiceBusAdministrationClient,
+    client: ServiceBusClient,
+    stale: ServiceBusClient,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    deferred: bool,
+) -> None:
+    """Nothing of a session comes before it, and what was deferred is to be had at once."""
+    administration.create_subscription(TOPIC, "one", requires_session=True)
+    mark_with(administration, "one", "red")
+    sender = client.get_topic_sender(TOPIC)
+    sender.send_messages([ServiceBusMessage(str(number), session_id="s") for number in range(3)])
+    with stale.get_subscription_receiver(TOPIC, "one", session_id="s") as late:
+        (first,) = late.receive_messages(1, max_wait_time=10)
+        if deferred:
+            late.defer_message(first)
+
+        def receive() -> list[ServiceBusReceivedMessage]:
+            if deferred:
+                return late.receive_deferred_messages(first.sequence_number or 0)
+            return late.receive_messages(1, max_wait_time=10)
+
+        mark_with(administration, "one", "blue")
+        with monkeypatch.context() as patch:
+            patch.setattr(Services, "entity_anew", _fail)
+            with pytest.raises(ServiceBusCommunicationError):
+                receive()
+        assert [str(message) for message in receive()] == ["0" if deferred else "1"]
+
+
+def _fail(*_arguments: object, **_named: object) -> None:
+    raise ServiceBusCommunicationError("not asked")
 
 
 def colors(messages: list[ServiceBusReceivedMessage]) -> list[object]:

@@ -124,6 +124,15 @@ def test_a_ledger_named_again_meanwhile_is_asked_once(bench: Bench) -> None:
     assert bench.another().claim(10).offsets == []
 
 
+def test_what_nobody_waits_for_any_more_is_not_asked_for(bench: Bench) -> None:
+    """Granted in one request with what its caller asks for next, it would come behind that, and go back after it."""
+    given_up, next_one = claim_of(bench.ledger, "aa" * 8), claim_of(bench.ledger, "bb" * 8)
+    given_up.abandoned = True
+    bench.courier.later(given_up)
+    bench.courier.ask(next_one)
+    assert (next_one.granted.fresh, given_up.done) == ([(0, 2)], False)
+
+
 def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
     """Each is done exactly once, and there are fewer requests than operations."""
     held = bench.claim(800, upto=800)

@@ -242,15 +242,19 @@ class SessionReader(Reader):
             self._plan.views[lock.partition].returned = True
             return
         lock.expiry = following.expiry
-        if following.ruled:
-            await self._learn_rules()
+        try:
+            if following.ruled:
+                await self._learn_rules()
+            await self._add_following(lock, following, grants)
+        except BaseException:
+            self._services.courier.later(following.undo())
+            raise
+
+    async def _add_following(self, lock: SessionLock, following: Next, grants: list[Grant]) -> None:
+        """Read what was granted."""
         for count, ranges in groupby(following.again, key=itemgetter(2)):
             delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
-            try:
-                records, cut = await self._records(delivery, [(first, last) for first, last, _ in ranges])
-            except BaseException:
-                self._services.courier.later(following.undo())
-                raise
+            records, cut = await self._records(delivery, [(first, last) for first, last, _ in ranges])
             if records:
                 grants.append(Grant(delivery, records, following.now, following.mortal))
             if cut is not None:
