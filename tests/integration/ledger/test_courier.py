@@ -17,6 +17,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from kafkabus._acompat import Bell
 from kafkabus.aio.ledger.connection import connect
 from kafkabus.aio.ledger.courier import Courier as AsyncCourier
 from kafkabus.embedded import EmbeddedRuntime
@@ -131,6 +132,37 @@ def test_what_nobody_waits_for_any_more_is_not_asked_for(bench: Bench) -> None:
     bench.courier.later(given_up)
     bench.courier.ask(next_one)
     assert (next_one.granted.fresh, given_up.done) == ([(0, 2)], False)
+
+
+def test_what_is_granted_in_the_moment_of_giving_up_goes_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller is interrupted when it is told that all is done, and never sees it."""
+    waits = threading.Event()
+
+    class Interrupted(Bell):
+        """Whoever it wakes is interrupted."""
+
+        def wait(self, timeout: float | None = None) -> None:
+            waits.set()
+            super().wait(timeout)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("kafkabus.ledger.courier.Bell", Interrupted)
+    claim = claim_of(bench.ledger, "aa" * 8)
+
+    def ask() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            bench.courier.ask(claim)
+
+    with bench.courier._turn:
+        asking = threading.Thread(target=ask)
+        asking.start()
+        assert waits.wait(10)
+        bench.courier._carry()
+        bench.courier._wake()
+        asking.join()
+    assert claim.granted.fresh == [(0, 2)]
+    bench.courier.flush()
+    assert (bench.held, bench.another().claim(10).offsets) == (3, [0, 1, 2])
 
 
 def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:

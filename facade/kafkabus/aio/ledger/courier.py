@@ -128,9 +128,7 @@ class Courier:
                     # Whoever has the turn wakes somebody afterwards, and this errand is among those looked at by then.
                     await errand.bell.wait()
         except BaseException:
-            # They are done all the same, with the next round trip; what claims among them are granted is given back.
-            for operation in operations:
-                operation.abandoned = operation.abandoned or not operation.done
+            self._give_up(operations)
             # It may have been this errand's turn to go.
             del self._errands[errand]
             self._wake()
@@ -455,10 +453,23 @@ class Courier:
                 done["now"] = now
             for operation in group:
                 operation.resolve(done)
-                undo = operation.undo() if operation.abandoned else None
-                if undo is not None:
-                    self.later(undo)
+                if operation.abandoned:
+                    self._give_back(operation)
         return True
+
+    def _give_up(self, operations: Sequence[Operation]) -> None:
+        """Nobody waits for them any more. What was sent is done all the same; what is granted by it is given back."""
+        for operation in operations:
+            operation.abandoned = True
+            if operation.done and operation.error is None:
+                # In this very moment.
+                self._give_back(operation)
+
+    def _give_back(self, operation: Operation) -> None:
+        """Nobody sees what an operation was granted."""
+        undo = operation.undo()
+        if undo is not None:
+            self.later(undo)
 
     async def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
