@@ -11,8 +11,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file half made by an interrupted or failed recipe must not look finished.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-unit check lint types layers lua generated format generate bench \
-	constraints clean
+.PHONY: help venv demo test test-all test-fast test-unit campaign check lint types mypy pyright layers lua generated \
+	format generate bench constraints clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | \
@@ -30,22 +30,41 @@ $(READY): pyproject.toml constraints.txt tools/install.sh
 demo: $(READY) ## run the demo (LIMIT=n flights, ARGS=...)
 	exec $(BIN)/python -m demo $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
-# Two processes, each with servers of its own: most tests wait, for a clock or for a server's start. File after file as they
-# are sorted: the unit tests come last, and take so little time that both processes end together.
-test: $(READY) ## run all tests (ARGS=... for pytest)
-	$(BIN)/python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(ARGS)
+# More processes than cores: most tests wait, for a clock or a silence. tests/scheduling.py hands out what they run.
+WORKERS ?= 8
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS)
 
-test-unit: $(READY) ## run the tests that start nothing
+MARKS ?= not extended
+
+test: $(READY) ## run all tests that a change must pass (ARGS=... for pytest)
+	$(PYTEST) -m '$(MARKS)' $(ARGS)
+
+test-all: $(READY) ## run those as well that show again what others show (ARGS=...)
+	KAFKABUS_THOROUGH=1 $(PYTEST) $(ARGS)
+
+test-fast: $(READY) ## run what starts no server: rules, and the contract in memory (ARGS=...)
+	$(PYTEST) -m 'not servers' tests/unit tests/contract $(ARGS)
+
+test-unit: $(READY) ## run the tests of rules alone (ARGS=...)
 	$(BIN)/python -m pytest tests/unit $(ARGS)
 
-check: lint types layers lua generated ## run every static check
+campaign: $(READY) ## kill parties, compare ledgers and fuzz for a time (MINUTES=n, SEED=n)
+	exec $(BIN)/python -m tests.campaign $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+# The checks keep what they found in caches, and each waits for a core of its own.
+check: $(READY) ## run every static check
+	@$(MAKE) --no-print-directory --jobs=$(shell nproc) --output-sync=target mypy pyright lint layers lua generated
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-types: $(READY) ## mypy and pyright, both strict
+types: mypy pyright ## mypy and pyright, both strict
+
+mypy: $(READY)
 	$(BIN)/mypy
+
+pyright: $(READY)
 	$(BIN)/pyright
 
 layers: $(READY) ## import-linter: who may import whom

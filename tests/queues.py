@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from typing import Any
 
 from kafkabus.connection_string import parse_settings
+from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name
+from tests.servers import NAMESPACE
 
 CROWD = 20
 LONG = 600.0
@@ -25,12 +28,26 @@ TOPIC_SETTINGS = {
 """What a topic has, and not its subscriptions."""
 
 
+_MADE: list[tuple[str, str]] = []
+
+
 def new_queue(connection_string: str, **settings: Any) -> str:
     """A new queue; a plain one, of a single log, unless the settings say otherwise."""
     name = f"q-{uuid.uuid4().hex[:8]}"
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
         administration.create_queue(name, **settings)
+    if f"sb://{NAMESPACE}." in connection_string:
+        _MADE.append((connection_string, name))
     return name
+
+
+def delete_new_queues() -> None:
+    """Delete what ``new_queue`` made on the run's servers and what is still there: upkeep looks after it as long as it is."""
+    while _MADE:
+        connection_string, name = _MADE.pop()
+        with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
+            with suppress(MessagingEntityNotFoundError):
+                administration.delete_queue(name)
 
 
 def new_source(administration: ServiceBusAdministrationClient, kind: str, name: str, **settings: Any) -> str:

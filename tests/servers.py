@@ -1,20 +1,144 @@
-"""The Kafka and Redis that tests run against: one embedded runtime for the whole run."""
+"""A pytest plugin that runs the Kafka and Redis of a run: one embedded runtime, also where several processes run tests.
+
+The process that pytest was started in has them, from the first test on that needs them; pytest-xdist's workers ask it for
+them over a socket.
+"""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+import threading
+import uuid
+from contextlib import suppress
+from multiprocessing.connection import Client, Listener
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkabus.embedded import EmbeddedRuntime, RunningNamespace, status
 from kafkabus.embedded import scratch_folder as make_scratch_folder
+from kafkabus.embedded.state import LOG_FOLDER
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from xdist.workermanage import WorkerController
 
 LOGS: pytest.StashKey[Path] = pytest.StashKey()
-"""Of pytest's configuration: the folder with the logs of the session's servers, once they were started."""
+"""Of pytest's configuration: the folder with the logs of the run's servers, once they were started."""
+NAMESPACE = "tests"
+
+_SERVERS: pytest.StashKey[Servers] = pytest.StashKey()
+_ADDRESS = "servers"
+"""What workers are told: where to ask."""
 
 
 def scratch_folder() -> Path:
     """A new folder for data that need not outlive the run, in memory where the machine allows."""
     return make_scratch_folder("kafkabus-tests-")
+
+
+class Servers:
+    """The run's servers, started when they are first asked for, and the socket at which workers ask."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._data: Path | None = None
+        self._runtime: EmbeddedRuntime | None = None
+        self._folder = Path(tempfile.mkdtemp(prefix="kafkabus-ask-"))
+        self._listener = Listener(str(self._folder / "socket"), "AF_UNIX")
+        self._thread = threading.Thread(target=self._listen, name="servers", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """Of the socket."""
+        return str(self._listener.address)
+
+    def running(self) -> RunningNamespace:
+        """The servers, which run from now on."""
+        with self._guard:
+            if self._runtime is None:
+                self._data = scratch_folder()
+                self._runtime = EmbeddedRuntime(self._data, namespace=NAMESPACE).start()
+            namespace = status(self._runtime.data)
+            assert namespace is not None, "the servers of the tests have ended"
+            return namespace
+
+    def stop(self) -> None:
+        """Stop what runs; nobody may ask any more."""
+        with Client(self.address, "AF_UNIX") as connection:
+            connection.send(None)
+        self._thread.join()
+        self._listener.close()
+        with self._guard:
+            if self._runtime is not None:
+                self._runtime.stop()
+            for folder in filter(None, (self._data, self._folder)):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _listen(self) -> None:
+        while True:
+            # A worker may be killed while it asks.
+            with suppress(EOFError, OSError), self._listener.accept() as connection:
+                if connection.recv() is None:
+                    return
+                try:
+                    connection.send(self.running())
+                except Exception as error:  # noqa: BLE001 - it is the worker's that asked
+                    connection.send(error)
+
+
+def _running(config: pytest.Config) -> RunningNamespace:
+    """The run's servers; starts them where they do not run yet."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        namespace = config.stash[_SERVERS].running()
+    else:
+        with Client(worker[_ADDRESS], "AF_UNIX") as connection:
+            connection.send("servers, please")
+            reply = connection.recv()
+        if isinstance(reply, Exception):
+            raise reply
+        namespace = reply
+    return namespace
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Listen, in the process that was started."""
+    if not hasattr(config, "workerinput"):
+        config.stash[_SERVERS] = Servers()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a worker where to ask."""
+    node.workerinput[_ADDRESS] = node.config.stash[_SERVERS].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the servers."""
+    servers = config.stash.get(_SERVERS, None)
+    if servers is not None:
+        servers.stop()
+
+
+@pytest.fixture(scope="session")
+def runtime(request: pytest.FixtureRequest) -> RunningNamespace:
+    """A running namespace, started with the first test of the run that needs one."""
+    namespace = _running(request.config)
+    request.config.stash[LOGS] = namespace.data / LOG_FOLDER
+    return namespace
+
+
+@pytest.fixture(scope="session")
+def connection_string(runtime: RunningNamespace) -> str:
+    """How clients reach the namespace."""
+    return runtime.connection_string
+
+
+@pytest.fixture
+def untended(connection_string: str) -> str:
+    """How clients reach a namespace of the test's own, which is empty and which nobody looks after."""
+    assert f"sb://{NAMESPACE}." in connection_string
+    return connection_string.replace(f"sb://{NAMESPACE}.", f"sb://n-{uuid.uuid4().hex[:8]}.", 1)

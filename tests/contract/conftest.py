@@ -9,15 +9,20 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkabus import ServiceBusClient
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from tests.clock import advance
+
+BLOCKING = Path(__file__).parent
+ON_SERVERS_TOO = {"test_sending_and_receiving.py"}
+"""Of the blocking half: the files that are run on servers for every change; see docs/decisions/0027."""
 
 MakeQueue = Callable[..., str]
 MakeTopic = Callable[..., str]
@@ -37,14 +42,23 @@ class Backend:
     advance: Advance
 
 
-@pytest.fixture(params=["memory", "embedded"])
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the rest of the blocking half on servers to `make test-all`."""
+    for item in items:
+        blocking = item.path.parent == BLOCKING and item.get_closest_marker("servers") is not None
+        if blocking and item.path.name not in ON_SERVERS_TOO:
+            item.add_marker(pytest.mark.extended)
+
+
+@pytest.fixture(params=["memory", pytest.param("embedded", marks=pytest.mark.servers)])
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Each kind of namespace in turn; one in memory is the test's own, because its clock is moved as a whole."""
     if request.param == "memory":
         with InMemoryNamespace("tests") as namespace:
             yield Backend(namespace.connection_string, lambda _queue, seconds: namespace.advance(seconds))
     else:
-        runtime: EmbeddedRuntime = request.getfixturevalue("runtime")
+        runtime: RunningNamespace = request.getfixturevalue("runtime")
         yield Backend(runtime.connection_string, partial(advance, runtime.redis_url, "tests"))
 
 

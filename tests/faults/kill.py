@@ -12,14 +12,13 @@ queue detects duplicates, both senders send the same messages, and now and then 
 where their order must hold as well. With ``--flow transactions`` they are moved on in transactions, by parties of their own;
 then *doubled* must be nothing. With ``--flow subscribing`` they are sent to a topic with two subscriptions; one gets all,
 the other those that a rule asks for, which is changed again and again. What was sent while a rule stood for certain must come
-where it asks for it, and must not where it does not. ``--runs 200 --kills 3`` does so with 200 seeds, each with a queue of its
-own.
+where it asks for it, and must not where it does not. ``--runs 200 --kills 3`` does so with 200 seeds, each with queues of its
+own. ``make campaign`` runs all of these by turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import os
 import random
 import shutil
@@ -45,6 +44,7 @@ from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name, topic_name
 from tests.faults.party import FLOWS, RULE, session_of, subject_of, take_part
 from tests.integration.embedded.serving import kill
+from tests.processes import PROCESSES
 from tests.servers import scratch_folder
 
 NAMESPACE = "kill"
@@ -65,11 +65,19 @@ PATIENCE = 120.0
 """For how long, in seconds, they may take for that, whoever was killed; and how long what is left may keep away."""
 CHANCE = 10.0
 """For how long, in seconds, receivers go on when senders have ended; what they leave is received afterwards."""
-PROCESSES = multiprocessing.get_context("forkserver")
-"""Where parties come from: from a process that has imported what they need, which would take most of their time."""
-PROCESSES.set_forkserver_preload(["tests.faults.party"])
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
 """Which there are to be killed; what changes rules, or moves messages on, is among the receivers."""
+CASES = [
+    (0, "plain"),
+    (5, "plain"),
+    (0, "detecting"),
+    (0, "scheduling"),
+    (5, "forwarding"),
+    (0, "transactions"),
+    (0, "subscribing"),
+    (5, "subscribing"),
+]
+"""In how many sessions, and in which flow: what is run for every change."""
 
 
 @dataclass
@@ -143,10 +151,14 @@ class Count:
     flow: str
 
     @property
+    def doubled_wrongly(self) -> list[list[str]]:
+        """Those of the messages that were stored more than once that may not be."""
+        return self.doubled if self.flow in {"detecting", "transactions"} else []
+
+    @property
     def fine(self) -> bool:
         """Whether nothing is lost, made up or delivered again."""
-        doubled = self.doubled if self.flow in {"detecting", "transactions"} else []
-        return not (self.lost or self.unexpected or self.again or self.disordered or doubled)
+        return not (self.lost or self.unexpected or self.again or self.disordered or self.doubled_wrongly)
 
     def __str__(self) -> str:
         """The counts, with the first few of each that must be nothing."""
@@ -282,19 +294,36 @@ def go_on(parties: list[Party]) -> None:
         time.sleep(0.05)
 
 
-def run(seed: int, kills: int, sessions: int = 0, flow: str = "plain", runs: int = 1) -> Generator[Count]:
-    """Kill parties in an order that the seed decides, and count; in several runs with the seeds that follow.
-
-    Each run has a queue of its own, on the same servers.
-    """
+@contextmanager
+def servers() -> Generator[EmbeddedRuntime]:
+    """The servers of any number of runs."""
     data = scratch_folder()
     try:
-        with EmbeddedRuntime(data / "runtime", namespace=NAMESPACE) as runtime:
-            for number in range(runs):
-                with queues_for(runtime, sessions, flow):
-                    yield _run_once(runtime, data / f"parties-{number}", seed + number, kills, sessions, flow)
+        with EmbeddedRuntime(data, namespace=NAMESPACE) as runtime:
+            yield runtime
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+def run(runtime: EmbeddedRuntime, seed: int, kills: int, sessions: int = 0, flow: str = "plain") -> Count:
+    """Kill parties in an order that the seed decides, and count; what they send goes through queues of the run's own.
+
+    Args:
+        runtime: The servers.
+        seed: Decides who is killed when.
+        kills: How many are.
+        sessions: In how many sessions the messages are; 0: in none.
+        flow: What is done beyond sending and receiving: one of ``FLOWS``.
+
+    Raises:
+        TimeoutError: Nobody can send any more.
+    """
+    journals = scratch_folder()
+    try:
+        with queues_for(runtime, sessions, flow):
+            return _run_once(runtime, journals, seed, kills, sessions, flow)
+    finally:
+        shutil.rmtree(journals, ignore_errors=True)
 
 
 @contextmanager
@@ -341,17 +370,16 @@ def _topic(administration: ServiceBusAdministrationClient, sessions: int) -> Gen
     administration.delete_topic(QUEUE)
 
 
-def _run_once(runtime: EmbeddedRuntime, logs: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:
+def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:
     chance = random.Random(seed)
     counts: Counter[str] = Counter()
-    logs.mkdir(parents=True)
     parties = [
-        Party(role, number, logs, runtime.connection_string, sessions, flow)
+        Party(role, number, journals, runtime.connection_string, sessions, flow)
         for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
         for number in ((1, 2, 3, 4) if flow == "subscribing" and role == "receive" else (1, 2))
     ]
     if flow == "subscribing":
-        parties.append(Party("rule", 1, logs, runtime.connection_string, sessions, flow))
+        parties.append(Party("rule", 1, journals, runtime.connection_string, sessions, flow))
     try:
         for party in parties:
             party.start()
@@ -480,13 +508,13 @@ def main() -> None:
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
     fine, sent = 0, 0
-    for seed, count in enumerate(
-        run(options.seed, options.kills, options.sessions, options.flow, options.runs), options.seed
-    ):
-        fine, sent = fine + count.fine, sent + count.sent
-        if options.runs == 1 or not count.fine:
-            say(f"seed {seed}, {options.kills} kills")
-            say(str(count))
+    with servers() as runtime:
+        for seed in range(options.seed, options.seed + options.runs):
+            count = run(runtime, seed, options.kills, options.sessions, options.flow)
+            fine, sent = fine + count.fine, sent + count.sent
+            if options.runs == 1 or not count.fine:
+                say(f"seed {seed}, {options.kills} kills")
+                say(str(count))
     if options.runs > 1:
         say(
             f"{fine} of {options.runs} runs from seed {options.seed} on, of {options.kills} kills, fine; {sent} messages sent"

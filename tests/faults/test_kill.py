@@ -1,34 +1,33 @@
-"""Every party is killed under load; ``python -m tests.faults.kill`` does it for longer."""
+"""Every party is killed under load, some in each flow; ``make campaign`` does it for longer."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.kill import PARTIES, run
+from kafkabus.embedded import EmbeddedRuntime
+from tests.effort import SEED, effort
+from tests.faults.kill import CASES, PARTIES, run, servers
 
 pytestmark = pytest.mark.faults
 
 
+@pytest.fixture(scope="module")
+def namespace() -> Iterator[EmbeddedRuntime]:
+    """The servers of all runs, which are killed as well."""
+    with servers() as runtime:
+        yield runtime
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    ("sessions", "flow"),
-    [
-        (0, "plain"),
-        (5, "plain"),
-        (0, "detecting"),
-        (0, "scheduling"),
-        (5, "forwarding"),
-        (0, "transactions"),
-        (0, "subscribing"),
-        (5, "subscribing"),
-    ],
-)
-def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(sessions: int, flow: str) -> None:
+@pytest.mark.parametrize(("sessions", "flow"), CASES)
+def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(
+    namespace: EmbeddedRuntime, sessions: int, flow: str
+) -> None:
     """Receivers, senders, the broker, Redis, the upkeep service, and receivers that sleep past the expiry of their locks."""
-    kills = int(os.environ.get("KAFKABUS_KILLS", str(len(PARTIES))))
-    (count,) = run(seed=int(os.environ.get("KAFKABUS_SEED", "1")), kills=kills, sessions=sessions, flow=flow)
+    kills = effort(3, len(PARTIES))
+    count = run(namespace, SEED + CASES.index((sessions, flow)), kills, sessions, flow)
     assert count.fine, str(count)
     assert sum(count.kills.values()) == kills
     assert count.sent > 1000, str(count)

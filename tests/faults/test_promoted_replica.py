@@ -15,7 +15,7 @@ from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.checkpoints import Checkpoints
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import ServiceBusError
@@ -71,7 +71,7 @@ def upkeep(connection: str) -> Generator[None, None, None]:
         program.wait()
 
 
-def test_what_was_written_down_is_not_undone(runtime: EmbeddedRuntime, untended: str) -> None:
+def test_what_was_written_down_is_not_undone(runtime: RunningNamespace, untended: str) -> None:
     """What was settled stays settled, deferred messages deferred, the rest comes again; no stale lock settles anything."""
     with (
         closing(redis.Redis.from_url(runtime.redis_url)) as primary,

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import pytest
 import redis
 
 from kafkabus.ledger.keys import upkeep_key
+from tests.processes import run_command
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -43,16 +45,9 @@ class Namespace:
         self.environment |= {"COLUMNS": "80", "TERM": "dumb"}
 
     def run(self, *arguments: str, text: str = "", code: int = 0) -> subprocess.CompletedProcess[str]:
-        """Run the program; it must end with that exit status."""
-        result = subprocess.run(
-            [*PROGRAM, *arguments],
-            env=self.environment,
-            input=text,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
+        """Run a command; it must end with that exit status."""
+        with tempfile.TemporaryDirectory(dir=self.data.parent) as folder:
+            result = run_command(arguments, self.environment, text, Path(folder), PATIENCE_S)
         assert result.returncode == code, (arguments, result.stdout, result.stderr)
         assert "Traceback" not in result.stderr
         return result
@@ -305,6 +300,9 @@ def test_following_ends_with_ctrl_c(namespace: Namespace) -> None:
     for body in ("now", "then"):
         namespace.run("send", "followed", body)
         assert following.stdout.readline() == f"{body}\n"
+    # What it printed it settles next; then it waits.
+    while namespace.json("stats", "followed")["active"]:
+        assert following.poll() is None
     following.send_signal(signal.SIGINT)
     assert following.communicate(timeout=PATIENCE_S) == ("", "")
     assert following.returncode == 130

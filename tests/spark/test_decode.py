@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import kafkabus_spark
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.spark.expected import expected_row, read_floats
@@ -21,7 +21,7 @@ pytestmark = SPARK
 RECORDS = 4000
 
 
-def test_spark_decodes_as_the_facade_does(runtime: EmbeddedRuntime, spark: SparkSession) -> None:
+def test_spark_decodes_as_the_facade_does(runtime: RunningNamespace, spark: SparkSession) -> None:
     """Every column of every record, foreign and broken ones among them, is what ``decode_headers`` makes of it."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         administration.create_queue("decoded", enable_partitioning=True)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import kafkabus_spark
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import parse_kafka_location
 from kafkabus_spark.kafka import java_options
@@ -24,7 +24,7 @@ QUEUE = "Read.Here"
 
 
 @pytest.fixture(scope="module")
-def connection(runtime: EmbeddedRuntime) -> str:
+def connection(runtime: RunningNamespace) -> str:
     """A namespace whose queue holds a completed message, one that waits and a dead-lettered one."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         administration.create_queue(QUEUE, enable_partitioning=True)
@@ -126,7 +126,7 @@ def test_a_stream_gives_the_same_rows(spark: SparkSession, connection: str, tmp_
     assert sorted(row["message_id"] for row in spark.table("streamed").collect()) == ["1", "2", "3"]
 
 
-def test_an_aborted_transaction_is_not_read(runtime: EmbeddedRuntime, spark: SparkSession, connection: str) -> None:
+def test_an_aborted_transaction_is_not_read(runtime: RunningNamespace, spark: SparkSession, connection: str) -> None:
     """Only committed records are messages."""
     from confluent_kafka import Producer
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import kafkabus_spark
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.management import (
     CorrelationRuleFilter,
     FalseRuleFilter,
@@ -40,7 +40,7 @@ def received(client: ServiceBusClient, subscription: str, count: int) -> list[st
     return sorted(bodies)
 
 
-def test_spark_reads_what_a_subscription_gets(runtime: EmbeddedRuntime, spark: SparkSession) -> None:
+def test_spark_reads_what_a_subscription_gets(runtime: RunningNamespace, spark: SparkSession) -> None:
     """By each rule from its offset on; scheduled messages once they came; what was addressed to it; nothing from before it."""
     with (
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,

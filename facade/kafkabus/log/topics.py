@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -65,6 +66,8 @@ MARKER_TOPIC: Mapping[str, str] = {
 """Of markers of transactions, which are needed until the ledgers that they name are written down; that is done all the time."""
 
 
+APPEARS_WITHIN = 5.0
+"""For how long, in seconds, brokers may not know of a topic that is there: it may be new."""
 ASKED_FOR = 3.0
 """For how long, in seconds, one broker is asked; then its connection is closed, and another one is asked."""
 
@@ -156,12 +159,13 @@ class Topics:
         return True
 
     def delete(self, name: str) -> bool:
-        """Delete a topic; False where there was none.
+        """Delete a topic, and return when it is gone; False where there was none.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ServiceBusError: Kafka refuses.
         """
+        before = self.describe(name)
         try:
             self._admin.delete_topics([name], operation_timeout=self._timeout, request_timeout=self._timeout)[
                 name
@@ -170,6 +174,15 @@ class Topics:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
             raise self._translate(error, f"delete topic {name!r}") from error
+        # A broker hears of it after the controller, and would describe the old topic to whoever creates one of that name next.
+        Retrying(
+            retry=retry_if_result(
+                lambda known: known is not None and before is not None and known.topic_id == before.topic_id
+            ),
+            stop=stop_after_delay(APPEARS_WITHIN),
+            wait=wait_exponential(multiplier=0.01, max=0.5),
+            retry_error_callback=_outcome,
+        )(self.describe, name)
         return True
 
     def describe(self, name: str, timeout: float | None = None) -> Topic | None:
@@ -335,18 +348,28 @@ class Topics:
             codes: Of Kafka.
             name: A topic about which the cluster is asked before each new attempt. Kafka's client keeps what it knows of
                 leaders, and of the broker that it asks about topics: where one says that it is not, or is silent, too.
-            timeout: How long new attempts are made, in seconds; by default as long as a call may take.
+            timeout: How long new attempts are made, in seconds; by default as long as a call may take. A topic that the cluster
+                has not known for some seconds is gone, and not waited for any longer.
         """
+        unknown_since: float | None = None
 
         def refresh(_state: RetryCallState) -> None:
+            nonlocal unknown_since
             if name is not None:
                 with suppress(KafkaException):
-                    self._admin.list_topics(name, timeout=min(ASKED_FOR, timeout or self._timeout))
+                    listed = self._admin.list_topics(name, timeout=min(ASKED_FOR, timeout or self._timeout))
+                    error = listed.topics[name].error
+                    unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                    unknown_since = (unknown_since or time.monotonic()) if unknown else None
+
+        def is_over(state: RetryCallState) -> bool:
+            is_gone = unknown_since is not None and time.monotonic() > unknown_since + APPEARS_WITHIN
+            return is_gone or stop_after_delay(timeout or self._timeout)(state)
 
         return Retrying(
             before_sleep=refresh,
             retry=retry_if_result(lambda result: result is None) | retry_if_exception(_with(codes)),
-            stop=stop_after_delay(timeout or self._timeout),
+            stop=is_over,
             wait=wait_exponential(multiplier=0.01, max=0.5),
             retry_error_callback=_outcome,
         )

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import TypeVar
@@ -62,6 +62,7 @@ WORDS: Mapping[type[EntityDescription], str] = {
 FIXED = frozenset({"enable_partitioning", "requires_session", "requires_duplicate_detection"})
 """Settings that are fixed at creation."""
 
+C = TypeVar("C")
 D = TypeVar("D", bound=EntityDescription)
 
 
@@ -222,6 +223,26 @@ class Administration:
                 f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: create_{WORDS[kind]} creates it"
             )
         return description
+
+    def _counted(self, listed: Iterable[D], count: Callable[[D], C]) -> Iterator[C]:
+        """What is counted of entities as they are now; those that were deleted since they were listed are left out."""
+        for one in listed:
+            description = self._as_it_is_now(one)
+            if description is None:
+                continue
+            try:
+                counts = count(description)
+            except ServiceBusError:
+                description = self._as_it_is_now(one)
+                if description is None or description.status is EntityStatus.DELETING:
+                    continue
+                raise
+            yield counts
+
+    def _as_it_is_now(self, listed: D) -> D | None:
+        """The description of an entity, None where it was deleted since."""
+        known = self._connections().directory.get(listed.name)
+        return known if isinstance(known, type(listed)) and known.generation == listed.generation else None
 
     def _checked(self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]) -> D:
         """The description of a new queue or topic, without its topic's id.

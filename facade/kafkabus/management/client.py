@@ -190,9 +190,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().directory.all():
-            if isinstance(description, QueueDescription):
-                yield self._runtime(description)
+        every = self._connections().directory.all()
+        listed = [one for one in every if isinstance(one, QueueDescription)]
+        yield from self._counted(listed, self._runtime)
 
     def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)

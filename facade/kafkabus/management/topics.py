@@ -238,9 +238,9 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().directory.all():
-            if isinstance(description, TopicDescription):
-                yield self._topic_runtime(description)
+        every = self._connections().directory.all()
+        listed = [one for one in every if isinstance(one, TopicDescription)]
+        yield from self._counted(listed, self._topic_runtime)
 
     def create_subscription(
         self,
@@ -422,8 +422,8 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().subscriptions_of(self._topic(topic_name)):
-            yield self._subscription_runtime(description)
+        listed = self._connections().subscriptions_of(self._topic(topic_name))
+        yield from self._counted(listed, self._subscription_runtime)
 
     def create_rule(
         self,

@@ -10,14 +10,21 @@ import pytest
 
 from kafkabus.aio.log import reader as aio_reader
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.log import reader
 from kafkabus.services import Services
-from tests.queues import crowd, new_queue
+from tests.queues import crowd, delete_new_queues, new_queue
 from tests.servers import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(autouse=True)
+def queues_are_deleted() -> Iterator[None]:
+    """Leave no queue to upkeep that ``new_queue`` made."""
+    yield
+    delete_new_queues()
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +47,14 @@ def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
 
 
 @pytest.fixture
-def queue(runtime: EmbeddedRuntime) -> str:
+def queue(runtime: RunningNamespace) -> str:
     """A new plain queue: one log."""
     return new_queue(runtime.connection_string)
 
 
 @pytest.fixture
 def crowded(
-    runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Callable[[str], None]:
     """Makes a queue look crowded, has readers wait for a machine that stalls, and has them log what they claim ahead."""
     caplog.set_level(logging.DEBUG, "kafkabus.reader")

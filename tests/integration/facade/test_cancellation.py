@@ -16,7 +16,7 @@ from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
 from kafkabus.aio.ledger.courier import Courier
 from kafkabus.aio.log.reader import AHEAD_FROM
 from kafkabus.aio.management import ServiceBusAdministrationClient
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.ledger.operations import Operation, Settlement
 
 TOTAL = 300
@@ -34,7 +34,7 @@ async def receive_for(receiver: ServiceBusReceiver, seconds: float, count: int =
 
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
-async def test_cancelled_receives_lose_nothing(runtime: EmbeddedRuntime, mode: ServiceBusReceiveMode) -> None:
+async def test_cancelled_receives_lose_nothing(runtime: RunningNamespace, mode: ServiceBusReceiveMode) -> None:
     """With locks every message comes with its first delivery; with receive and delete every message comes once."""
     queue = f"cancelled-{uuid.uuid4().hex[:8]}"
     dice = random.Random(7)
@@ -60,7 +60,7 @@ async def test_cancelled_receives_lose_nothing(runtime: EmbeddedRuntime, mode: S
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
 async def test_cancelled_receives_of_a_crowd_lose_nothing(
-    runtime: EmbeddedRuntime,
+    runtime: RunningNamespace,
     mode: ServiceBusReceiveMode,
     crowded: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,
@@ -91,7 +91,7 @@ async def test_cancelled_receives_of_a_crowd_lose_nothing(
 @pytest.mark.parametrize("deferred", [False, True])
 @pytest.mark.parametrize("keeps_expired", [False, True])
 async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
-    runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, *, keeps_expired: bool, deferred: bool
+    runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, *, keeps_expired: bool, deferred: bool
 ) -> None:
     """It is cancelled while the ledger is told that what was leased, and is read by now, is received and deleted."""
     queue, settling = f"cancelled-{uuid.uuid4().hex[:8]}", asyncio.Event()

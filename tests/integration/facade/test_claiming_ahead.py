@@ -13,7 +13,7 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.ledger.operations import Claim, Tail, new_lease
 from kafkabus.log.points import PointReader, UnfinishedReadError
 from kafkabus.log.reader import AHEAD_FROM, Reader
@@ -29,13 +29,13 @@ BATCH = 2 * AHEAD_FROM
 
 
 @pytest.fixture
-def queue(runtime: EmbeddedRuntime) -> str:
+def queue(runtime: RunningNamespace) -> str:
     """A new plain queue, whose locks are short: one log."""
     return new_queue(runtime.connection_string, lock_duration=timedelta(seconds=5))
 
 
 @pytest.fixture
-def clients(runtime: EmbeddedRuntime, queue: str, crowded: Callable[[str], None]) -> Iterator[list[ServiceBusClient]]:
+def clients(runtime: RunningNamespace, queue: str, crowded: Callable[[str], None]) -> Iterator[list[ServiceBusClient]]:
     """Six clients; that the queue has many readers is known before the first one receives."""
     crowded(queue)
     with ExitStack() as stack:
@@ -55,7 +55,7 @@ def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
     return [str(message) for message in messages]
 
 
-def left_in(runtime: EmbeddedRuntime, queue: str) -> int:
+def left_in(runtime: RunningNamespace, queue: str) -> int:
     """How many messages the queue is said to hold."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         return administration.get_queue_runtime_properties(queue).total_message_count
@@ -67,7 +67,7 @@ def claimed_ahead(caplog: pytest.LogCaptureFixture) -> int:
 
 
 def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
-    runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
+    runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Markers and aborted records among the messages are nobody's, in the middle of a batch and at its end."""
     topic = f"tests.{queue}"
@@ -93,7 +93,7 @@ def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
 
 
 def test_what_was_claimed_ahead_and_never_read_comes_again(
-    runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str
+    runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str
 ) -> None:
     """Its claimer died; who reads it then finds out where no message is."""
     topic = f"tests.{queue}"
@@ -122,7 +122,7 @@ def test_what_was_claimed_ahead_and_never_read_comes_again(
 
 @pytest.mark.timeout(120)
 def test_readers_of_one_log_race_and_each_message_is_delivered_once(
-    runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
+    runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Some settle what they have, some put it back at first."""
     total = 40 * BATCH
@@ -159,7 +159,7 @@ def test_readers_of_one_log_race_and_each_message_is_delivered_once(
     assert left_in(runtime, queue) == 0
 
 
-def test_the_brokers_say_who_leads(runtime: EmbeddedRuntime, clients: list[ServiceBusClient], queue: str) -> None:
+def test_the_brokers_say_who_leads(runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str) -> None:
     """The first leader's epoch is 0, and known."""
     send(clients[0], queue, 3)
     assert Topics(parse_settings(runtime.connection_string)).tails(f"tests.{queue}", [0], 10) == {0: Tail(3, 0)}

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.clock import advance
 
@@ -27,7 +27,7 @@ def client(untended: str) -> Iterator[ServiceBusClient]:
 
 
 def test_a_ledger_whose_clock_is_ahead_expires_nothing_early(
-    runtime: EmbeddedRuntime, untended: str, client: ServiceBusClient, caplog: pytest.LogCaptureFixture
+    runtime: RunningNamespace, untended: str, client: ServiceBusClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By its own clock the message is over as soon as it is stored; somebody is told of the clocks."""
     advance(runtime.redis_url, parse_settings(untended).namespace, "q", 60)
@@ -38,7 +38,7 @@ def test_a_ledger_whose_clock_is_ahead_expires_nothing_early(
 
 
 def test_a_ledger_whose_clock_is_behind_expires_nothing_late(
-    runtime: EmbeddedRuntime, untended: str, client: ServiceBusClient
+    runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
     """By its own clock the message has a minute left."""
     advance(runtime.redis_url, parse_settings(untended).namespace, "q", -60)
@@ -53,7 +53,7 @@ def test_a_ledger_whose_clock_is_behind_expires_nothing_late(
 
 
 def test_a_time_to_live_counts_whoever_wrote_it(
-    runtime: EmbeddedRuntime, untended: str, client: ServiceBusClient
+    runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
     """Kafka's own producer announces nothing to the ledger."""
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})

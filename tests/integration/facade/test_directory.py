@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import redis
 
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.ledger.connection import Described, DescriptionCache
 from kafkabus.ledger.keys import descriptions_key
@@ -18,7 +18,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 
 
 @pytest.fixture
-def cache(runtime: EmbeddedRuntime) -> Iterator[DescriptionCache]:
+def cache(runtime: RunningNamespace) -> Iterator[DescriptionCache]:
     """An empty cache."""
     with redis.Redis.from_url(runtime.redis_url, protocol=2) as store:
         yield DescriptionCache(store, f"directory-{uuid.uuid4().hex[:8]}", "redis")
@@ -37,7 +37,7 @@ def before_all_is_kept(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object
     monkeypatch.setattr(DescriptionCache, "keep", late)
 
 
-def lose_all(runtime: EmbeddedRuntime) -> None:
+def lose_all(runtime: RunningNamespace) -> None:
     """Of all namespaces: what Redis has of their descriptions."""
     with redis.Redis.from_url(runtime.redis_url) as store:
         store.delete(*store.keys(descriptions_key("*")))
@@ -74,7 +74,7 @@ def test_that_there_is_nothing_is_looked_up_each_time(untended: str) -> None:
 
 
 def test_a_deletion_stands_that_comes_while_another_client_reads_all_descriptions(
-    runtime: EmbeddedRuntime, untended: str, monkeypatch: pytest.MonkeyPatch
+    runtime: RunningNamespace, untended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What that client read before must not bring the queue back."""
     name = f"directory-{uuid.uuid4().hex[:8]}"
@@ -89,7 +89,7 @@ def test_a_deletion_stands_that_comes_while_another_client_reads_all_description
 
 
 def test_a_queue_is_known_that_comes_while_redis_is_emptied_and_another_client_reads_all_descriptions(
-    runtime: EmbeddedRuntime, untended: str, monkeypatch: pytest.MonkeyPatch
+    runtime: RunningNamespace, untended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What that client read before must not count as all there is."""
     name = f"directory-{uuid.uuid4().hex[:8]}"

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.services import Services
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
@@ -57,7 +57,7 @@ def test_ids_are_known_when_redis_lost_everything(
 
 
 @pytest.mark.parametrize("partitioned", [True, False])
-def test_copies_by_a_plain_producer(runtime: EmbeddedRuntime, partitioned: bool) -> None:
+def test_copies_by_a_plain_producer(runtime: RunningNamespace, partitioned: bool) -> None:
     """Wherever it stores them."""
     queue = new_queue(runtime.connection_string, requires_duplicate_detection=True, enable_partitioning=partitioned)
     partitions = 16 if partitioned else 1

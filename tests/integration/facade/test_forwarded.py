@@ -14,7 +14,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from kafkabus.aio.services import Services as AsyncServices
 from kafkabus.aio.transfer import Transfers
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import LedgerState
 from kafkabus.management import ServiceBusAdministrationClient
@@ -82,7 +82,7 @@ def die_at(
 
 @pytest.mark.parametrize("step", ["begin", "produce", "end"])
 def test_whoever_forwards_may_die(
-    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, step: str
+    untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """At any step: others finish what it began, what comes later overtakes nothing, and each message comes once."""
     destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace
@@ -105,7 +105,7 @@ def test_whoever_forwards_may_die(
 
 
 def test_whoever_forwards_may_die_before_the_first_step(
-    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch
+    untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it had locked comes first, once the locks expire."""
     destination, namespace = new_queue(untended), parse_settings(untended).namespace
@@ -127,7 +127,7 @@ def test_whoever_forwards_may_die_before_the_first_step(
 
 @pytest.mark.parametrize("anew", [False, True], ids=["for ever", "and comes back"])
 def test_a_destination_that_goes_while_messages_are_on_their_way(
-    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, anew: bool
+    untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, anew: bool
 ) -> None:
     """They end where messages are that could not be forwarded; or in the new one, whose partitions are others."""
     destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
 import pytest
 import redis
 
@@ -11,20 +9,21 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 
+NAMESPACE = "full"
 BALLAST = 100_000_000
 """How many bytes of Redis's memory are used up."""
 
 
 def test_nothing_new_is_granted_and_what_was_is_settled(
-    runtime: EmbeddedRuntime, caplog: pytest.LogCaptureFixture
+    own_runtime: EmbeddedRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Also for a receiver that was at work before; once there is room, the rest comes."""
-    queue = f"q-{uuid.uuid4().hex[:12]}"
+    queue = "orders"
     with (
-        redis.Redis.from_url(runtime.redis_url) as server,
-        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
-        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
-        ServiceBusClient.from_connection_string(runtime.connection_string) as other,
+        redis.Redis.from_url(own_runtime.redis_url) as server,
+        ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
+        ServiceBusClient.from_connection_string(own_runtime.connection_string) as other,
     ):
         administration.create_queue(queue)
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -54,5 +53,4 @@ def test_nothing_new_is_granted_and_what_was_is_settled(
                 receiver.complete_messages(messages)
                 rest += map(str, messages)
             assert sorted(map(int, rest)) == list(range(3, 21))
-        administration.delete_queue(queue)
     assert "redis_full" in caplog.text

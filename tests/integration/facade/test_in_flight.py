@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.ledger.operations import Tail
 from kafkabus.log import reader as reading
 from kafkabus.log.topics import Topics
@@ -20,7 +20,7 @@ LIMIT = 10
 
 @pytest.mark.parametrize("others", [False, True])
 def test_new_messages_wait_until_some_are_settled(
-    runtime: EmbeddedRuntime,
+    runtime: RunningNamespace,
     queue: str,
     others: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -55,7 +55,7 @@ def test_new_messages_wait_until_some_are_settled(
 
 @pytest.mark.timeout(60)
 def test_a_receive_ends_where_nothing_new_may_be_had(
-    runtime: EmbeddedRuntime, queue: str, monkeypatch: pytest.MonkeyPatch
+    runtime: RunningNamespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the brokers take their time to say how much waits."""
     monkeypatch.setattr(reading, "IN_FLIGHT_LIMIT", LIMIT)

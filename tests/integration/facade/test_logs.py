@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.aio.services import Services as AsyncServices
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.embedded import RunningNamespace
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.log import topics
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
@@ -23,13 +24,13 @@ from tests.integration.embedded.serving import wait_until
 
 
 @pytest.fixture
-def client(runtime: EmbeddedRuntime) -> Iterator[ServiceBusClient]:
+def client(runtime: RunningNamespace) -> Iterator[ServiceBusClient]:
     """A client."""
     with ServiceBusClient.from_connection_string(runtime.connection_string) as opened:
         yield opened
 
 
-def transact(runtime: EmbeddedRuntime, topic: str, bodies: list[str], *, commit: bool) -> None:
+def transact(runtime: RunningNamespace, topic: str, bodies: list[str], *, commit: bool) -> None:
     """Store records in a Kafka transaction, which ends with a marker that takes an offset."""
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions()
@@ -43,7 +44,7 @@ def transact(runtime: EmbeddedRuntime, topic: str, bodies: list[str], *, commit:
         producer.abort_transaction()
 
 
-def test_markers_and_aborted_records_are_holes(runtime: EmbeddedRuntime, client: ServiceBusClient, queue: str) -> None:
+def test_markers_and_aborted_records_are_holes(runtime: RunningNamespace, client: ServiceBusClient, queue: str) -> None:
     """They are neither delivered nor counted nor in anybody's way, in the middle and at the end of the log."""
     topic = f"tests.{queue}"
     receiver = client.get_queue_receiver(queue)
@@ -66,7 +67,7 @@ def test_markers_and_aborted_records_are_holes(runtime: EmbeddedRuntime, client:
     assert receiver.receive_messages(10, max_wait_time=0.5) == []
 
 
-def test_a_marker_as_last_record_hangs_nobody(runtime: EmbeddedRuntime, client: ServiceBusClient, queue: str) -> None:
+def test_a_marker_as_last_record_hangs_nobody(runtime: RunningNamespace, client: ServiceBusClient, queue: str) -> None:
     """With no traffic after it, the log's end is reached all the same, and what comes later is received."""
     receiver = client.get_queue_receiver(queue)
     transact(runtime, f"tests.{queue}", ["never"], commit=False)
@@ -77,7 +78,9 @@ def test_a_marker_as_last_record_hangs_nobody(runtime: EmbeddedRuntime, client: 
     receiver.complete_message(message)
 
 
-def test_a_plain_producers_records_are_messages(runtime: EmbeddedRuntime, client: ServiceBusClient, queue: str) -> None:
+def test_a_plain_producers_records_are_messages(
+    runtime: RunningNamespace, client: ServiceBusClient, queue: str
+) -> None:
     """Its key is the partition key, its headers are properties, its place is the message id; broken ones do no harm."""
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
     topic = f"tests.{queue}"
@@ -115,7 +118,7 @@ def test_a_plain_producers_records_are_messages(runtime: EmbeddedRuntime, client
     client.get_queue_receiver(queue, sub_queue="deadletter").complete_messages(dead)
 
 
-def test_reading_by_offset_from_a_deleted_topic_ends(runtime: EmbeddedRuntime, queue: str) -> None:
+def test_reading_by_offset_from_a_deleted_topic_ends(runtime: RunningNamespace, queue: str) -> None:
     """Kafka's client would wait for it to be made anew."""
     services = Services(parse_settings(runtime.connection_string))
     topic = f"tests.{queue}"
@@ -131,7 +134,7 @@ def test_reading_by_offset_from_a_deleted_topic_ends(runtime: EmbeddedRuntime, q
 
 
 async def test_a_log_that_is_not_read_on_is_told_of(
-    runtime: EmbeddedRuntime, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    runtime: RunningNamespace, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, where a transaction was open twice in a row at the same place; after one that ended it is another place."""
     monkeypatch.setattr(stuck, "LOOK_EVERY", 0.0)
@@ -155,7 +158,7 @@ async def test_a_log_that_is_not_read_on_is_told_of(
 
 @pytest.mark.parametrize("transactional", [False, True])
 def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
-    runtime: EmbeddedRuntime, transactional: bool
+    runtime: RunningNamespace, transactional: bool
 ) -> None:
     """Also where Kafka's client has noticed meanwhile that its topic was gone."""
     name = f"again-{uuid.uuid4().hex[:8]}"
@@ -188,3 +191,29 @@ def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
         wait_until(lambda: services.topics.ends(topic, [0])[0] > 0, "the end of the transaction")
         administration.delete_queue(name)
     services.close()
+
+
+def test_a_topic_that_is_gone_is_not_waited_for(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a new one is, of which not all brokers know yet: for a few seconds, however long a call may take."""
+    monkeypatch.setattr(topics, "APPEARS_WITHIN", 0.1)
+    asking = topics.Topics(parse_settings(runtime.connection_string), timeout=100.0)
+    began = time.monotonic()
+    with pytest.raises(ServiceBusError, match="nowhere"):
+        asking.ends("nowhere", [0])
+    assert time.monotonic() < began + 50
+
+
+def test_a_topic_is_deleted_when_the_broker_says_so(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It hears of it after the controller, and would describe the old topic to whoever creates one of that name next."""
+    asking, name, late = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex, 3
+    asking.create(name, 1, {})
+    old, describe = asking.wait_for(name), asking.describe
+
+    def describe_late(name: str, timeout: float | None = None) -> topics.Topic | None:
+        nonlocal late
+        late -= 1
+        return old if late >= 0 else describe(name, timeout)
+
+    monkeypatch.setattr(asking, "describe", describe_late)
+    assert asking.delete(name)
+    assert late < 0

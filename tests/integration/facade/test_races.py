@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 
 
 @pytest.fixture
-def queue(runtime: EmbeddedRuntime, request: pytest.FixtureRequest) -> str:
+def queue(runtime: RunningNamespace, request: pytest.FixtureRequest) -> str:
     """A new partitioned queue."""
     name = f"races-{abs(hash(request.node.name)):x}"
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
@@ -31,7 +31,9 @@ def run_all(threads: list[threading.Thread]) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("clients", [1, 20])
-def test_a_hundred_receivers_race_for_ten_thousand_messages(runtime: EmbeddedRuntime, queue: str, clients: int) -> None:
+def test_a_hundred_receivers_race_for_ten_thousand_messages(
+    runtime: RunningNamespace, queue: str, clients: int
+) -> None:
     """Each message is delivered once and none is left, whether the receivers share a client or not."""
     total = 10_000
     connections = [ServiceBusClient.from_connection_string(runtime.connection_string) for _ in range(clients)]
@@ -65,7 +67,7 @@ def test_a_hundred_receivers_race_for_ten_thousand_messages(runtime: EmbeddedRun
 
 
 @pytest.mark.timeout(300)
-def test_handles_are_shared_by_threads(runtime: EmbeddedRuntime, queue: str) -> None:
+def test_handles_are_shared_by_threads(runtime: RunningNamespace, queue: str) -> None:
     """32 threads send through one sender, and 32 receive and settle one by one through one receiver."""
     each = 20
     seen: list[str] = []

@@ -11,7 +11,7 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, sender
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.ledger.operations import LedgerState
 from kafkabus.services import Services
@@ -114,7 +114,7 @@ def test_a_sender_that_dies_before_it_could_tell(
 
 @pytest.mark.parametrize("step", ["produce", "end"])
 def test_whoever_enqueues_may_die(
-    untended: str, runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch, step: str
+    untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Before the copies are stored, or before the ledger knows: others finish it, and each message comes once."""
     queue, namespace = new_queue(untended), parse_settings(untended).namespace
@@ -141,7 +141,7 @@ def test_whoever_enqueues_may_die(
         services.close()
 
 
-def test_receivers_enqueue_where_nobody_else_does(untended: str, runtime: EmbeddedRuntime) -> None:
+def test_receivers_enqueue_where_nobody_else_does(untended: str, runtime: RunningNamespace) -> None:
     """A while later than upkeep would."""
     queue, namespace = new_queue(untended), parse_settings(untended).namespace
     with ServiceBusClient.from_connection_string(untended) as client:

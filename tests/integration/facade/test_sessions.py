@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from redis import Redis
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, SessionLockLostError
 from kafkabus.ledger.operations import State, StatesUpdated
 from kafkabus.ledger.snapshot import StoredState
@@ -79,7 +79,7 @@ def test_sessions_and_their_states_survive_an_emptied_redis(own_runtime: Embedde
             assert receiver.session.get_state() == b"twenty"
 
 
-def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: EmbeddedRuntime) -> None:
+def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: RunningNamespace) -> None:
     """Those in another partition than their session's are moved there, and received like the others."""
     queue = new_queue(runtime.connection_string, requires_session=True, enable_partitioning=True)
     right, wrong = partition_of("s", 16), (partition_of("s", 16) + 1) % 16
@@ -106,7 +106,7 @@ def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: 
     assert dead == dict.fromkeys(("none", "broken"), "SessionIdMissing")
 
 
-def test_a_session_moves_from_client_to_client_in_order(runtime: EmbeddedRuntime) -> None:
+def test_a_session_moves_from_client_to_client_in_order(runtime: RunningNamespace) -> None:
     """What one of them filed is read again by the next one."""
     queue = new_queue(runtime.connection_string, requires_session=True)
     with (

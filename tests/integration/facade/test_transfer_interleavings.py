@@ -13,7 +13,7 @@ import pytest
 from kafkabus import ServiceBusMessage
 from kafkabus.client import ServiceBusClient
 from kafkabus.connection_string import parse_settings
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
 from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError
 from kafkabus.ledger.operations import Orphan
@@ -115,7 +115,7 @@ class Upkeep:
 class Stage:
     """A queue whose messages are transferred one after the other by two clients, and looked at by a third."""
 
-    def __init__(self, runtime: EmbeddedRuntime) -> None:
+    def __init__(self, runtime: RunningNamespace) -> None:
         self.runtime = runtime
         self.queue = f"transfers-{uuid.uuid4().hex[:8]}"
         # A namespace that nobody looks after, so that nobody else finishes what is left half-made.
@@ -176,7 +176,7 @@ class Stage:
 
 
 @pytest.fixture(scope="module")
-def stage(runtime: EmbeddedRuntime) -> Iterator[Stage]:
+def stage(runtime: RunningNamespace) -> Iterator[Stage]:
     """The queue and its clients."""
     opened = Stage(runtime)
     yield opened

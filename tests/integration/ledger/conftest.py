@@ -8,14 +8,23 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded.ports import HOST
+from kafkabus.embedded.redis_server import find_redis
 from tests.integration.ledger.bench import Bench
+from tests.redis_server import serving
+
+
+@pytest.fixture(scope="session")
+def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Where a Redis serves that these tests have for themselves."""
+    with serving(find_redis(), tmp_path_factory.mktemp("redis")) as port:
+        yield port
 
 
 @pytest.fixture
-def store(runtime: EmbeddedRuntime) -> Iterator[redis.Redis]:
-    """The Redis of the run."""
-    with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as client:
+def store(redis_port: int) -> Iterator[redis.Redis]:
+    """A client of it."""
+    with redis.Redis(HOST, redis_port, decode_responses=True) as client:
         yield client
 
 

@@ -11,8 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -24,9 +22,8 @@ import redis
 from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
-from kafkabus.embedded.children import spawn
-from kafkabus.embedded.ports import HOST, ReservedPort
-from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version, answers_ping
+from kafkabus.embedded.ports import HOST
+from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version
 from kafkabus.exceptions import LedgerError
 from kafkabus.ledger.connection import Described, DescriptionCache
 from kafkabus.ledger.keys import receivers_key
@@ -44,6 +41,7 @@ from kafkabus.ledger.snapshot import StoredState
 from kafkabus_mapping.names import EntityPath
 from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench, Held
 from tests.integration.ledger.test_model import Both, BothWithSessions, run
+from tests.redis_server import serving
 
 EXAMPLES = 60
 USER = "scripts"
@@ -176,25 +174,8 @@ def server(request: pytest.FixtureRequest) -> RedisProgram:
 @pytest.fixture(scope="module")
 def port(server: RedisProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Where it serves, keeping nothing."""
-    folder = tmp_path_factory.mktemp("redis")
-    log = folder / "redis.log"
-    reserved = ReservedPort()
-    process = spawn([*server.command(reserved.number), "--save", "", "--appendonly", "no"], folder, log)
-    try:
-        deadline = time.monotonic() + 60
-        while not answers_ping(reserved.number, 1):
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.02)
-        yield reserved.number
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        reserved.release()
+    with serving(server, tmp_path_factory.mktemp("redis")) as number:
+        yield number
 
 
 @pytest.fixture

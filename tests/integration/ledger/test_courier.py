@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
-from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -20,7 +19,7 @@ from redis.retry import Retry
 from kafkabus._acompat import Bell
 from kafkabus.aio.ledger.connection import connect
 from kafkabus.aio.ledger.courier import Courier as AsyncCourier
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded.ports import HOST
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.operations import Claim, Ledger, Request, Seen, Settlement
@@ -43,22 +42,14 @@ async def missing(ledger: Ledger) -> None:
     raise AssertionError(f"{ledger.keys.prefix} is missing")
 
 
-@pytest.fixture
-def port(runtime: EmbeddedRuntime) -> int:
-    """Where Redis listens."""
-    found = urlsplit(runtime.redis_url).port
-    assert found is not None
-    return found
-
-
 def claim_of(ledger: Ledger, lease: str) -> Claim:
     """A claim of three messages out of ten."""
     return Claim(ledger, lease, want=3, lock_ms=LOCK_MS, seen=Seen(0, 10, [(0, 9)]))
 
 
-def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(bench: Bench, port: int) -> None:
+def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(bench: Bench, redis_port: int) -> None:
     """The ledger served the request; its reply was lost; the same number brings the same reply."""
-    with Proxy(port) as proxy:
+    with Proxy(redis_port) as proxy:
         courier, ledger = through(proxy, bench, retry_for=30)
         proxy.lose_replies = True
         claim = claim_of(ledger, "aa" * 8)
@@ -74,9 +65,11 @@ def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(bench: Bench,
         assert (bench.cursor, bench.held) == (3, 3)
 
 
-def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_given_back(bench: Bench, port: int) -> None:
+def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_given_back(
+    bench: Bench, redis_port: int
+) -> None:
     """Given up by its caller, it is sent again with the next one's, and its messages return uncounted."""
-    with Proxy(port) as proxy:
+    with Proxy(redis_port) as proxy:
         courier, ledger = through(proxy, bench, retry_for=0.2)
         proxy.lose_replies = True
         with pytest.raises(ServiceBusCommunicationError, match="cannot be reached"):
@@ -89,9 +82,9 @@ def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_give
         assert bench.held == 3
 
 
-def test_a_settlement_in_doubt_holds_nobody_up(bench: Bench, port: int) -> None:
+def test_a_settlement_in_doubt_holds_nobody_up(bench: Bench, redis_port: int) -> None:
     """Given up by its caller, it is done once, and whoever comes next is served behind it."""
-    with Proxy(port) as proxy:
+    with Proxy(redis_port) as proxy:
         courier, ledger = through(proxy, bench, retry_for=0.2)
         held = bench.claim(2, upto=2)
         proxy.lose_replies = True
@@ -205,15 +198,15 @@ def test_of_those_who_settle_one_message_at_once_one_does(bench: Bench) -> None:
 
 
 @pytest.fixture
-async def tasks_courier(runtime: EmbeddedRuntime) -> AsyncGenerator[AsyncCourier]:
+async def tasks_courier(redis_port: int) -> AsyncGenerator[AsyncCourier]:
     """A way to ledgers for asyncio tasks."""
-    async with connect(runtime.redis_url) as connection:
+    async with connect(f"redis://{HOST}:{redis_port}/0") as connection:
         yield AsyncCourier(connection, address="redis", rebuild=missing, retry_for=1)
 
 
-async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench: Bench, port: int) -> None:
+async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench: Bench, redis_port: int) -> None:
     """As threads do: the same number brings the same reply."""
-    with Proxy(port) as proxy:
+    with Proxy(redis_port) as proxy:
         async with redis.asyncio.Redis(port=proxy.port, protocol=2, retry=AsyncRetry(NoBackoff(), 0)) as connection:
             courier = AsyncCourier(connection, address="redis", rebuild=missing, retry_for=30)
             ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)

@@ -6,7 +6,6 @@ keeps a state for each message.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -15,17 +14,17 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import pytest
 import redis
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.ledger.operations import GetState, Granted, Mark, Next, SetState, Settlement, StateStored, Tail
 from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.scripts import Script, request_script
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.testing.store import MemoryRedis, Store
+from tests.effort import SEED, effort
 from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, WINDOW_MS, Bench, Full, Held
 
 T = TypeVar("T")
@@ -822,8 +821,21 @@ class Scripts:
         return self._known[names]
 
 
-def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = Both, **options: Any) -> None:
+def run(
+    store: redis.Redis,
+    script: Script | None = None,
+    machine: type[Both] = Both,
+    number: int | None = None,
+    **options: Any,
+) -> None:
     """Let them do the same for a while.
+
+    Args:
+        store: The Redis that the scripts run on.
+        script: What runs there instead of them.
+        machine: What is done.
+        number: A seed, with which the same is done every time; None: something else each time.
+        **options: Hypothesis's settings.
 
     Raises:
         AssertionError: They did not come to the same.
@@ -831,6 +843,9 @@ def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = 
     COUNTS.clear()
 
     Both.store, Both.scripts = store, Scripts(store, machine, script)
+    if number is not None:
+        # What was found before is not tried first: it would be another run then.
+        machine, options = seed(number)(type(machine.__name__, (machine,), {})), options | {"database": None}
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -845,11 +860,9 @@ def run(store: redis.Redis, script: Script | None = None, machine: type[Both] = 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("machine", [Both, BothWithSessions, BothDetecting])
 def test_the_scripts_do_what_the_ledger_in_memory_does(
-    runtime: EmbeddedRuntime, capsys: pytest.CaptureFixture[str], machine: type[Both]
+    store: redis.Redis, capsys: pytest.CaptureFixture[str], machine: type[Both]
 ) -> None:
     """Everything that a ledger does, in any order, by three clients, with fresh and stale tokens."""
-    with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as store:
-        examples = int(os.environ.get("KAFKABUS_HYPOTHESIS_EXAMPLES", "500"))
-        run(store, machine=machine, max_examples=examples, print_blob=True)
+    run(store, machine=machine, number=SEED, max_examples=effort(100, 500))
     with capsys.disabled():
         print(f" {COUNTS['steps']} steps in {COUNTS['examples']} examples")  # noqa: T201 - a figure of the run

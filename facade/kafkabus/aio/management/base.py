@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from types import TracebackType
 from typing import TypeVar
@@ -61,6 +61,7 @@ WORDS: Mapping[type[EntityDescription], str] = {
 FIXED = frozenset({"enable_partitioning", "requires_session", "requires_duplicate_detection"})
 """Settings that are fixed at creation."""
 
+C = TypeVar("C")
 D = TypeVar("D", bound=EntityDescription)
 
 
@@ -221,6 +222,26 @@ class Administration:
                 f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: create_{WORDS[kind]} creates it"
             )
         return description
+
+    async def _counted(self, listed: Iterable[D], count: Callable[[D], Awaitable[C]]) -> AsyncIterator[C]:
+        """What is counted of entities as they are now; those that were deleted since they were listed are left out."""
+        for one in listed:
+            description = await self._as_it_is_now(one)
+            if description is None:
+                continue
+            try:
+                counts = await count(description)
+            except ServiceBusError:
+                description = await self._as_it_is_now(one)
+                if description is None or description.status is EntityStatus.DELETING:
+                    continue
+                raise
+            yield counts
+
+    async def _as_it_is_now(self, listed: D) -> D | None:
+        """The description of an entity, None where it was deleted since."""
+        known = await self._connections().directory.get(listed.name)
+        return known if isinstance(known, type(listed)) and known.generation == listed.generation else None
 
     async def _checked(
         self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]

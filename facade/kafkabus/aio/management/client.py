@@ -191,9 +191,11 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().directory.all():
-            if isinstance(description, QueueDescription):
-                yield await self._runtime(description)
+        every = await self._connections().directory.all()
+        listed = [one for one in every if isinstance(one, QueueDescription)]
+        async for counts in self._counted(listed, self._runtime):  # aio-only
+            yield counts  # aio-only
+        # blocking: yield from self._counted(listed, self._runtime)
 
     async def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)

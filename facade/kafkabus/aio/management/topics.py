@@ -239,9 +239,11 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().directory.all():
-            if isinstance(description, TopicDescription):
-                yield await self._topic_runtime(description)
+        every = await self._connections().directory.all()
+        listed = [one for one in every if isinstance(one, TopicDescription)]
+        async for counts in self._counted(listed, self._topic_runtime):  # aio-only
+            yield counts  # aio-only
+        # blocking: yield from self._counted(listed, self._topic_runtime)
 
     async def create_subscription(
         self,
@@ -429,8 +431,10 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().subscriptions_of(await self._topic(topic_name)):
-            yield await self._subscription_runtime(description)
+        listed = await self._connections().subscriptions_of(await self._topic(topic_name))
+        async for counts in self._counted(listed, self._subscription_runtime):  # aio-only
+            yield counts  # aio-only
+        # blocking: yield from self._counted(listed, self._subscription_runtime)
 
     async def create_rule(
         self,

@@ -1,0 +1,56 @@
+"""Processes that begin with everything imported: forks of one that has done it, which would take most of their time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PROCESSES = multiprocessing.get_context("forkserver")
+"""Where they come from."""
+PROCESSES.set_forkserver_preload(["tests.faults.party", "kafkabus.cli", "kafkabus.management"])
+
+
+def run_command(
+    arguments: Sequence[str], environment: Mapping[str, str], text: str, folder: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command of ``kafkabus`` to its end, as ``subprocess.run`` would.
+
+    Args:
+        arguments: What stands behind the program's name.
+        environment: Its environment.
+        text: Its input.
+        folder: An empty folder for its input and outputs.
+        timeout: After how many seconds it is killed.
+
+    Raises:
+        subprocess.TimeoutExpired: It was.
+    """
+    streams = [folder / name for name in ("input", "output", "errors")]
+    streams[0].write_bytes(text.encode())
+    process = PROCESSES.Process(target=_run, args=(list(arguments), dict(environment), streams))
+    process.start()
+    process.join(timeout)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+        raise subprocess.TimeoutExpired(list(arguments), timeout)
+    output, errors = (stream.read_text() for stream in streams[1:])
+    return subprocess.CompletedProcess(list(arguments), process.exitcode, output, errors)
+
+
+def _run(arguments: list[str], environment: dict[str, str], streams: list[Path]) -> None:
+    """Be the program."""
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, stream in enumerate(streams):
+        os.dup2(os.open(stream, os.O_RDWR | os.O_CREAT), number)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - they are open
+    sys.argv = ["kafkabus", *arguments]
+
+    from kafkabus.cli import main
+
+    main()

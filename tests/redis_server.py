@@ -1,0 +1,43 @@
+"""A Redis alone, for tests of what stands in it: it serves within a moment, and counts nobody else's commands."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kafkabus.embedded.children import spawn
+from kafkabus.embedded.ports import ReservedPort
+from kafkabus.embedded.redis_server import RedisProgram, answers_ping
+
+PATIENCE = 60.0
+
+
+@contextmanager
+def serving(program: RedisProgram, folder: Path) -> Generator[int]:
+    """Run a Redis that keeps nothing; gives the port at which it serves.
+
+    Args:
+        program: Which Redis.
+        folder: An empty folder for its log.
+    """
+    log = folder / "redis.log"
+    reserved = ReservedPort()
+    process = spawn([*program.command(reserved.number), "--save", "", "--appendonly", "no"], folder, log)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not answers_ping(reserved.number, 1):
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        yield reserved.number
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        reserved.release()

@@ -1,0 +1,87 @@
+"""A pytest plugin that hands tests out to pytest-xdist's workers: ``make test`` asks for more of them than there are cores.
+
+Most tests wait: for a clock, a silence, a server. What starts servers of its own, or Spark, keeps cores busy instead; some
+workers take those first, and help with the others when they are done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from xdist.remote import Producer
+    from xdist.workermanage import WorkerController
+
+BUSY = (
+    "tests/spark/",
+    "tests/faults/",
+    "tests/integration/test_cli.py",
+    "tests/integration/facade/test_scheduled.py",
+    "tests/integration/facade/test_sessions.py",
+    "tests/integration/facade/test_rebuild.py",
+    "tests/integration/embedded/",
+    "tests/integration/facade/test_duplicates.py",
+    "tests/integration/facade/test_forwarded.py",
+    "tests/integration/facade/test_full_redis.py",
+)
+"""What starts servers of its own, or Spark: folders and files, the longest first."""
+BUSY_WORKERS = 3
+"""How many workers run such tests."""
+ORDER = (*BUSY, "tests/integration/ledger/", "tests/integration/", "tests/contract/")
+"""What is handed out first: the longest first, so that all workers end together."""
+TOGETHER = "tests/spark/"
+"""What one worker runs: Spark takes longer to start than most of its tests do."""
+ONE_BY_ONE = (
+    "tests/contract/",
+    "tests/integration/ledger/test_broken_scripts.py",
+    "tests/integration/ledger/test_model.py",
+)
+"""Whose tests have nothing in common that is made once for a file, so that each may run anywhere."""
+
+
+class Scheduling(LoadScopeScheduling):
+    """Gives busy files to the first workers, and the tests of the others to whoever is free."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(TOGETHER):
+            return TOGETHER
+        return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
+
+    def schedule(self) -> None:
+        """Begin, or go on."""
+        self.config.option.loadscopereorder = False
+        super().schedule()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        wanted = next_unit(self.workqueue, int(node.gateway.id.removeprefix("gw")))
+        if wanted is None:
+            node.shutdown()
+            return
+        self.workqueue.move_to_end(wanted, last=False)
+        super()._assign_work_unit(node)
+
+
+def next_unit(waiting: Iterable[str], worker: int) -> str | None:
+    """What a worker is to run next, None where there is nothing for it.
+
+    Args:
+        waiting: The files and tests that nobody has yet, in their order.
+        worker: The worker's number, from 0.
+    """
+    units = [unit for unit in waiting if worker < BUSY_WORKERS or not unit.startswith(BUSY)]
+    return min(units, key=_turn, default=None)
+
+
+def _turn(unit: str) -> int:
+    return next((turn for turn, beginning in enumerate(ORDER) if unit.startswith(beginning)), len(ORDER))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
+    """Of every run with several workers."""
+    return Scheduling(config, log)

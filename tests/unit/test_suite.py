@@ -1,0 +1,92 @@
+"""How the tests themselves are run: who gets which, what is left out, where time went."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scheduling import BUSY, BUSY_WORKERS, next_unit
+from tests.time_spent import ENTITIES, PROCESSOR, WAITING, Meter
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_busy_workers_take_what_is_busy_first_and_others_never() -> None:
+    """Who has nothing left to do ends."""
+    waiting = ["tests/unit/test_names.py", "tests/contract/test_locks.py::test_x[memory]", "tests/faults/test_kill.py"]
+    assert next_unit(waiting, 0) == "tests/faults/test_kill.py"
+    assert next_unit(waiting, BUSY_WORKERS) == "tests/contract/test_locks.py::test_x[memory]"
+    assert next_unit(waiting[:1], 0) == next_unit(waiting[:1], BUSY_WORKERS) == "tests/unit/test_names.py"
+    assert next_unit(waiting[2:], BUSY_WORKERS) is None
+
+
+def test_whatever_starts_servers_of_its_own_counts_as_busy() -> None:
+    """Else many would be started at once; and each entry is still there."""
+    modules = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
+    starts = ("own_runtime", "EmbeddedRuntime(", "kafkabus_spark.session", '"up",')
+    own = [name for name, text in modules.items() if any(word in text for word in starts) and "/unit/" not in name]
+    assert len(own) > 10
+    assert [name for name in own if not name.startswith(BUSY)] == []
+    assert [entry for entry in BUSY if not (ROOT / entry).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("marks", "folder", "contains", "lacks"),
+    [
+        ("not extended", "tests/contract/test_locks.py", "[memory]", "[embedded]"),
+        ("not extended", "tests/contract/aio/test_locks.py", "[embedded]", "no such"),
+        ("not servers", "tests/contract", "[memory]", "[embedded"),
+        ("extended", "tests/contract", "tests/contract/test_locks.py", "tests/contract/aio"),
+    ],
+)
+def test_marks_choose_backends(marks: str, folder: str, contains: str, lacks: str) -> None:
+    """What runs for every change, what starts no server, and what is left to `make test-all`."""
+    collect = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-m", marks, folder]
+    listed = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert contains in listed
+    assert lacks not in listed
+
+
+def test_time_is_told_apart_by_what_began_first() -> None:
+    """What is done within something else counts for that."""
+    meter = Meter()
+    with meter.within(ENTITIES), meter.within("within"):
+        sum(range(1000))
+    spent = meter.read()
+    assert spent[ENTITIES] > 0
+    assert "within" not in spent
+    assert {PROCESSOR, WAITING} <= spent.keys()
+    assert ENTITIES not in meter.read()
+
+
+def test_a_campaign_prints_a_table() -> None:
+    """Of the flows that are asked for, with what came of each."""
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.campaign", "--only", "fuzz", "--minutes", "0.001", "--seed", "7"],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    assert "fuzz rules" in told.stdout
+    assert "seeds from 7 on" in told.stdout
+
+
+def test_a_campaign_of_nothing_says_what_there_is() -> None:
+    """A name that no flow has is refused."""
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.campaign", "--only", "kil1"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 2
+    assert "'kil1'" in told.stderr
+    assert "kill plain" in told.stderr
