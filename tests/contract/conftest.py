@@ -21,7 +21,7 @@ from kafkabus.testing import InMemoryNamespace
 from tests.clock import advance
 
 BLOCKING = Path(__file__).parent
-ON_SERVERS_TOO = {"test_sending_and_receiving.py"}
+ON_SERVERS_TOO = {"test_locks.py", "test_processors.py", "test_sending_and_receiving.py", "test_transactions.py"}
 """Of the blocking half: the files that are run on servers for every change; see docs/decisions/0027."""
 
 MakeQueue = Callable[..., str]

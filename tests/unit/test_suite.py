@@ -37,10 +37,10 @@ def test_whatever_starts_servers_of_its_own_counts_as_busy() -> None:
 @pytest.mark.parametrize(
     ("marks", "folder", "contains", "lacks"),
     [
-        ("not extended", "tests/contract/test_locks.py", "[memory]", "[embedded]"),
+        ("not extended", "tests/contract/test_settling.py", "[memory]", "[embedded]"),
         ("not extended", "tests/contract/aio/test_locks.py", "[embedded]", "no such"),
         ("not servers", "tests/contract", "[memory]", "[embedded"),
-        ("extended", "tests/contract", "tests/contract/test_locks.py", "tests/contract/aio"),
+        ("extended", "tests/contract", "tests/contract/test_settling.py", "tests/contract/aio"),
     ],
 )
 def test_marks_choose_backends(marks: str, folder: str, contains: str, lacks: str) -> None:
