@@ -32,8 +32,8 @@ BUSY = (
 """What starts servers of its own, or Spark: folders and files, the longest first."""
 BUSY_WORKERS = 3
 """How many workers run such tests."""
-ORDER = (*BUSY, "tests/integration/ledger/", "tests/integration/", "tests/contract/")
-"""What is handed out first: the longest first, so that all workers end together."""
+ORDER = (*BUSY, "tests/contract/", "tests/integration/", "tests/unit/")
+"""What is handed out first: beside what is busy that which waits; and at the end what is short, so that all end together."""
 TOGETHER = "tests/spark/"
 """What one worker runs: Spark takes longer to start than most of its tests do."""
 ONE_BY_ONE = (

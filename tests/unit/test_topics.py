@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafkabus.connection_string import parse_settings
 from kafkabus.log.clients import open_topics
 from kafkabus.log.topics import _SILENCE
+
+SETTINGS = parse_settings(
+    "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"
+)
 
 
 @pytest.mark.parametrize(
@@ -24,8 +30,15 @@ def test_who_says_nothing_is_asked_again(code: int) -> None:
             raise KafkaException(KafkaError(code))
         return "there"
 
-    settings = parse_settings(
-        "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"
-    )
-    assert open_topics(settings)._again(_SILENCE, None, 10.0)(ask) == "there"
+    assert open_topics(SETTINGS)._again(_SILENCE, None, 10.0)(ask) == "there"
     assert len(asked) == 3
+
+
+def test_a_cluster_without_brokers_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only one may be left out for a while; no topic is created with that many replicas."""
+    topics, answers = open_topics(SETTINGS), [{}, {}, {1: "there"}]
+    monkeypatch.setattr(
+        topics, "_admin", SimpleNamespace(list_topics=lambda *_, **__: SimpleNamespace(brokers=answers.pop(0)))
+    )
+    assert topics.brokers() == 1
+    assert answers == []

@@ -154,6 +154,7 @@ class Broker:
             # Relative to the broker's folder: the list is split at commas, which a path may hold.
             "log.dirs": _RECORDS,
             **_replication(len(self.cluster.broker_ports)),
+            **_sessions(len(self.cluster.broker_ports)),
             **_TUNING,
         }
 
@@ -188,9 +189,6 @@ _TUNING: dict[str, object] = {
     # Brokers stop together: one that first hands its partitions over waits for a controller that
     # may have stopped already. Their logs are closed in order all the same.
     "controlled.shutdown.enable": "false",
-    # A broker of several that was killed is let in again only when its last session has run out.
-    "broker.session.timeout.ms": 4_000,
-    "broker.heartbeat.interval.ms": 500,
     "num.network.threads": 2,
     "num.io.threads": 4,
     "num.recovery.threads.per.data.dir": 2,
@@ -211,6 +209,15 @@ def _replication(brokers: int) -> dict[str, object]:
         "share.coordinator.state.topic.replication.factor": copies,
         "share.coordinator.state.topic.min.isr": in_sync,
     }
+
+
+def _sessions(brokers: int) -> dict[str, object]:
+    """After how long without being heard of a broker is taken for dead.
+
+    One of several that was killed is let in again only when its last session has run out. One that is alone has nobody to take
+    over from it, and may have to wait for a busy machine.
+    """
+    return {"broker.session.timeout.ms": 4_000 if brokers > 1 else 60_000, "broker.heartbeat.interval.ms": 500}
 
 
 def _voters(cluster: Cluster) -> str:

@@ -106,11 +106,25 @@ class Topics:
         self._admin = AdminClient(options, logger=LOGGER)
 
     def brokers(self) -> int:
-        """How many brokers the cluster has."""
+        """How many brokers the cluster has, at least one.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or says that no broker serves at present.
+        """
+
+        def ask() -> int | None:
+            # One that has not been heard of for a while, as on a machine that stalls, is left out, and so may be the only one.
+            return len(self._admin.list_topics("__nothing", timeout=ASKED_FOR).brokers) or None
+
         try:
-            return len(self._again(_SILENCE)(self._admin.list_topics, "__nothing", timeout=ASKED_FOR).brokers)
+            count: int | None = self._again(_SILENCE)(ask)
         except KafkaException as error:
             raise self._translate(error, "ask for the cluster's brokers") from error
+        if count is None:
+            raise ServiceBusCommunicationError(
+                f"no broker of Kafka {self._servers} serves (tried for {self._timeout:.0f} s)"
+            )
+        return count
 
     def create_entity(self, name: str, partitions: int) -> bool:
         """Create an entity's topic, with as many replicas as the settings say; see ``create``."""
