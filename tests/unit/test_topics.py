@@ -36,9 +36,12 @@ def test_who_says_nothing_is_asked_again(code: int) -> None:
 
 def test_a_cluster_without_brokers_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The only one may be left out for a while; no topic is created with that many replicas."""
-    topics, answers = open_topics(SETTINGS), [{}, {}, {1: "there"}]
-    monkeypatch.setattr(
-        topics, "_admin", SimpleNamespace(list_topics=lambda *_, **__: SimpleNamespace(brokers=answers.pop(0)))
-    )
+    topics, answers = open_topics(SETTINGS), [0, 0, 1]
+
+    def list_topics(_topic: str, *, timeout: float) -> SimpleNamespace:
+        assert timeout > 0
+        return SimpleNamespace(brokers=dict.fromkeys(range(answers.pop(0))))
+
+    monkeypatch.setattr(topics, "_admin", SimpleNamespace(list_topics=list_topics))
     assert topics.brokers() == 1
     assert answers == []
