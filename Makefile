@@ -42,6 +42,8 @@ test: $(READY) ## run all tests that a change must pass (ARGS=... for pytest)
 test-all: $(READY) ## run those as well that show again what others show (ARGS=...)
 	KAFKABUS_THOROUGH=1 $(PYTEST) $(ARGS)
 
+# What starts no server does little but wait.
+test-fast: WORKERS = 14
 test-fast: $(READY) ## run what starts no server: rules, and the contract in memory (ARGS=...)
 	$(PYTEST) -m 'not servers' tests/unit tests/contract $(ARGS)
 
