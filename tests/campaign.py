@@ -34,6 +34,7 @@ from tests.spark import test_filters
 
 KILLS = 3
 """How many parties are killed in a turn."""
+TABLE_WIDTH = 120
 STORIES = 100
 """How many stories Hypothesis makes up in a turn."""
 FUZZED_FOR = 5.0
@@ -199,7 +200,8 @@ def main() -> None:
     names = [name for name in FLOWS if name.startswith(options.only)]
     if not names:
         parser.error(f"--only {options.only!r}: no flow's name begins so; these are known: {', '.join(FLOWS)}")
-    console = Console(highlight=False, soft_wrap=True)
+    # No narrower than the table: what prints it to a file has no width of its own.
+    console = Console(highlight=False, soft_wrap=True, width=max(TABLE_WIDTH, Console().width))
     tallies = run(options.minutes, options.seed, names, partial(console.print, markup=False))
     table = Table(title=f"seeds from {options.seed} on, {options.minutes:g} minutes")
     for column in ("flow", "runs", "messages", "kills", "lost", "unexpected", "again", "seeds of failures"):
