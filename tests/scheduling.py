@@ -32,7 +32,7 @@ BUSY = (
 """What starts servers of its own, or Spark: folders and files, the longest first."""
 BUSY_WORKERS = 3
 """How many workers run such tests."""
-ORDER = (*BUSY, "tests/contract/", "tests/integration/", "tests/unit/")
+ORDER = (*BUSY, "tests/contract/", "tests/integration/")
 """What is handed out first: beside what is busy that which waits; and at the end what is short, so that all end together."""
 TOGETHER = "tests/spark/"
 """What one worker runs: Spark takes longer to start than most of its tests do."""

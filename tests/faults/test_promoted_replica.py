@@ -16,7 +16,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.checkpoints import Checkpoints
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
-from kafkabus.embedded.ports import HOST, ReservedPort
+from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.ledger.snapshot import Snapshot
@@ -24,6 +24,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath
 from tests.proxy import Proxy
+from tests.redis_server import serving
 from tests.servers import scratch_folder
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
@@ -34,19 +35,13 @@ PATIENCE_S = 60
 @contextmanager
 def replica_of(primary: redis.Redis) -> Generator[redis.Redis, None, None]:
     """A Redis that follows another one, once it has caught up."""
-    data, reserved = scratch_folder(), ReservedPort()
-    port = reserved.number
-    reserved.release()
-    server = subprocess.Popen(find_redis().command(port), cwd=data, stdout=subprocess.DEVNULL)
+    data = scratch_folder()
     try:
-        with closing(redis.Redis(HOST, port)) as replica:
-            wait_until(replica.ping)
+        with serving(find_redis(), data) as port, closing(redis.Redis(HOST, port)) as replica:
             replica.replicaof(HOST, str(primary.get_connection_kwargs()["port"]))
             wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
             yield replica
     finally:
-        server.terminate()
-        server.wait()
         shutil.rmtree(data, ignore_errors=True)
 
 
