@@ -188,7 +188,7 @@ class Topics:
             if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return False
             raise self._translate(error, f"delete topic {name!r}") from error
-        # A broker hears of it after the controller, and would describe the old topic to whoever creates one of that name next.
+        # A broker hears of it after the controller, and would describe the old topic when the next one of that name is created.
         Retrying(
             retry=retry_if_result(
                 lambda known: known is not None and before is not None and known.topic_id == before.topic_id

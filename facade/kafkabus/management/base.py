@@ -225,7 +225,7 @@ class Administration:
         return description
 
     def _counted(self, listed: Iterable[D], count: Callable[[D], C]) -> Iterator[C]:
-        """What is counted of entities as they are now; those that were deleted since they were listed are left out."""
+        """Count entities as they are now, and leave out those that were deleted since they were listed."""
         for one in listed:
             description = self._as_it_is_now(one)
             if description is None:

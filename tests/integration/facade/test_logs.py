@@ -204,7 +204,7 @@ def test_a_topic_that_is_gone_is_not_waited_for(runtime: RunningNamespace, monke
 
 
 def test_a_topic_is_deleted_when_the_broker_says_so(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hears of it after the controller, and would describe the old topic to whoever creates one of that name next."""
+    """It hears of it after the controller, and would describe the old topic when the next one of that name is created."""
     asking, name, late = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex, 3
     asking.create(name, 1, {})
     old, describe = asking.wait_for(name), asking.describe

@@ -224,7 +224,7 @@ class Administration:
         return description
 
     async def _counted(self, listed: Iterable[D], count: Callable[[D], Awaitable[C]]) -> AsyncIterator[C]:
-        """What is counted of entities as they are now; those that were deleted since they were listed are left out."""
+        """Count entities as they are now, and leave out those that were deleted since they were listed."""
         for one in listed:
             description = await self._as_it_is_now(one)
             if description is None:
