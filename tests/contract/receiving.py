@@ -18,3 +18,22 @@ def take(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMes
         assert more, f"{len(messages)} of {count} messages came"
         messages += more
     return messages
+
+
+def receive_all(
+    receiver: ServiceBusReceiver, count: int, *, quiet: float = 0.5, settle: bool = True
+) -> list[ServiceBusReceivedMessage]:
+    """Receive so many messages, and those that still come after them.
+
+    Args:
+        receiver: From where.
+        count: How many are waited for; those beyond would be a fault of what is tested.
+        quiet: For how long, in seconds, nothing comes at the end.
+        settle: Whether they are completed.
+    """
+    messages: list[ServiceBusReceivedMessage] = []
+    while more := receiver.receive_messages(100, max_wait_time=PATIENCE if len(messages) < count else quiet):
+        messages += more
+        if settle:
+            receiver.complete_messages(more)
+    return messages

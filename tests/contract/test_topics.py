@@ -33,7 +33,7 @@ from kafkabus.management import (
     TrueRuleFilter,
 )
 from tests.contract.conftest import Advance, MakeQueue, MakeTopic
-from tests.contract.receiving import take
+from tests.contract.receiving import receive_all, take
 
 PATIENCE = 20.0
 
@@ -49,10 +49,9 @@ def all_of(
 ) -> list[ServiceBusReceivedMessage]:
     """Receive and complete so many messages of a subscription, and see that there are no more."""
     with client.get_subscription_receiver(topic, subscription, **settings) as receiver:
-        messages = take(receiver, count)
-        receiver.complete_messages(messages)
-        assert receiver.receive_messages(1, max_wait_time=0.5) == []
-    return messages
+        messages = receive_all(receiver, count)
+        assert len(messages) == count
+        return messages
 
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])

@@ -15,6 +15,7 @@ from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import InvalidOperationError
 from tests.contract.aio.conftest import MakeQueue
+from tests.contract.aio.receiving import receive_all
 
 
 @pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
@@ -30,16 +31,12 @@ async def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessag
 
 
 async def all_of(
-    client: ServiceBusClient, queue: str, mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK
+    client: ServiceBusClient, queue: str, count: int, mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK
 ) -> list[str]:
-    """Receive and settle until nothing comes; what the messages say, in order of their letters."""
-    bodies: list[str] = []
+    """Receive and settle so many messages, and those that come after them; their bodies in order of the letters."""
     async with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
-        while messages := await receiver.receive_messages(100, max_wait_time=1.0):
-            bodies += [str(message) for message in messages]
-            if mode is ServiceBusReceiveMode.PEEK_LOCK:
-                await receiver.complete_messages(messages)
-    return sorted(bodies)
+        messages = await receive_all(receiver, count, settle=mode is ServiceBusReceiveMode.PEEK_LOCK)
+    return sorted(map(str, messages))
 
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
@@ -50,9 +47,9 @@ async def test_the_first_of_an_id_is_delivered(
     await send(client, detecting, ServiceBusMessage("a1", message_id="a"), ServiceBusMessage("b1", message_id="b"))
     await send(client, detecting, ServiceBusMessage("a2", message_id="a"))
     await send(client, detecting, *(ServiceBusMessage(f"c{number}", message_id="c") for number in range(1, 4)))
-    assert await all_of(client, detecting, mode) == ["a1", "b1", "c1"]
+    assert await all_of(client, detecting, 3, mode) == ["a1", "b1", "c1"]
     await send(client, detecting, ServiceBusMessage("b2", message_id="b"), ServiceBusMessage("d1", message_id="d"))
-    assert await all_of(client, detecting, mode) == ["d1"]
+    assert await all_of(client, detecting, 1, mode) == ["d1"]
 
 
 async def test_an_id_may_be_a_uuid_and_is_made_up_where_none_is_given(client: ServiceBusClient, detecting: str) -> None:
@@ -60,7 +57,7 @@ async def test_an_id_may_be_a_uuid_and_is_made_up_where_none_is_given(client: Se
     one = uuid.uuid4()
     await send(client, detecting, *(ServiceBusMessage("same", message_id=one) for _ in range(2)))
     await send(client, detecting, *(ServiceBusMessage("other") for _ in range(3)))
-    assert await all_of(client, detecting) == ["other", "other", "other", "same"]
+    assert await all_of(client, detecting, 4) == ["other", "other", "other", "same"]
 
 
 async def test_many_senders_at_once(client: ServiceBusClient, other_client: ServiceBusClient, detecting: str) -> None:
@@ -80,7 +77,7 @@ async def test_many_senders_at_once(client: ServiceBusClient, other_client: Serv
     # blocking: with ThreadPoolExecutor(3) as pool:
     # blocking:     for sent in [pool.submit(send_all, *one) for one in senders]:
     # blocking:         sent.result()
-    bodies = await all_of(other_client, detecting)
+    bodies = await all_of(other_client, detecting, 115)
     assert bodies == sorted([str(n) for n in range(100)] + [f"{name}{n}" for name in "abc" for n in range(0, 100, 20)])
 
 
@@ -92,7 +89,7 @@ async def test_ids_of_different_keys_are_different_on_a_partitioned_queue(
         queue = await make_queue(partitioned=partitioned, requires_duplicate_detection=True)
         for key, number in (("x", 1), ("y", 1), ("x", 2), ("y", 2)):
             await send(client, queue, ServiceBusMessage(f"{key}{number}", message_id="id", partition_key=key))
-        assert await all_of(client, queue) == expected
+        assert await all_of(client, queue, len(expected)) == expected
 
 
 async def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> None:
@@ -130,7 +127,7 @@ async def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: Serv
         await receiver.defer_message(message)
         (message,) = await receiver.receive_deferred_messages(number)
         await receiver.complete_message(message)
-    assert await all_of(client, detecting) == []
+    assert await all_of(client, detecting, 0) == []
 
 
 async def test_the_window_is_kept_within_its_limits(

@@ -15,6 +15,7 @@ from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import InvalidOperationError, MessagingEntityNotFoundError
 from kafkabus_mapping.keys import partition_of
 from tests.contract.aio.conftest import Advance, MakeQueue
+from tests.contract.aio.receiving import receive_all
 
 PATIENCE = 20.0
 
@@ -23,16 +24,8 @@ async def all_of(
     client: ServiceBusClient, queue: str, count: int, sub_queue: ServiceBusSubQueue | None = None
 ) -> list[ServiceBusReceivedMessage]:
     """Receive and complete messages until there are ``count``, and none comes after them."""
-    found: list[ServiceBusReceivedMessage] = []
     async with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:
-            messages = await receiver.receive_messages(100, max_wait_time=2 if len(found) < count else 0.5)
-            await receiver.complete_messages(messages)
-            found += messages
-            if not messages and len(found) >= count:
-                break
-    return found
+        return await receive_all(receiver, count)
 
 
 async def refused(client: ServiceBusClient, queue: str) -> tuple[str | None, str | None]:

@@ -13,6 +13,7 @@ from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessageNotFoundError
 from tests.contract.aio.conftest import Advance, MakeQueue
+from tests.contract.aio.receiving import receive_all
 
 HOUR = timedelta(hours=1)
 
@@ -30,19 +31,12 @@ async def kind(make_queue: MakeQueue, request: pytest.FixtureRequest) -> str:
 
 
 async def all_of(
-    client: ServiceBusClient,
-    queue: str,
-    mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK,
-    wait: float = 1.0,
+    client: ServiceBusClient, queue: str, count: int, mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK
 ) -> list[str]:
-    """Receive and settle until nothing comes any more; what the messages say. The first may take ``wait`` seconds to come."""
-    bodies: list[str] = []
+    """Receive and settle so many messages, and those that come after them; their bodies."""
     async with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
-        while messages := await receiver.receive_messages(100, max_wait_time=1.0 if bodies else wait):
-            bodies += [str(message) for message in messages]
-            if mode is ServiceBusReceiveMode.PEEK_LOCK:
-                await receiver.complete_messages(messages)
-    return bodies
+        messages = await receive_all(receiver, count, quiet=1.0, settle=mode is ServiceBusReceiveMode.PEEK_LOCK)
+    return [str(message) for message in messages]
 
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
@@ -57,10 +51,10 @@ async def test_a_message_comes_at_its_time_and_not_before(
             [ServiceBusMessage(f"scheduled {number}", partition_key="k") for number in range(12)], due
         )
         await sender.send_messages(ServiceBusMessage("after", partition_key="k"))
-        assert await all_of(client, kind, mode) == ["before 0", "before 1", "before 2", "after"]
+        assert await all_of(client, kind, 4, mode) == ["before 0", "before 1", "before 2", "after"]
         await later(kind, 3601)
-        assert await all_of(client, kind, mode, 5.0) == [f"scheduled {number}" for number in range(12)]
-        assert await all_of(client, kind, mode) == []
+        assert await all_of(client, kind, 12, mode) == [f"scheduled {number}" for number in range(12)]
+        assert await all_of(client, kind, 0, mode) == []
 
 
 async def test_what_a_message_says_of_its_time(client: ServiceBusClient, kind: str) -> None:
@@ -85,12 +79,12 @@ async def test_a_time_on_a_message_that_is_sent(client: ServiceBusClient, kind: 
     messages = [ServiceBusMessage("at once"), ServiceBusMessage("later", scheduled_enqueue_time_utc=soon())]
     async with client.get_queue_sender(kind) as sender:
         await sender.send_messages(messages)
-        assert await all_of(client, kind) == ["at once"]
+        assert await all_of(client, kind, 1) == ["at once"]
         await later(kind, 3601)
-        assert await all_of(client, kind, wait=5.0) == ["later"]
+        assert await all_of(client, kind, 1) == ["later"]
         messages[1].scheduled_enqueue_time_utc = None
         await sender.send_messages(messages)
-        assert sorted(await all_of(client, kind)) == ["at once", "later"]
+        assert sorted(await all_of(client, kind, 2)) == ["at once", "later"]
 
 
 async def test_scheduled_messages_are_peeked_and_counted(
@@ -163,7 +157,7 @@ async def test_cancelled_messages_never_come(client: ServiceBusClient, kind: str
             with pytest.raises(MessageNotFoundError):
                 await sender.cancel_scheduled_messages(wrong)
         await later(kind, 3601)
-        assert await all_of(client, kind, wait=5.0) == ["3"]
+        assert await all_of(client, kind, 1) == ["3"]
         with pytest.raises(MessageNotFoundError):
             await sender.cancel_scheduled_messages(numbers[3])
 
@@ -200,9 +194,9 @@ async def test_an_id_counts_from_when_its_message_was_scheduled(
         await sender.schedule_messages(ServiceBusMessage("scheduled", message_id="a"), soon())
         await sender.send_messages(ServiceBusMessage("sent", message_id="a"))
         await sender.schedule_messages(ServiceBusMessage("again", message_id="a"), soon())
-        assert await all_of(client, queue) == []
+        assert await all_of(client, queue, 0) == []
         await later(queue, 3601)
-        assert await all_of(client, queue, wait=5.0) == ["scheduled"]
+        assert await all_of(client, queue, 1) == ["scheduled"]
 
 
 async def test_bad_times_and_messages(client: ServiceBusClient, kind: str) -> None:
@@ -215,4 +209,4 @@ async def test_bad_times_and_messages(client: ServiceBusClient, kind: str) -> No
         with pytest.raises(TypeError):
             await sender.schedule_messages(await sender.create_message_batch(), soon())  # type: ignore[arg-type]
         await sender.schedule_messages([{"body": "x"}], datetime(2020, 1, 1))  # noqa: DTZ001 - naive on purpose
-        assert await all_of(client, kind, wait=5.0) == ["x"]
+        assert await all_of(client, kind, 1) == ["x"]

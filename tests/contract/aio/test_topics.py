@@ -27,7 +27,7 @@ from kafkabus.management import (
     TrueRuleFilter,
 )
 from tests.contract.aio.conftest import Advance, MakeQueue, MakeTopic
-from tests.contract.aio.receiving import take
+from tests.contract.aio.receiving import receive_all, take
 
 PATIENCE = 20.0
 
@@ -43,10 +43,9 @@ async def all_of(
 ) -> list[ServiceBusReceivedMessage]:
     """Receive and complete so many messages of a subscription, and see that there are no more."""
     async with client.get_subscription_receiver(topic, subscription, **settings) as receiver:
-        messages = await take(receiver, count)
-        await receiver.complete_messages(messages)
-        assert await receiver.receive_messages(1, max_wait_time=0.5) == []
-    return messages
+        messages = await receive_all(receiver, count)
+        assert len(messages) == count
+        return messages
 
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitioned", "plain"])

@@ -8,11 +8,12 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Producer
 
-from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.services import Services
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
+from tests.contract.receiving import receive_all
 from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
 from tests.queues import new_queue
 
@@ -26,15 +27,10 @@ def send(client: ServiceBusClient, queue: str, names: str, suffix: str) -> None:
     client.get_queue_sender(queue).send_messages([ServiceBusMessage(f"{one}{suffix}", message_id=one) for one in names])
 
 
-def receive_all(client: ServiceBusClient, queue: str) -> list[ServiceBusReceivedMessage]:
-    """Everything, completed."""
-    found: list[ServiceBusReceivedMessage] = []
+def all_of(client: ServiceBusClient, queue: str, count: int) -> list[str]:
+    """Receive and complete so many messages, and those that come after them; their bodies."""
     with client.get_queue_receiver(queue) as receiver:
-        # A ledger that Redis lost is made anew first.
-        while messages := receiver.receive_messages(100, max_wait_time=2 if found else PATIENCE):
-            receiver.complete_messages(messages)
-            found += messages
-    return found
+        return [str(message) for message in receive_all(receiver, count, quiet=2.0)]
 
 
 @pytest.mark.parametrize("checkpoint", [True, False], ids=["written down", "not written down"])
@@ -45,13 +41,13 @@ def test_ids_are_known_when_redis_lost_everything(
     queue = new_queue(own_runtime.connection_string, requires_duplicate_detection=True)
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         send(client, queue, "abca", "1")
-        first = {str(message) for message in receive_all(client, queue)}
+        first = set(all_of(client, queue, 3))
         assert first == {"a1", "b1", "c1"}
         if checkpoint:
             wait_for_checkpoint(services, queue, 0, lambda one: one.cursor == 4 and one.duplicates == [(3, 3)])
         empty(own_runtime)
         send(client, queue, "bd", "2")
-        second = [str(message) for message in receive_all(client, queue)]
+        second = all_of(client, queue, 1)
         assert sorted(second) == ["d2"] if checkpoint else set(second) - first == {"d2"}
         assert len(second) == len(set(second))
 
@@ -76,7 +72,7 @@ def test_copies_by_a_plain_producer(runtime: RunningNamespace, partitioned: bool
             body = headers["sb-message-id"].decode() if headers else "plain"
             producer.produce(f"tests.{queue}", body, key=key, partition=partition, headers=dict(headers))
         assert producer.flush(30) == 0
-        bodies = sorted(str(message) for message in receive_all(client, queue))
+        bodies = sorted(all_of(client, queue, 4))
         assert bodies == ["a1", "b", "plain", "plain"]
 
 

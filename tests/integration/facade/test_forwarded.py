@@ -22,6 +22,7 @@ from kafkabus.transfer import ORPHAN_AGE
 from kafkabus.upkeep.forwarder import LOCK, Forwarder
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
+from tests.contract.receiving import receive_all
 from tests.integration.facade.test_rebuild import empty
 from tests.queues import new_queue
 
@@ -37,14 +38,10 @@ def send(client: ServiceBusClient, queue: str, *bodies: str) -> None:
     client.get_queue_sender(queue).send_messages([ServiceBusMessage(body, partition_key="k") for body in bodies])
 
 
-def receive_all(client: ServiceBusClient, queue: str, sub_queue: ServiceBusSubQueue | None = None) -> list[str]:
-    """Everything, completed."""
-    found: list[str] = []
+def all_of(client: ServiceBusClient, queue: str, count: int, sub_queue: ServiceBusSubQueue | None = None) -> list[str]:
+    """Receive and complete so many messages, and those that come after them; their bodies."""
     with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
-        while messages := receiver.receive_messages(100, max_wait_time=1):
-            receiver.complete_messages(messages)
-            found += map(str, messages)
-    return found
+        return [str(message) for message in receive_all(receiver, count, quiet=1.0)]
 
 
 def forward(connection_string: str, queue: str, rounds: int = 1) -> LedgerState:
@@ -100,7 +97,7 @@ def test_whoever_forwards_may_die(
             assert (counts.transfer_message_count, counts.active_message_count) == (3, 2)
         advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
         state = forward(untended, queue, rounds=3)
-        assert receive_all(client, destination) == ["1", "2", "3", "4", "5"]
+        assert all_of(client, destination, 5) == ["1", "2", "3", "4", "5"]
         assert (state.held, state.moving) == (0, 0)
 
 
@@ -119,10 +116,10 @@ def test_whoever_forwards_may_die_before_the_first_step(
                 forward(untended, queue)
         send(client, queue, "4")
         assert forward(untended, queue).held == 3
-        assert receive_all(client, destination) == []
+        assert all_of(client, destination, 0) == []
         advance(runtime.redis_url, namespace, queue, LOCK.total_seconds() + 1)
         forward(untended, queue, rounds=2)
-        assert receive_all(client, destination) == ["1", "2", "3", "4"]
+        assert all_of(client, destination, 4) == ["1", "2", "3", "4"]
 
 
 @pytest.mark.parametrize("anew", [False, True], ids=["for ever", "and comes back"])
@@ -141,8 +138,8 @@ def test_a_destination_that_goes_while_messages_are_on_their_way(
         advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
         state = forward(untended, queue, rounds=3)
         assert (state.held, state.moving) == (0, 0)
-        undelivered = receive_all(client, queue, ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
-        found = receive_all(client, destination) if anew else []
+        undelivered = all_of(client, queue, 0 if anew else 3, ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
+        found = all_of(client, destination, 3) if anew else []
         assert (undelivered, found) == (([], ["1", "2", "3"]) if anew else (["1", "2", "3"], []))
 
 
@@ -177,10 +174,10 @@ def test_several_forward_at_once(untended: str) -> None:
                 await asyncio.to_thread(sender.send_messages, messages)
             deadline = time.monotonic() + PATIENCE
             while len(found) < 150 and time.monotonic() < deadline:
-                found.extend(await asyncio.to_thread(receive_all, client, destination))
+                found.extend(await asyncio.to_thread(all_of, client, destination, 0))
 
         asyncio.run(all_at_once(send_all))
-        found += receive_all(client, destination)
+        found += all_of(client, destination, 0)
     by_key: dict[str, list[int]] = defaultdict(list)
     for body in found:
         key, number = body.split()
@@ -202,7 +199,7 @@ def test_nothing_is_lost_when_redis_loses_everything(own_runtime: EmbeddedRuntim
         deadline = time.monotonic() + 3 * PATIENCE
         while len(found) < 1000 and time.monotonic() < deadline:
             try:
-                found.update(receive_all(client, destination))
+                found.update(all_of(client, destination, 0))
             except ServiceBusError:  # noqa: PERF203  # ledgers are made anew
                 continue
     assert found == set(sent)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus.checkpoints import Checkpoints
 from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
@@ -18,6 +18,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus.transfer import Intent, Place
 from kafkabus_mapping.names import EntityPath
+from tests.contract.receiving import receive_all
 from tests.queues import KINDS, active_in, new_source, sent_to
 
 PATIENCE = 60.0
@@ -46,14 +47,6 @@ def wait_for_checkpoint(services: Services, queue: str, partition: int, wanted: 
 def holds(ranges: list[Counted]) -> int:
     """How many messages ranges hold."""
     return sum(last - first + 1 for first, last, _ in ranges)
-
-
-def receive_all(receiver: ServiceBusReceiver, at_once: int = 500) -> list[ServiceBusReceivedMessage]:
-    """Receive until nothing comes."""
-    received: list[ServiceBusReceivedMessage] = []
-    while messages := receiver.receive_messages(at_once, max_wait_time=3):
-        received += messages
-    return received
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -85,7 +78,7 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
             ),
         )
         empty(own_runtime)
-        again = receive_all(receiver)
+        again = receive_all(receiver, 50, settle=False)
         assert {str(message): message.delivery_count for message in again} == {
             **{str(number): 1 for number in range(50, 60)},
             **{str(number): 0 for number in range(60, 100)},
@@ -125,11 +118,11 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         services.transfers.produce(Place(entity, 0), Place(destination, 0), copied, began)
         wait_for_checkpoint(services, source, 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
         empty(own_runtime)
-        again = receive_all(receiver)
+        again = receive_all(receiver, total - 12, settle=False)
         assert sorted(int(str(message)) for message in again) == list(range(12, total))
         assert {message.delivery_count for message in again} == {1}
         dead_letters = receiver_of(client, source, sub_queue="deadletter")
-        assert sorted(int(str(message)) for message in receive_all(dead_letters)) == list(range(12))
+        assert sorted(int(str(message)) for message in receive_all(dead_letters, 12, settle=False)) == list(range(12))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,4 +138,4 @@ def test_without_a_checkpoint_everything_in_the_log_comes_again(own_runtime: Emb
         receiver = receiver_of(client, source)
         receiver.complete_messages(receiver.receive_messages(2, max_wait_time=10))
         empty(own_runtime)
-        assert [str(message) for message in receive_all(receiver)] == ["a", "b"]
+        assert [str(message) for message in receive_all(receiver, 2)] == ["a", "b"]

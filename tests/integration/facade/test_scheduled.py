@@ -18,6 +18,7 @@ from kafkabus.services import Services
 from kafkabus.transfer import ORPHAN_AGE, Transfers
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
+from tests.contract.receiving import receive_all
 from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
 from tests.queues import new_queue
 
@@ -33,14 +34,10 @@ def schedule(client: ServiceBusClient, queue: str, count: int) -> list[int]:
         return sender.schedule_messages([ServiceBusMessage(str(number)) for number in range(count)], due)
 
 
-def receive_all(client: ServiceBusClient, queue: str, wait: float = 2.0) -> list[str]:
-    """Everything, completed."""
-    found: list[str] = []
-    with client.get_queue_receiver(queue) as receiver:
-        while messages := receiver.receive_messages(100, max_wait_time=wait):
-            receiver.complete_messages(messages)
-            found += map(str, messages)
-    return found
+def all_of(client: ServiceBusClient, queue: str, count: int, session: str | None = None) -> list[str]:
+    """Receive and complete so many messages, and those that come after them; their bodies."""
+    with client.get_queue_receiver(queue, session_id=session) as receiver:
+        return [str(message) for message in receive_all(receiver, count, quiet=2.0)]
 
 
 def state_of(services: Services, queue: str) -> LedgerState | None:
@@ -68,19 +65,9 @@ def test_what_is_scheduled_outlives_redis(
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         sender = client.get_queue_sender(queue)
 
-        def receive(wait: float) -> list[str]:
-            if not sessions:
-                return receive_all(client, queue, wait)
-            with client.get_queue_receiver(queue, session_id="s", max_wait_time=wait) as receiver:
-                found = []
-                for message in receiver:
-                    receiver.complete_message(message)
-                    found.append(str(message))
-                return found
-
         sender.schedule_messages(ServiceBusMessage("0", session_id=session), due)
         sender.send_messages(ServiceBusMessage("at once", session_id=session))
-        assert receive(2.0) == ["at once"]
+        assert all_of(client, queue, 1, session) == ["at once"]
         numbers = sender.schedule_messages(
             [ServiceBusMessage(str(number), session_id=session) for number in range(1, 4)], due
         )
@@ -89,11 +76,10 @@ def test_what_is_scheduled_outlives_redis(
         empty(own_runtime)
         wait_for_ledger(services, queue, lambda _: True)
         # What was settled and not written down may come again.
-        assert receive(2.0) in ([], ["at once"])
+        assert all_of(client, queue, 0, session) in ([], ["at once"])
         sender.cancel_scheduled_messages(numbers[1])
         advance(own_runtime.redis_url, "scheduled", queue, 3601)
-        assert receive(5.0) == ["0", "1", "3"]
-        assert receive(1.0) == []
+        assert all_of(client, queue, 3, session) == ["0", "1", "3"]
 
 
 def test_a_sender_that_dies_before_it_could_tell(
@@ -107,9 +93,9 @@ def test_a_sender_that_dies_before_it_could_tell(
             with pytest.raises(ServiceBusCommunicationError):
                 schedule(client, queue, 3)
         wait_for_ledger(services, queue, lambda state: state.scheduled == 3)
-        assert receive_all(client, queue) == []
+        assert all_of(client, queue, 0) == []
         advance(own_runtime.redis_url, "scheduled", queue, 3601)
-        assert receive_all(client, queue, 5.0) == ["0", "1", "2"]
+        assert all_of(client, queue, 3) == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize("step", ["produce", "end"])
@@ -131,9 +117,10 @@ def test_whoever_enqueues_may_die(
                     services.transfers.activate(entity, 0, end)
             bodies = [str(number) for number in range(5)]
             # Stored copies are messages like any other, whatever the ledger knows of where they come from.
-            assert receive_all(client, queue) == (bodies if step == "end" else [])
+            first, then = (bodies, []) if step == "end" else ([], bodies)
+            assert all_of(client, queue, len(first)) == first
             advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
-            assert receive_all(client, queue, 5.0) == ([] if step == "end" else bodies)
+            assert all_of(client, queue, len(then)) == then
             state = state_of(services, queue)
             assert state is not None
             assert (state.held, state.scheduled, len(numbers)) == (0, 0, 5)
@@ -146,9 +133,9 @@ def test_receivers_enqueue_where_nobody_else_does(untended: str, runtime: Runnin
     queue, namespace = new_queue(untended), parse_settings(untended).namespace
     with ServiceBusClient.from_connection_string(untended) as client:
         schedule(client, queue, 3)
-        assert receive_all(client, queue) == []
+        assert all_of(client, queue, 0) == []
         advance(runtime.redis_url, namespace, queue, 3601 + 2)
-        assert receive_all(client, queue, 10.0) == ["0", "1", "2"]
+        assert all_of(client, queue, 3) == ["0", "1", "2"]
 
 
 def _fail(*_arguments: Any, **_named: Any) -> None:
