@@ -122,6 +122,9 @@ class Chooser:
         keeps_faulty: Whether a message is dead-lettered of which a rule cannot be said.
         time_to_live: The subscription's default; None: for ever.
         max_message_bytes: Of a message that an action made; None: no matter how many.
+
+    Attributes:
+        saw_scheduled: Whether any record that was looked at is that of a scheduled message, which is its topic's to grant.
     """
 
     def __init__(
@@ -133,6 +136,7 @@ class Chooser:
         time_to_live: timedelta | None,
         max_message_bytes: int | None,
     ) -> None:
+        self.saw_scheduled = False
         self._key = key.encode()
         self._keeps_faulty = keeps_faulty
         self._time_to_live = time_to_live
@@ -227,6 +231,7 @@ class Chooser:
             return _AS_IT_IS if addressed_to == self._key else _NOTHING
         if scheduled_for(record) is not None:
             # A copy is granted when its time has come.
+            self.saw_scheduled = True
             return _NOTHING
         _, partition, offset = place_of(record)
         rules = next((rules for offsets, rules in self._sets if offsets[partition] <= offset), None)

@@ -585,7 +585,7 @@ class ServiceBusReceiver:
                 deferred=True,
                 session=self._session is not None,
             )
-            grants.append(Grant(delivery, reader.read_again(delivery, [(first, last)]), recall.now, True))
+            grants.append(Grant(delivery, reader.read_again(delivery, [(first, last)]), recall.now))
         return grants
 
     @staticmethod

@@ -1,6 +1,9 @@
 # Generated from facade/kafkabus/aio/rules.py by tools/generate_blocking.py. Do not edit.
 """Changing the rules of a subscription, so that each counts from a definite offset of each log on.
 
+That is where the log ends, records of open transactions included: behind the first of these may stand what was acknowledged
+before, and goes by the earlier rules. What a transaction sent before goes by them too, whenever it is committed.
+
 The description says first which rules there will be. Then each ledger is told, which grants nothing any more that was chosen
 by earlier rules, and says from where on the new ones count: who tells it first decides. The description says last what the
 ledgers said. Whoever finds a change half done can go on with it, any number of times. One client at a time does so.
@@ -67,7 +70,7 @@ def settle_rules(services: Services, turn: Turn, description: SubscriptionDescri
         return description
     entity, partitions = services.entity_of(description), range(description.partitions)
     version = description.rules_version + 1
-    ends = services.pool.run(services.topics.ends, description.topic, partitions)
+    ends = services.pool.run(services.topics.stored_ends, description.topic, partitions)
     told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
     services.courier.ask(*told)
     settled = _settled(description, tuple(one.counts_from for one in told))

@@ -507,9 +507,9 @@ def announce(services: Services, entity: Entity, outgoing: Sequence[Outgoing], p
         ServiceBusCommunicationError: Redis cannot be reached.
     """
     if any(one.envelope.time_to_live is not None for one in outgoing):
-        services.mark_mortal(entity, partitions)
+        services.mark(entity, partitions, "mortal")
     if any(map(_is_scheduled, outgoing)):
-        services.mark_schedules(entity)
+        services.mark(entity, partitions, "schedules")
 
 
 def schedules(

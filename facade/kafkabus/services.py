@@ -25,7 +25,7 @@ from kafkabus.keepsakes import Keepsakes
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.keys import full_key
-from kafkabus.ledger.operations import Keep, Ledger, Mark
+from kafkabus.ledger.operations import MARKS, Keep, Ledger, Mark, MarkName
 from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
 from kafkabus.log.companion import Companion
@@ -94,8 +94,7 @@ class Services:
         self._namespace: NamespaceDescription | None = None
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
-        self._mortal: set[tuple[str, int]] = set()
-        self._transacts: set[tuple[str, int]] = set()
+        self._marked: set[tuple[MarkName, str, int]] = set()
         self._topics_seen: dict[str, float] = {}
         self._readers: dict[str, tuple[Entity, Reader]] = {}
 
@@ -229,38 +228,53 @@ class Services:
             return True
         return self.pool.run(self.topics.describe, topic_name(self.settings.namespace, path)) is not None
 
-    def mark_mortal(self, entity: Entity, partitions: Iterable[int]) -> None:
-        """Messages with times to live of their own are about to be stored in these partitions; said once each.
+    def mark(self, entity: Entity, partitions: Iterable[int], name: MarkName) -> None:
+        """Something is about to be stored in these partitions of which whoever looks after them must know; said once each.
+
+        It stands in the entity's description before it is stored: of ledgers that Redis loses, or forgets some of, it is known
+        still. What a reader must know of a record it sees in that itself.
+
+        Args:
+            entity: Where it will be stored.
+            partitions: In which partitions.
+            name: What.
 
         Raises:
-            ServiceBusCommunicationError: Redis cannot be reached.
+            OperationTimeoutError: Another client has been changing the entity for long; nothing was stored.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        self._mark_once(entity, partitions, self._mortal, transacts=False)
-
-    def mark_schedules(self, entity: Entity) -> None:
-        """Scheduled messages are about to be stored, so that whoever is granted one knows it.
-
-        Raises:
-            ServiceBusCommunicationError: Redis cannot be reached.
-        """
-        self.courier.ask(*(Mark(ledger, schedules=True) for ledger in entity.ledgers))
-
-    def mark_transacts(self, entity: Entity, partitions: Iterable[int]) -> None:
-        """Transactions are about to store records in these partitions; said once each.
-
-        Raises:
-            ServiceBusCommunicationError: Redis cannot be reached.
-        """
-        self._mark_once(entity, partitions, self._transacts, transacts=True)
-
-    def _mark_once(
-        self, entity: Entity, partitions: Iterable[int], marked: set[tuple[str, int]], *, transacts: bool
-    ) -> None:
-        places = {(entity.generation, partition) for partition in partitions} - marked
+        wanted: set[tuple[MarkName, str, int]] = {(name, entity.generation, partition) for partition in partitions}
+        places = wanted - self._marked
         if places:
-            marks = [Mark(entity.ledgers[partition], transacts=transacts) for _, partition in places]
-            self.courier.ask(*marks)
-            marked |= places
+            if not getattr(entity.description, name):
+                self._describe_mark(entity, name)
+            self.courier.ask(*(Mark(entity.ledgers[partition], name) for _, _, partition in places))
+            self._marked |= places
+
+    def _describe_mark(self, entity: Entity, name: MarkName) -> None:
+        with self.directory.changing(entity.path.name) as turn:
+            known = self._description_of(entity)
+            if known is not None and not getattr(known, name):
+                turn.check()
+                self.directory.put(known.model_copy(update={name: True}))
+
+    def mark_later(self, entity: Entity, partition: int, name: MarkName) -> None:
+        """Something stands in a partition already, as of Kafka's own tools: told with what is asked next, where it was not."""
+        place = (name, entity.generation, partition)
+        if place not in self._marked:
+            self._marked.add(place)
+            self.courier.later(Mark(entity.ledgers[partition], name))
+
+    def tell_topic(self, entity: Entity) -> None:
+        """Where a subscription's log holds records of scheduled messages, its topic knows before they are passed.
+
+        Raises:
+            OperationTimeoutError: Another client has been changing the topic for long.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if entity.chooser is not None and entity.chooser.saw_scheduled:
+            topic = self.entity(entity.log_path)
+            self.mark(topic, range(topic.partitions), "schedules")
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
@@ -405,7 +419,7 @@ class Services:
                 )
                 return snapshot.within(starts[partition], upto, kept)
 
-            ends = self.pool.run(self.topics.ends, entity.topic, [partition])
+            ends = self.pool.run(self.topics.stored_ends, entity.topic, [partition])
             new_from = ends[partition] if end is None else end
 
             def described(description: EntityDescription) -> EntityDescription:
@@ -707,13 +721,15 @@ class Services:
     def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
         """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
 
+        Records of open transactions count: behind them may stand what was acknowledged before.
+
         Returns:
             Where that is, by partition.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        ends = self.pool.run(self.topics.ends, entity.topic, range(entity.partitions))
+        ends = self.pool.run(self.topics.stored_ends, entity.topic, range(entity.partitions))
         self._begin_at(entity, ends)
         return tuple(ends[ledger.partition] for ledger in entity.ledgers)
 
@@ -763,18 +779,11 @@ class Services:
             known = self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
             states = self.session_states.read(entity, ledger.partition)
             window_start = self.window_start(entity, ledger, known)
-            return Written(known, states, window_start, self._rules_version(entity))
+            described = self.directory.get(entity.path.name)
+            told = () if described is None else marks_of(entity, described)
+            return Written(known.marked(told), states, window_start, _rules_version(entity, described))
 
         return self.courier.restore(ledger, read)
-
-    def _rules_version(self, entity: Entity) -> int:
-        """Which version of a subscription's rules is the last one, whose change may be under way; 0 where it has none."""
-        if entity.chooser is None:
-            return 0
-        known = self.directory.get(entity.path.name)
-        if not isinstance(known, SubscriptionDescription):
-            return entity.rules_version
-        return known.rules_version + (known.changing is not None)
 
     def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
         snapshot = self.checkpoints.read(ledger.keys.prefix)
@@ -786,6 +795,21 @@ class Services:
         known = self.keepsakes.of(entity, ledger.partition) if start else {}
         kept = {offset: one.due for offset, one in known.items()}
         return self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)
+
+
+def marks_of(entity: Entity, description: EntityDescription) -> list[MarkName]:
+    """What an entity's ledgers have to know, as its description says; of a dead-letter queue, nothing becomes due there."""
+    told: list[MarkName] = [name for name in MARKS if getattr(description, name)]
+    return [name for name in told if name == "transacts"] if entity.path.is_dead_letter else told
+
+
+def _rules_version(entity: Entity, description: EntityDescription | None) -> int:
+    """Which version of a subscription's rules is the last one, whose change may be under way; 0 where it has none."""
+    if entity.chooser is None:
+        return 0
+    if not isinstance(description, SubscriptionDescription):
+        return entity.rules_version
+    return description.rules_version + (description.changing is not None)
 
 
 def _missing(path: EntityPath, namespace: str) -> str:

@@ -228,7 +228,7 @@ class ServiceBusTransaction:
         """What whoever is granted one of the messages must know before it is stored."""
         for one in self._sends:
             partitions = {record.partition for record in one.records}
-            self._services.mark_transacts(one.entity, partitions)
+            self._services.mark(one.entity, partitions, "transacts")
             announce(self._services, one.entity, one.outgoing, partitions)
 
     # The steps, one by one, so that a test may stop after any of them.
@@ -348,7 +348,7 @@ class ServiceBusTransaction:
         if partition >= entity.partitions:
             return []
         source, letters = Place(entity, partition), self._services.entity(entity.path.dead_letter)
-        self._services.mark_transacts(letters, [partition])
+        self._services.mark(letters, [partition], "transacts")
         destination = Place(letters, partition)
         intent = Intent(0, one.reason, one.description)
         return [

@@ -307,7 +307,7 @@ class Transfers:
         outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
         if destination.entity.expires and any(own_time_to_live(record) is not None for record, _ in copies):
             # As before they are sent.
-            self._services.mark_mortal(destination.entity, {destination.partition})
+            self._services.mark(destination.entity, {destination.partition}, "mortal")
         # Judged directly before producing: whoever was paused for longer may find that another has finished this.
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))

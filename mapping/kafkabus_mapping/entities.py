@@ -119,6 +119,9 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid"):
         max_message_size_in_kilobytes: Largest message; None: the namespace's.
         enable_express: Kept for compatibility.
         authorization_rules: Carried, not checked: access is what Kafka and Redis grant.
+        mortal: Whether messages with times to live of their own may have been sent.
+        schedules: Whether scheduled messages may have been.
+        transacts: Whether transactions may have stored records.
     """
 
     kind: str = ""
@@ -153,6 +156,9 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid"):
     max_message_size_in_kilobytes: Annotated[int, Field(ge=1)] | None = None
     enable_express: bool = False
     authorization_rules: tuple[AuthorizationRuleDescription, ...] = ()
+    mortal: bool = False
+    schedules: bool = False
+    transacts: bool = False
 
     @field_validator("created_at", "updated_at", "retiring_at")
     @classmethod

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -15,6 +16,7 @@ from kafkabus import (
     ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
+    ServiceBusTransaction,
 )
 from kafkabus._acompat import sleep
 from kafkabus.exceptions import (
@@ -240,6 +242,41 @@ def test_each_rule_with_an_action_makes_a_copy(
     assert [str(message) for message in found if str(message) == "2"] == ["2"]
     assert len({message.sequence_number for message in found}) == 4
     assert [str(message) for message in all_of(client, topic, "plain", 2)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "aborted"])
+def test_what_was_acknowledged_while_a_transaction_is_open_goes_by_the_earlier_rules(
+    client: ServiceBusClient,
+    other_client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    commits: bool,
+) -> None:
+    """And a subscription that is created meanwhile gets none of it: readers cannot see the end of the log yet."""
+    topic = make_topic("changed", partitioned=False)
+    administration.delete_rule(topic, "changed", "$Default")
+    administration.create_rule(topic, "changed", "colour", filter=SqlRuleFilter("sys.Label = 'red'"))
+
+    def prepare(*_arguments: Any) -> None:
+        send(other_client, topic, *(ServiceBusMessage(f"{n}", subject="red") for n in range(4)))
+        rule = administration.get_rule(topic, "changed", "colour")
+        administration.update_rule(topic, "changed", rule, filter=SqlRuleFilter("sys.Label = 'blue'"))
+        administration.create_subscription(topic, "late")
+        later = [ServiceBusMessage("4", subject="blue"), ServiceBusMessage("5", subject="red")]
+        send(other_client, topic, *later)
+        if not commits:
+            raise LookupError
+
+    # What the transaction sends is stored, and not committed yet.
+    monkeypatch.setattr(ServiceBusTransaction, "_prepare", prepare)
+    with suppress(LookupError):
+        with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
+            sender.send_messages(ServiceBusMessage("inside", subject="red"), transaction=transaction)
+    inside = ["inside"] if commits else []
+    changed = all_of(client, topic, "changed", len(inside) + 5)
+    assert [str(message) for message in changed] == [*inside, "0", "1", "2", "3", "4"]
+    assert [str(message) for message in all_of(client, topic, "late", 2)] == ["4", "5"]
 
 
 def test_a_message_that_no_rule_can_be_said_of_is_dead_lettered(

@@ -584,7 +584,7 @@ class ServiceBusReceiver:
                 deferred=True,
                 session=self._session is not None,
             )
-            grants.append(Grant(delivery, await reader.read_again(delivery, [(first, last)]), recall.now, True))
+            grants.append(Grant(delivery, await reader.read_again(delivery, [(first, last)]), recall.now))
         return grants
 
     @staticmethod

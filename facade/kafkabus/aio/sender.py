@@ -506,9 +506,9 @@ async def announce(services: Services, entity: Entity, outgoing: Sequence[Outgoi
         ServiceBusCommunicationError: Redis cannot be reached.
     """
     if any(one.envelope.time_to_live is not None for one in outgoing):
-        await services.mark_mortal(entity, partitions)
+        await services.mark(entity, partitions, "mortal")
     if any(map(_is_scheduled, outgoing)):
-        await services.mark_schedules(entity)
+        await services.mark(entity, partitions, "schedules")
 
 
 def schedules(

@@ -227,7 +227,7 @@ class ServiceBusTransaction:
         """What whoever is granted one of the messages must know before it is stored."""
         for one in self._sends:
             partitions = {record.partition for record in one.records}
-            await self._services.mark_transacts(one.entity, partitions)
+            await self._services.mark(one.entity, partitions, "transacts")
             await announce(self._services, one.entity, one.outgoing, partitions)
 
     # The steps, one by one, so that a test may stop after any of them.
@@ -347,7 +347,7 @@ class ServiceBusTransaction:
         if partition >= entity.partitions:
             return []
         source, letters = Place(entity, partition), await self._services.entity(entity.path.dead_letter)
-        await self._services.mark_transacts(letters, [partition])
+        await self._services.mark(letters, [partition], "transacts")
         destination = Place(letters, partition)
         intent = Intent(0, one.reason, one.description)
         return [

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from typing_extensions import override
 
@@ -469,12 +469,10 @@ class Granted:
         returned: How many ranges still wait to be granted again.
         due_in: Seconds until the next lease of the ledger expires, None where none is held.
         moves: Whether a transfer wants attention.
-        mortal: Whether messages of the log bring times to live of their own.
         limited: Whether more would have been granted, had there not been so many in flight.
         unproved: Whether nothing was granted ahead, because another leader took over: the log is to be read from the cursor.
         free: Whether sessions wait that nobody holds.
-        schedules: Whether the log holds records of scheduled messages.
-        overdue: Whether some of them were not activated in time.
+        overdue: Whether some scheduled messages were not activated in time.
         ruled: Whether a subscription's rules were changed since those by which the caller goes: then nothing new was granted.
     """
 
@@ -487,11 +485,9 @@ class Granted:
     returned: int
     due_in: float | None
     moves: bool
-    mortal: bool = False
     limited: bool = False
     unproved: bool = False
     free: bool = False
-    schedules: bool = False
     overdue: bool = False
     ruled: bool = False
 
@@ -612,7 +608,7 @@ class Filing(Operation):
         granted: Where the ledger stands then, and the strays that were leased; known when done.
     """
 
-    __slots__ = ("_granted", "lease", "lock_ms", "rules", "schedules", "seen", "sessions", "strays")
+    __slots__ = ("_granted", "lease", "lock_ms", "rules", "seen", "sessions", "strays")
 
     def __init__(
         self,
@@ -623,7 +619,6 @@ class Filing(Operation):
         strays: Sequence[Range],
         lock_ms: int,
         *,
-        schedules: bool = False,
         rules: int = 0,
     ) -> None:
         super().__init__(ledger)
@@ -633,7 +628,6 @@ class Filing(Operation):
         self.sessions = sessions
         self.strays = strays
         self.lock_ms = lock_ms
-        self.schedules = schedules
         self._granted: Granted | None = None
 
     @property
@@ -659,7 +653,6 @@ class Filing(Operation):
             "strays": self.strays,
             "lease": self.lease,
             "lock_ms": self.lock_ms,
-            "schedules": self.schedules,
         }
         return _with_rules(arguments | self.seen.epochs, self.rules)
 
@@ -764,19 +757,18 @@ class Next(Operation):
         again: First and last offset and delivery count of what was granted, in the session's order.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
         cursor: Up to where the log was filed.
-        mortal: Whether messages of the log bring times to live of their own.
         ruled: Whether a subscription's rules were changed since those by which the caller goes.
         now: When that was, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "mortal", "now", "ruled", "rules", "unfiled", "want")
+    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "now", "ruled", "rules", "unfiled", "want")
 
     def __init__(self, ledger: Ledger, lease: str, want: int, rules: int = 0) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.want = want
         self.rules = rules
-        self.gone = self.unfiled = self.mortal = self.ruled = False
+        self.gone = self.unfiled = self.ruled = False
         self.again: list[tuple[int, int, int]] = []
         self.expiry = self.cursor = self.now = 0
 
@@ -794,7 +786,7 @@ class Next(Operation):
         if not (self.gone or self.unfiled):
             self.again = read_runs(reply["again"])
             self.expiry, self.cursor, self.now = int(reply["expiry"]), int(reply["cursor"]), reply["now"]
-            self.mortal, self.ruled = "mortal" in reply, "ruled" in reply
+            self.ruled = "ruled" in reply
         super().resolve(reply)
 
 
@@ -1099,21 +1091,28 @@ class Seize(Operation):
         super().resolve(reply)
 
 
+MarkName = Literal["mortal", "schedules", "transacts"]
+"""What senders say of a log: that it may hold messages with times to live of their own, scheduled ones, transactions'."""
+MARKS: tuple[MarkName, ...] = ("mortal", "schedules", "transacts")
+
+
 class Mark(Operation):
-    """Says that messages with times to live of their own are in the log, or records of scheduled ones, or transactions'."""
+    """Says what a log may hold.
 
-    __slots__ = ("schedules", "transacts")
+    Args:
+        ledger: Of the log.
+        name: What.
+    """
 
-    def __init__(self, ledger: Ledger, *, schedules: bool = False, transacts: bool = False) -> None:
+    __slots__ = ("name",)
+
+    def __init__(self, ledger: Ledger, name: MarkName) -> None:
         super().__init__(ledger)
-        self.schedules = schedules
-        self.transacts = transacts
+        self.name = name
 
     @override
     def arguments(self) -> dict[str, Any]:
-        if self.transacts:
-            return {"op": "mark", "transacts": True}
-        return {"op": "mark", "schedules": True} if self.schedules else {"op": "mark"}
+        return {"op": "mark", "name": self.name}
 
 
 class Rule(Operation):
@@ -1493,11 +1492,9 @@ def read_granted(reply: dict[str, Any]) -> Granted:
         returned=int(reply["returned"]),
         due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
         moves=bool(reply["moves"]),
-        mortal="mortal" in reply,
         limited="limited" in reply,
         unproved="unproved" in reply,
         free="free" in reply,
-        schedules="schedules" in reply,
         overdue="overdue" in reply,
         ruled="ruled" in reply,
     )

@@ -231,6 +231,10 @@ class Snapshot:
             markers=earlier.markers,
         )
 
+    def marked(self, names: Collection[str]) -> Snapshot:
+        """This snapshot, with what senders said that may have come after it: see ``operations.MARKS``."""
+        return replace(self, mortal=self.mortal or "mortal" in names, schedules=self.schedules or "schedules" in names)
+
     def denies(self, verb: str, ranges: Sequence[Range]) -> bool:
         """Whether it says of messages, which a transaction had settled before, that somebody may still receive them.
 

@@ -39,7 +39,6 @@ class PartitionView:
         unproved: Whether the log is to be read from the cursor before anything else: it may have been truncated.
         limited: Whether so many messages are in flight there that nothing new was granted.
         resting: Whether nothing new is asked for there for a moment.
-        schedules: Whether the log is known to hold records of scheduled messages.
         silent: Whether nothing came when records were read by offset, so that none are for a while.
         due_at: When the ledger's next lease expires, on the monotonic clock; None where none is held.
         leave_until: Until when another client's partition is left alone, on the monotonic clock.
@@ -61,7 +60,6 @@ class PartitionView:
         "partition",
         "resting",
         "returned",
-        "schedules",
         "seen_from",
         "seen_to",
         "silent",
@@ -82,7 +80,6 @@ class PartitionView:
         self.unproved = False
         self.limited = False
         self.resting = False
-        self.schedules = False
         self.silent = False
         self.silent_until = 0.0
         self.due_at: float | None = None

@@ -34,9 +34,7 @@ from kafkabus.ledger.operations import (
     Claim,
     Granted,
     Judge,
-    Ledger,
     LedgerState,
-    Mark,
     Postpone,
     Purge,
     Seen,
@@ -49,7 +47,7 @@ from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import PASSING, consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, runs_of, sweeps
 from kafkabus.log.points import READ_TIMEOUT, SILENCE, LogTruncatedError, UnfinishedReadError
-from kafkabus.record import Delivery, Record, own_time_to_live, schedule_of
+from kafkabus.record import Delivery, Record, schedule_of
 
 if TYPE_CHECKING:
     from kafkabus.services import Services
@@ -95,13 +93,11 @@ class Grant:
         delivery: What they have in common.
         records: Them, in offset order.
         now: When they were granted, ms since 1970 on Redis's clock.
-        mortal: Whether some of them may bring times to live of their own.
     """
 
     delivery: Delivery
     records: list[Record]
     now: int
-    mortal: bool
 
 
 _TRUNCATED = re.compile(r"truncation.*broker end offset is (-?\d+)")
@@ -247,10 +243,11 @@ class Reader:
         """
         services, topic, partition = self._services, self._entity.topic, view.partition
         ledger = self._entity.ledgers[partition]
-        # The cursor before the end: it is never beyond an end that is asked for afterwards.
+        # The cursor before the end: it is never beyond an end that is asked for afterwards. A subscription's may be beyond what
+        # is committed, where it was created while a transaction was open.
         (state,) = services.courier.states([ledger])
         start = (services.pool.run(services.topics.starts, topic, [partition]))[partition]
-        end = (services.pool.run(services.topics.ends, topic, [partition]))[partition]
+        end = (services.pool.run(services.topics.stored_ends, topic, [partition]))[partition]
         if state is not None:
             cut = _TRUNCATED.search(str(error))
             self._check_end(partition, state, start, end, None if cut is None else int(cut[1]))
@@ -428,7 +425,6 @@ class Reader:
 
     def _note(self, view: PartitionView, granted: Granted) -> None:
         view.cursor = granted.cursor
-        view.schedules = granted.schedules
         view.returned = granted.returned > 0
         view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
         if granted.moves:
@@ -438,6 +434,7 @@ class Reader:
 
     def _claim(self, planned: Sequence[PlannedClaim], take: bool, grants: list[Grant]) -> None:
         """One round trip of claims; what was granted, with its records, is added to ``grants``."""
+        self._services.tell_topic(self._entity)
         lock_ms, known = self._entity.lock_ms, len(grants)
         claims = [
             Claim(
@@ -447,8 +444,12 @@ class Reader:
                 lock_ms=lock_ms,
                 seen=plan.seen,
                 ahead=plan.ahead,
-                # What is yet to be read is settled when it was.
-                take=take and plan.ahead is None and not self._entity.keeps_expired and not self._looks_at_granted,
+                # What is yet to be read is settled when it was, and what waits for its time is not settled at all.
+                take=take
+                and plan.ahead is None
+                and not self._entity.keeps_expired
+                and not self._looks_at_granted
+                and not schedule_of(plan.view.records[: plan.want]),
                 limit=IN_FLIGHT_LIMIT,
                 alone=self._in_order,
                 rules=self._rules_version,
@@ -483,8 +484,8 @@ class Reader:
                 grants.remove(grant)
 
     def _postpone(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
-        """What is scheduled waits for its time from now on: its sender did not get to say so. Returns the others."""
-        items = schedule_of(records) if self._plan.views[delivery.partition].schedules else []
+        """What is scheduled waits for its time from now on, whether its sender said so or not. Returns the others."""
+        items = schedule_of(records)
         if not items:
             return list(records)
         waiting = dict(items)
@@ -550,10 +551,9 @@ class Reader:
         delivery = self._delivery(claim, 0)
         if granted.fresh and not claim.unseen:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
-            records = plan.view.take(granted.fresh)
-            grants.append(Grant(fresh, records, granted.now, granted.mortal or self._marks(claim.ledger, records)))
+            grants.append(Grant(fresh, plan.view.take(granted.fresh), granted.now))
         if granted.again or claim.unseen:
-            grants.append(Grant(delivery, [], granted.now, granted.mortal))
+            grants.append(Grant(delivery, [], granted.now))
 
     def _add_unseen(self, claim: Claim, grants: list[Grant]) -> None:
         """Read what was claimed ahead."""
@@ -563,7 +563,7 @@ class Reader:
         records = self._read_granted(delivery, claim.unseen)
         LOGGER.debug("claim_ahead entity=%s partition=%d ranges=%s", self._entity.path, ledger.partition, claim.unseen)
         if records:
-            grants.append(Grant(delivery, records, granted.now, granted.mortal or self._marks(ledger, records)))
+            grants.append(Grant(delivery, records, granted.now))
         else:
             # Where many offsets hold no message, reading passes them faster.
             self._plan.ahead = False
@@ -575,18 +575,7 @@ class Reader:
             for first, last, count in sweep:
                 part = [record for record in records if first <= (record.offset() or 0) <= last]
                 if part:
-                    grants.append(Grant(self._delivery(claim, count), part, claim.granted.now, True))
-
-    def _marks(self, ledger: Ledger, records: Sequence[Record]) -> bool:
-        """Whether a time to live comes with messages whose sender did not announce it, as of Kafka's own tools.
-
-        Looking at each record's headers would cost more than all else that is done with it, so the first of each batch
-        stands for the others.
-        """
-        if not records or own_time_to_live(records[0]) is None:
-            return False
-        self._services.courier.later(Mark(ledger))
-        return True
+                    grants.append(Grant(self._delivery(claim, count), part, claim.granted.now))
 
     def _delivery(self, claim: Claim, count: int) -> Delivery:
         return self._entity.delivery(claim.ledger.partition, claim.lease, claim.granted.expiry, count)

@@ -31,7 +31,6 @@ from kafkabus.ledger.operations import (
     Granted,
     Leave,
     Ledger,
-    Mark,
     Next,
     Place,
     Settlement,
@@ -40,7 +39,7 @@ from kafkabus.ledger.operations import (
 from kafkabus.ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
 from kafkabus.log.plan import PartitionView, runs_of, sweeps
 from kafkabus.log.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
-from kafkabus.record import Delivery, Record, own_time_to_live, scheduled_for, session_of
+from kafkabus.record import Delivery, Record, scheduled_for, session_of
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 
@@ -253,7 +252,7 @@ class SessionReader(Reader):
             delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
             records, cut = self._records(delivery, [(first, last) for first, last, _ in ranges])
             if records:
-                grants.append(Grant(delivery, records, following.now, following.mortal))
+                grants.append(Grant(delivery, records, following.now))
             if cut is not None:
                 rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
                 self._services.courier.ask(Settlement(following.ledger, "release", lock.lease, rest))
@@ -361,6 +360,7 @@ class SessionReader(Reader):
         filings = [self._filing(view) for view in views]
         if not filings:
             return
+        self._services.tell_topic(self._entity)
         judges = self._judges(zip(views, (filing.seen for filing in filings), strict=True))
         self._services.courier.ask(*judges, *filings)
         self._follow_judges(judges)
@@ -382,8 +382,6 @@ class SessionReader(Reader):
         sessions, strays = self._by_session(view.partition, records)
         self._kept.put(view.partition, records)
         ledger = self._entity.ledgers[view.partition]
-        if records and own_time_to_live(records[0]) is not None:
-            self._services.courier.later(Mark(ledger))
         seen = view.seen(len(records))
         return Filing(
             ledger,
@@ -392,16 +390,14 @@ class SessionReader(Reader):
             sessions,
             strays,
             self._entity.lock_ms,
-            schedules=view.schedules,
             rules=self._rules_version,
         )
 
     def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[int]], list[Range]]:
         """The offsets of each session among records, and runs of those that belong to none here."""
         offsets: dict[str | None, list[int]] = defaultdict(list)
-        schedules = self._plan.views[partition].schedules
         for record in records:
-            session = None if schedules and scheduled_for(record) is not None else session_of(record)
+            session = None if scheduled_for(record) is not None else session_of(record)
             if (
                 session is not None
                 and session not in offsets

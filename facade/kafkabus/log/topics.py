@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -162,15 +163,13 @@ class Topics:
         replicas = replicas or min(3, self.brokers())
         settings = {**config, "min.insync.replicas": str(_needed(replicas))}
         topic = NewTopic(name, partitions, replicas, config=settings)
-        try:
-            self._admin.create_topics([topic], operation_timeout=self._timeout, request_timeout=self._timeout)[
+
+        def ask() -> Future[None]:
+            return self._admin.create_topics([topic], operation_timeout=self._timeout, request_timeout=self._timeout)[
                 name
-            ].result()
-        except KafkaException as error:
-            if _code(error) == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise self._translate(error, f"create topic {name!r}") from error
-        return True
+            ]
+
+        return self._have_done(ask, f"create topic {name!r}", KafkaError.TOPIC_ALREADY_EXISTS)
 
     def delete(self, name: str) -> bool:
         """Delete a topic, and return when it is gone; False where there was none.
@@ -180,14 +179,14 @@ class Topics:
             ServiceBusError: Kafka refuses.
         """
         before = self.describe(name)
-        try:
-            self._admin.delete_topics([name], operation_timeout=self._timeout, request_timeout=self._timeout)[
+
+        def ask() -> Future[None]:
+            return self._admin.delete_topics([name], operation_timeout=self._timeout, request_timeout=self._timeout)[
                 name
-            ].result()
-        except KafkaException as error:
-            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return False
-            raise self._translate(error, f"delete topic {name!r}") from error
+            ]
+
+        if not self._have_done(ask, f"delete topic {name!r}", KafkaError.UNKNOWN_TOPIC_OR_PART):
+            return False
         # A broker hears of it after the controller, and would describe the old topic when the next one of that name is created.
         Retrying(
             retry=retry_if_result(
@@ -354,6 +353,37 @@ class Topics:
             return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}
         except KafkaException as error:
             raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
+
+    def _have_done(self, ask: Callable[[], Future[None]], action: str, already: int) -> bool:
+        """Have the controller do something, and ask once more where it is silent.
+
+        Args:
+            ask: Asks it.
+            action: What it is asked for.
+            already: The error's code with which it says that this is so already.
+
+        Returns:
+            Whether it was done now.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        asked: list[Future[None]] = []
+
+        def attempt() -> bool:
+            asked.append(ask())
+            asked[-1].result()
+            return True
+
+        try:
+            done: bool = self._again(_SILENCE)(attempt)
+        except KafkaException as error:
+            if _code(error) != already:
+                raise self._translate(error, action) from error
+            # A broker may have been slower to answer than to do it.
+            return len(asked) > 1
+        return done
 
     def _again(self, codes: Set[int], name: str | None = None, timeout: float | None = None) -> Retrying:
         """Tries again where there is no result, or an error with one of these codes.

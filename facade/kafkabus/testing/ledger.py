@@ -368,12 +368,8 @@ class MemoryLedger:
         expiries += [lock.expiry for lock in self._locks.values()]
         if expiries:
             reply["due"] = min(expiries)
-        if self.mortal:
-            reply["mortal"] = True
         if self._free:
             reply["free"] = True
-        if self.schedules:
-            reply["schedules"] = True
         if any(message.due <= now - OVERDUE_MS for _, message in self._in(State.SCHEDULED)):
             reply["overdue"] = True
         return reply | {
@@ -583,7 +579,7 @@ class MemoryLedger:
     def _file(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         reply: Reply = {"again": [], "fresh": [], "expiry": now + op["lock_ms"]}
-        refused = self._refuses(op) or (self.schedules and not op["schedules"] and "unlooked")
+        refused = self._refuses(op)
         if refused:
             reply[refused] = True
         elif op["upto"] > self.cursor:
@@ -643,7 +639,7 @@ class MemoryLedger:
             "expiry": lock.expiry,
             "cursor": self.cursor,
         }
-        return reply | ({"mortal": True} if self.mortal else {}) | self._ruled(op)
+        return reply | self._ruled(op)
 
     def _extend(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
@@ -820,12 +816,7 @@ class MemoryLedger:
     # The rest.
 
     def _mark(self, op: Arguments, _now: int) -> Reply:
-        if "transacts" in op:
-            self.transacts = True
-        elif "schedules" in op:
-            self.schedules = True
-        else:
-            self.mortal = True
+        setattr(self, op["name"], True)
         return {}
 
     def _rule(self, op: Arguments, _now: int) -> Reply:

@@ -390,9 +390,9 @@ class MemoryConsumer:
         if position.topic is None or self._cluster.topics.get(topic) is not position.topic:
             return self._say_once(KafkaError.UNKNOWN_TOPIC_OR_PART, topic, partition, position)
         log = position.topic.logs[partition]
-        if not log.start <= position.offset <= log.end:
+        if not log.start <= position.offset <= log.stored_end:
             return self._say_once(KafkaError._AUTO_OFFSET_RESET, topic, partition, position)
-        if position.offset == log.end:
+        if position.offset >= log.end:
             return self._say_once(KafkaError._PARTITION_EOF, topic, partition, position)
         records: list[MemoryMessage] = []
         while len(records) < count and position.offset < log.end:

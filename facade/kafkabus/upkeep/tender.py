@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkabus.aio import endings
 from kafkabus.aio.judging import JUDGE_FOR, judge_to
 from kafkabus.aio.rules import settle_rules
+from kafkabus.aio.services import marks_of
 from kafkabus.detection import judge
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Keep, LedgerState, Peek, Purge, Schedule, Seen, Seize, new_lease
+from kafkabus.ledger.operations import Claim, Keep, LedgerState, Mark, Peek, Purge, Schedule, Seen, Seize, new_lease
 from kafkabus.ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
@@ -125,6 +126,7 @@ class Tender:
             return None
         await self._settle_rules(entity)
         states = await services.courier.states(entity.ledgers)
+        await self._mark(entity, states)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
         busy = [
@@ -150,6 +152,17 @@ class Tender:
             await self._clear_away(entity, states, ends, busy)
         await self._look_after(entity, states, log_ends)
         return entity
+
+    async def _mark(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
+        """Ledgers that forgot what senders said are told once more; those that are gone are made anew by it."""
+        marks = [
+            Mark(entity.ledgers[partition], name)
+            for name in marks_of(entity, entity.description)
+            for partition, state in enumerate(states)
+            if state is None or not getattr(state, name)
+        ]
+        if marks:
+            await self._services.courier.ask(*marks)
 
     async def _settle_rules(self, entity: Entity) -> None:
         """Where a change of rules was cut off, go on with it."""
@@ -479,11 +492,11 @@ class Tender:
             for ledger in reader.ledgers:
                 found[ledger.keys.prefix, ledger.partition] = await services.needed_from(reader, ledger)
         before, self._needed = self._needed, found
-        # The ends that were asked for before the subscriptions, and before it was written down whether anything is scheduled:
-        # a subscription that is created meanwhile gets what is stored behind them, and so stands what is scheduled meanwhile.
+        # The ends that were asked for before the subscriptions, and before it was looked up whether anything is scheduled: a
+        # subscription that is created meanwhile gets what is stored behind them, and so stands what is scheduled meanwhile.
         settled = {
             partition: own.get(partition, 0)
-            if (last := self._written.get(partition)) is None or last.schedules
+            if entity.description.schedules or (last := self._written.get(partition)) is None or last.schedules
             else end
             for partition, end in self._ends_before.items()
         }
@@ -576,6 +589,7 @@ class Tender:
     async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
         """Take what was never granted, from the cursor on, and let it expire."""
         records = await self._read(entity, partition, first, upto - 1)
+        await self._services.tell_topic(entity)
         await self._take(entity, partition, runs_of(records), records, (first, upto))
 
     async def _take(

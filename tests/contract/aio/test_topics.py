@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
-from kafkabus.aio import ServiceBusClient
+from kafkabus.aio import ServiceBusClient, ServiceBusTransaction
 from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
@@ -236,6 +237,41 @@ async def test_each_rule_with_an_action_makes_a_copy(
     assert [str(message) for message in found if str(message) == "2"] == ["2"]
     assert len({message.sequence_number for message in found}) == 4
     assert [str(message) for message in await all_of(client, topic, "plain", 2)] == ["1", "2"]
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["committed", "aborted"])
+async def test_what_was_acknowledged_while_a_transaction_is_open_goes_by_the_earlier_rules(
+    client: ServiceBusClient,
+    other_client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_topic: MakeTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    commits: bool,
+) -> None:
+    """And a subscription that is created meanwhile gets none of it: readers cannot see the end of the log yet."""
+    topic = await make_topic("changed", partitioned=False)
+    await administration.delete_rule(topic, "changed", "$Default")
+    await administration.create_rule(topic, "changed", "colour", filter=SqlRuleFilter("sys.Label = 'red'"))
+
+    async def prepare(*_arguments: Any) -> None:
+        await send(other_client, topic, *(ServiceBusMessage(f"{n}", subject="red") for n in range(4)))
+        rule = await administration.get_rule(topic, "changed", "colour")
+        await administration.update_rule(topic, "changed", rule, filter=SqlRuleFilter("sys.Label = 'blue'"))
+        await administration.create_subscription(topic, "late")
+        later = [ServiceBusMessage("4", subject="blue"), ServiceBusMessage("5", subject="red")]
+        await send(other_client, topic, *later)
+        if not commits:
+            raise LookupError
+
+    # What the transaction sends is stored, and not committed yet.
+    monkeypatch.setattr(ServiceBusTransaction, "_prepare", prepare)
+    with suppress(LookupError):
+        async with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
+            await sender.send_messages(ServiceBusMessage("inside", subject="red"), transaction=transaction)
+    inside = ["inside"] if commits else []
+    changed = await all_of(client, topic, "changed", len(inside) + 5)
+    assert [str(message) for message in changed] == [*inside, "0", "1", "2", "3", "4"]
+    assert [str(message) for message in await all_of(client, topic, "late", 2)] == ["4", "5"]
 
 
 async def test_a_message_that_no_rule_can_be_said_of_is_dead_lettered(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.aio.services import Services as AsyncServices
@@ -217,3 +219,34 @@ def test_a_topic_is_deleted_when_the_broker_says_so(runtime: RunningNamespace, m
     monkeypatch.setattr(asking, "describe", describe_late)
     assert asking.delete(name)
     assert late < 0
+
+
+def test_a_topic_is_created_and_deleted_though_the_broker_s_answers_are_lost(
+    runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It did what it was asked, and could not say so in time: asked again, it says that there is such a topic, or is none."""
+    asking, name = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex
+    lost: list[str] = []
+
+    def lose_the_first(method: str) -> None:
+        do = getattr(asking._admin, method)
+
+        def ask(wanted: list[Any], **options: float) -> dict[str, Future[None]]:
+            answers: dict[str, Future[None]] = do(wanted, **options)
+            if method in lost:
+                return answers
+            lost.append(method)
+            answers[name].result()
+            answers[name] = Future()
+            answers[name].set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+            return answers
+
+        monkeypatch.setattr(asking._admin, method, ask)
+
+    lose_the_first("create_topics")
+    lose_the_first("delete_topics")
+    assert asking.create(name, 1, {})
+    assert not asking.create(name, 1, {})
+    assert asking.delete(name)
+    assert not asking.delete(name)
+    assert lost == ["create_topics", "delete_topics"]

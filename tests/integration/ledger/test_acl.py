@@ -233,7 +233,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     for again in (bench.claim(5), bench.claim(9, upto=13)):
         bench.courier.ask(Settlement(bench.ledger, "release", again.lease, None))
     assert again.offsets == [10, 11]
-    bench.courier.ask(Mark(bench.ledger))
+    bench.courier.ask(Mark(bench.ledger, "mortal"))
     assert bench.recall((3, 3))[0].offsets == [3]
     assert bench.seize((1, 1), (8, 8), (13, 13)).offsets == [1, 8, 13]
     assert bench.seize_hopeless(1).offsets == [4, 7, 9, 10]
@@ -258,7 +258,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
 
 def go_through_transactions(bench: Bench) -> None:
     """Each operation of transactions, in each of its ways."""
-    bench.courier.ask(Mark(bench.ledger, transacts=True))
+    bench.courier.ask(Mark(bench.ledger, "transacts"))
     held = bench.claim(8, upto=8)
     assert bench.prepare(("complete", held, [(0, 1)]), ("defer", held, [(2, 2)]), ("abandon", held, [(3, 3)])) == [
         [],

@@ -18,7 +18,18 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kafkabus.ledger.operations import GetState, Granted, Mark, Next, SetState, Settlement, StateStored, Tail
+from kafkabus.ledger.operations import (
+    MARKS,
+    GetState,
+    Granted,
+    Mark,
+    MarkName,
+    Next,
+    SetState,
+    Settlement,
+    StateStored,
+    Tail,
+)
 from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.scripts import Script, request_script
@@ -60,6 +71,8 @@ class Both(RuleBasedStateMachine):
         for client in self.sides[0]:
             client.courier._script_for = self.scripts.of
         self.leases: list[tuple[Held, Held]] = []
+        self.marked: set[MarkName] = set()
+        self.written: list[tuple[Snapshot, Snapshot]] = []
         self.rules_version = 0
         COUNTS["examples"] = COUNTS.get("examples", 0) + 1
 
@@ -153,11 +166,9 @@ class Both(RuleBasedStateMachine):
             "cursor",
             "ahead",
             "moves",
-            "mortal",
             "limited",
             "unproved",
             "free",
-            "schedules",
             "overdue",
             "ruled",
         ):
@@ -381,10 +392,11 @@ class Both(RuleBasedStateMachine):
         """Void a record."""
         self.same(lambda side: self.sides[side][who].void(offset))
 
-    @rule(schedules=st.booleans())
-    def mark(self, schedules: bool) -> None:
-        """Say that messages bring times to live of their own, or may be scheduled ones."""
-        self.both(lambda side: self.sides[side][0].courier.ask(Mark(self.sides[side][0].ledger, schedules=schedules)))
+    @rule(name=st.sampled_from(MARKS))
+    def mark(self, name: MarkName) -> None:
+        """Say what senders say before they store it."""
+        self.marked.add(name)
+        self.both(lambda side: self.sides[side][0].courier.ask(Mark(self.sides[side][0].ledger, name)))
 
     @rule(who=WHO, first=st.integers(-1, 3), waits=st.lists(WAIT, min_size=1, max_size=5))
     def schedule(self, who: int, first: int, waits: list[int]) -> None:
@@ -423,16 +435,18 @@ class Both(RuleBasedStateMachine):
         """Begin transfers of those whose time has come, in its order."""
         self.same(lambda side: self.sides[side][who].activate(limit))
 
-    @rule(one_in_ten=st.integers(0, 9), window_start=st.integers(0, LOG_END))
-    def write_down(self, one_in_ten: int, window_start: int) -> None:
-        """What is written down is the same, and so is what becomes of it."""
+    @rule(one_in_ten=st.integers(0, 9), window_start=st.integers(0, LOG_END), back=st.integers(0, 3))
+    def write_down(self, one_in_ten: int, window_start: int, back: int) -> None:
+        """What is written down is the same, and so is what becomes of it; of an earlier one, with what senders said since."""
         snapshots = self.both(lambda side: self.sides[side][0].snapshot_to_keep())
         assert _written(snapshots[0]) == _written(snapshots[1])
+        self.written.append(snapshots)
         if one_in_ten == 0:
-            for clients, snapshot in zip(self.sides, snapshots, strict=True):
+            chosen = self.written[max(0, len(self.written) - 1 - back)]
+            for clients, snapshot in zip(self.sides, chosen, strict=True):
                 clients[0].lose_everything()
                 decided = snapshot.after(lambda transaction: transaction == "t", [])
-                assert clients[0].restore(decided, window_start=window_start)
+                assert clients[0].restore(decided.marked(self.marked), window_start=window_start)
             self.sides[0][0].pass_time(self.now - BEGINNING)
 
     @rule(ms=st.sampled_from([1_000, ORPHAN_MS, LOCK_MS]))
@@ -446,6 +460,7 @@ class Both(RuleBasedStateMachine):
         """They stand at the same place and hold as much, having had as many requests."""
         COUNTS["steps"] = COUNTS.get("steps", 0) + 1
         real, memory = self.both(lambda side: self.sides[side][0].state)
+        assert all(getattr(real, name) for name in self.marked)
         assert real.voids or not memory.voids  # the scripts clear it where a claim finds that none is left
         assert replace(real, version=0, voids=False) == replace(memory, version=0, voids=False)
 
@@ -620,7 +635,7 @@ class BothWithSessions(Both):
     @rule(data=st.data(), who=WHO, read=st.integers(1, 5), want=st.integers(1, 9))
     def receive_after_loss(self, data: st.DataObject, who: int, read: int, want: int) -> None:
         """Be made anew of what was written down, file what was read, and ask for messages of whichever session waits."""
-        self.write_down(0, 0)
+        self.write_down(0, 0, 0)
         self.file(data, who, read, 0, set(), set(), None, None)
         self.receive(who, 9, want)
 
@@ -633,7 +648,7 @@ class BothWithSessions(Both):
     def next_of(self, locks: tuple[str, str], who: int, want: int) -> None:
         """Either side grants the same."""
         real, memory = self.both(lambda side: self.sides[side][who].next(locks[side], want))
-        for field in ("gone", "unfiled", "cursor", "mortal", "ruled"):
+        for field in ("gone", "unfiled", "cursor", "ruled"):
             assert getattr(real, field) == getattr(memory, field)
         assert _offsets(one[:2] for one in real.again) == _offsets(one[:2] for one in memory.again)
         self.keep(*(_next(lock, one) for lock, one in zip(locks, (real, memory), strict=True)))

@@ -31,7 +31,6 @@ from kafkabus.ledger.operations import (
     Granted,
     Leave,
     Ledger,
-    Mark,
     Next,
     Place,
     Settlement,
@@ -39,7 +38,7 @@ from kafkabus.ledger.operations import (
 )
 from kafkabus.ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
 from kafkabus.log.plan import PartitionView, runs_of, sweeps
-from kafkabus.record import Delivery, Record, own_time_to_live, scheduled_for, session_of
+from kafkabus.record import Delivery, Record, scheduled_for, session_of
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 
@@ -256,7 +255,7 @@ class SessionReader(Reader):
             delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
             records, cut = await self._records(delivery, [(first, last) for first, last, _ in ranges])
             if records:
-                grants.append(Grant(delivery, records, following.now, following.mortal))
+                grants.append(Grant(delivery, records, following.now))
             if cut is not None:
                 rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
                 await self._services.courier.ask(Settlement(following.ledger, "release", lock.lease, rest))
@@ -364,6 +363,7 @@ class SessionReader(Reader):
         filings = [self._filing(view) for view in views]
         if not filings:
             return
+        await self._services.tell_topic(self._entity)
         judges = self._judges(zip(views, (filing.seen for filing in filings), strict=True))
         await self._services.courier.ask(*judges, *filings)
         await self._follow_judges(judges)
@@ -385,8 +385,6 @@ class SessionReader(Reader):
         sessions, strays = self._by_session(view.partition, records)
         self._kept.put(view.partition, records)
         ledger = self._entity.ledgers[view.partition]
-        if records and own_time_to_live(records[0]) is not None:
-            self._services.courier.later(Mark(ledger))
         seen = view.seen(len(records))
         return Filing(
             ledger,
@@ -395,16 +393,14 @@ class SessionReader(Reader):
             sessions,
             strays,
             self._entity.lock_ms,
-            schedules=view.schedules,
             rules=self._rules_version,
         )
 
     def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[int]], list[Range]]:
         """The offsets of each session among records, and runs of those that belong to none here."""
         offsets: dict[str | None, list[int]] = defaultdict(list)
-        schedules = self._plan.views[partition].schedules
         for record in records:
-            session = None if schedules and scheduled_for(record) is not None else session_of(record)
+            session = None if scheduled_for(record) is not None else session_of(record)
             if (
                 session is not None
                 and session not in offsets

@@ -37,8 +37,6 @@
 --           "expiry": ms                          of the lease
 --           "returned": count                     of ranges that still wait to be granted again
 --           "due": ms                             when the next lease expires, where one is held
---           "mortal": true                        where messages bring times to live of their own
---           "schedules": true                     where records of scheduled messages are in the log
 --           "overdue": true                       where nobody activated some of them in time
 --           "free": true                          where sessions wait that nobody holds
 --           "moves": 1                            where a transfer wants attention (adopt)}
@@ -172,9 +170,7 @@ local function with_state(reply)
   reply.returned = filer() and 0 or redis.call('ZCARD', RETURNED)
   local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
   reply.due = due and num(tonumber(due))
-  reply.mortal = ledger.mortal or nil
   if ledger.schedules then
-    reply.schedules = true
     reply.overdue = redis.call('ZRANGEBYSCORE', DUE, '-inf', num(now - OVERDUE), 'LIMIT', 0, 1)[1] and true or nil
   end
   reply.free = SESSIONS and redis.call('ZCARD', FREE) > 0 or nil

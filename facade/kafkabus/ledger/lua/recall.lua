@@ -14,8 +14,8 @@
 --          beyond the cursor where it was chosen by rules that were changed since (rules and epochs as of claim)
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
---   mark   {schedules}               messages with times to live of their own are in the log, or, with schedules
---          (true), records of scheduled ones. Reply: {}
+--   mark   {name}                    what the log may hold: mortal, messages with times to live of their own;
+--          schedules, scheduled ones; transacts, records of transactions. Reply: {}
 --   rule   {version, end}            nothing is granted any more that was chosen by earlier rules than these, which
 --          count from the end of the log on, or from the cursor where that is beyond
 --          Reply: {"from": offset}   from where they do: who said so first is right
@@ -165,12 +165,10 @@ operations.hopeless = function(op)
 end
 
 operations.mark = function(op)
-  if op.transacts then
-    write('HSET', META, 'transacts', '1')
-  elseif op.schedules then
+  if op.name == 'schedules' then
     ledger.schedules = true
   else
-    write('HSET', META, 'mortal', '1')
+    write('HSET', META, op.name, '1')
   end
   return {}
 end

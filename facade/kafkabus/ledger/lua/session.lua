@@ -6,11 +6,10 @@
 -- gave up waits there too, for whoever dead-letters it.
 --
 -- Defines
---   file   {from, upto, runs, epoch, epoch_to, sessions, strays, lease, lock_ms, schedules, rules}  the caller has seen
+--   file   {from, upto, runs, epoch, epoch_to, sessions, strays, lease, lock_ms, rules}  the caller has seen
 --          every record from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays
 --          are runs of messages that belong elsewhere, or are scheduled, and are leased. runs is
---          [[upto - 1, upto - 1]] where the last record is a message, else []; epochs and rules as of claim; schedules
---          says whether scheduled ones were looked for: refused where that was needed and not done
+--          [[upto - 1, upto - 1]] where the last record is a message, else []; epochs and rules as of claim
 --          Reply: as of claim; "again" holds the strays
 --   place  {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on, no
 --          delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are
@@ -20,7 +19,7 @@
 --          Reply: {} where none waits, {"held": true} where somebody has it, {"session": name, "expiry": ms}
 --   next   {lease, want, rules}       the next messages of the session that the lease locks
 --          Reply: {"gone": true} where the lease has expired, {"unfiled": true} where nothing may be granted yet,
---                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "mortal": true, "ruled":
+--                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "ruled":
 --                  as of claim}
 --   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
 --   leave  {lease}                    the session is free; what was granted and not settled goes back, uncounted.
@@ -45,8 +44,6 @@ operations.file = function(op)
     reply.ruled = true
   elseif unjudged(op.upto) then
     reply.unjudged = true
-  elseif ledger.schedules and not op.schedules then
-    reply.unlooked = true
   elseif op.upto > ledger.cursor then
     local filed, clean = 0, op.from == ledger.cursor and ledger.voids == 0
     for index, run in ipairs(claimable(op.strays, op.upto)) do
@@ -155,7 +152,7 @@ operations.next = function(op)
     store_session(session)
   end
   return {
-    again = text, expiry = num(held.expiry), cursor = num(ledger.cursor), mortal = ledger.mortal or nil,
+    again = text, expiry = num(held.expiry), cursor = num(ledger.cursor),
     ruled = outruled(op) or nil,
   }
 end

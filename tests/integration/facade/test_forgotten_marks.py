@@ -1,0 +1,252 @@
+"""What senders told Redis alone, and it forgot: nothing comes early, late or never for that."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import datetime, timedelta, timezone
+
+import pytest
+import redis
+from confluent_kafka import Producer
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus.aio.services import Services as AioServices
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import RunningNamespace
+from kafkabus.ledger.operations import Keep
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.services import Services
+from kafkabus.upkeep import tender
+from kafkabus_mapping.codec import to_milliseconds
+from kafkabus_mapping.names import EntityPath
+from tests.clock import advance
+from tests.contract.receiving import receive_all
+from tests.queues import new_queue
+
+HOUR, LIFE = timedelta(hours=1), timedelta(seconds=1)
+BEYOND = 3603.0
+"""Seconds until what was due in an hour is, and nobody waits for upkeep any more."""
+TOPIC, SUBSCRIPTION = "prices", "all"
+
+
+def in_an_hour() -> datetime:
+    """A time to come."""
+    return datetime.now(timezone.utc) + HOUR
+
+
+class Forgetful:
+    """A namespace that nobody looks after but the test, and what Redis holds of it.
+
+    Args:
+        connection_string: Of the namespace.
+        redis_url: Where its ledgers are.
+        monkeypatch: Has upkeep write down and delete at once what it does now and then.
+    """
+
+    def __init__(self, connection_string: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.connection_string = connection_string
+        self.name = parse_settings(connection_string).namespace
+        self._redis_url = redis_url
+        for name in ("CHECKPOINT_EVERY", "TRIM_EVERY"):
+            monkeypatch.setattr(tender, name, 0.0)
+
+    def write_down(self, name: str) -> None:
+        """Write a checkpoint of a plain entity's ledger as it is now."""
+        services = Services(parse_settings(self.connection_string))
+        try:
+            (ledger,) = services.entity(EntityPath(name)).ledgers
+            keep = Keep(ledger)
+            services.courier.ask(keep)
+            services.checkpoints.write({ledger.keys.prefix: keep.snapshot})
+        finally:
+            services.close()
+
+    def forget(self) -> None:
+        """Redis loses all that it holds of the namespace."""
+        with redis.Redis.from_url(self._redis_url) as store:
+            store.delete(*store.scan_iter(match=f"*{self.name}*", count=1000))
+
+    def wait(self, name: str, seconds: float) -> None:
+        """Let time pass for the ledgers of an entity, which are made anew first where they are gone."""
+        services = Services(parse_settings(self.connection_string))
+        try:
+            services.courier.ask(*(Keep(ledger) for ledger in services.entity(EntityPath(name)).ledgers))
+        finally:
+            services.close()
+        advance(self._redis_url, self.name, name, seconds)
+
+    def tend(self, *names: str) -> None:
+        """Look after entities, for a few rounds."""
+
+        async def look_after() -> None:
+            services = AioServices(parse_settings(self.connection_string))
+            tenders = [tender.Tender(services, EntityPath(name)) for name in names]
+            for _ in range(4):
+                for one in tenders:
+                    await one.tend()
+            await services.close()
+
+        asyncio.run(look_after())
+
+
+@pytest.fixture
+def forgetful(untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> Forgetful:
+    """An empty namespace."""
+    return Forgetful(untended, runtime.redis_url, monkeypatch)
+
+
+def all_of(
+    client: ServiceBusClient,
+    queue: str,
+    count: int,
+    mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK,
+    session: str | None = None,
+) -> list[str]:
+    """Receive and settle so many messages, and those that come after them; their bodies."""
+    with client.get_queue_receiver(queue, session_id=session, receive_mode=mode) as receiver:
+        messages = receive_all(receiver, count, quiet=1.0, settle=mode is ServiceBusReceiveMode.PEEK_LOCK)
+    return [str(message) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("mode", "session"),
+    [
+        pytest.param(ServiceBusReceiveMode.PEEK_LOCK, None, id="locked"),
+        pytest.param(ServiceBusReceiveMode.RECEIVE_AND_DELETE, None, id="deleted"),
+        pytest.param(ServiceBusReceiveMode.PEEK_LOCK, "s", id="in a session"),
+    ],
+)
+def test_what_was_scheduled_since_the_checkpoint_comes_at_its_time(
+    forgetful: Forgetful, mode: ServiceBusReceiveMode, session: str | None
+) -> None:
+    """And not before, however it is received."""
+    queue = new_queue(forgetful.connection_string, requires_session=session is not None)
+    with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
+        sender = client.get_queue_sender(queue)
+        sender.send_messages(ServiceBusMessage("before", session_id=session))
+        assert all_of(client, queue, 1, mode, session) == ["before"]
+        forgetful.write_down(queue)
+        messages = [ServiceBusMessage(body, session_id=session) for body in ("1", "2")]
+        sender.schedule_messages(messages, in_an_hour())
+        sender.send_messages(ServiceBusMessage("at once", session_id=session))
+        forgetful.forget()
+        assert all_of(client, queue, 1, mode, session) == ["at once"]
+        forgetful.wait(queue, BEYOND)
+        assert all_of(client, queue, 2, mode, session) == ["1", "2"]
+
+
+@pytest.mark.parametrize("received", [True, False], ids=["received", "looked after"])
+def test_a_time_to_live_that_came_since_the_checkpoint_is_over(forgetful: Forgetful, received: bool) -> None:
+    """Nobody receives the message; it is dead-lettered by whoever looks first. It lives by the broker's clock, a second."""
+    queue = new_queue(forgetful.connection_string, dead_lettering_on_message_expiration=True)
+    with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
+        sender = client.get_queue_sender(queue)
+        forgetful.write_down(queue)
+        sender.send_messages([ServiceBusMessage("lasts"), ServiceBusMessage("over", time_to_live=LIFE)])
+        over_at = time.monotonic() + LIFE.total_seconds() + 0.1
+        forgetful.forget()
+        forgetful.wait(queue, 0)
+        while time.monotonic() < over_at:
+            time.sleep(0.01)
+        if received:
+            assert all_of(client, queue, 1) == ["lasts"]
+        else:
+            forgetful.tend(queue)
+        with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+            (dead,) = receive_all(receiver, 1)
+            assert (str(dead), dead.dead_letter_reason) == ("over", "TTLExpiredException")
+
+
+def test_a_topic_knows_what_was_scheduled_since_the_checkpoint(forgetful: Forgetful) -> None:
+    """It counts, can be cancelled and comes at its time; its record stays though none is kept that is settled."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(forgetful.connection_string) as administration,
+        ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
+    ):
+        administration.create_topic(TOPIC, settled_retention=timedelta(0))
+        administration.create_subscription(TOPIC, SUBSCRIPTION)
+        sender, receiver = client.get_topic_sender(TOPIC), client.get_subscription_receiver(TOPIC, SUBSCRIPTION)
+        names = (f"{TOPIC}/Subscriptions/{SUBSCRIPTION}", TOPIC)
+        sender.send_messages(ServiceBusMessage("before"))
+        assert len(receive_all(receiver, 1)) == 1
+        forgetful.write_down(TOPIC)
+        numbers = sender.schedule_messages([ServiceBusMessage(body) for body in ("1", "2")], in_an_hour())
+        sender.send_messages(ServiceBusMessage("at once"))
+        forgetful.forget()
+        # What was settled since the checkpoint may come again.
+        assert [str(message) for message in receive_all(receiver, 1)][-1] == "at once"
+        forgetful.tend(*names)
+        assert administration.get_topic_runtime_properties(TOPIC).scheduled_message_count == 2
+        sender.cancel_scheduled_messages(numbers[0])
+        forgetful.wait(TOPIC, BEYOND)
+        forgetful.tend(*names)
+        assert [str(message) for message in receive_all(receiver, 1)] == ["2"]
+
+
+def test_marks_that_a_lagging_replica_never_got_are_set_again(forgetful: Forgetful, runtime: RunningNamespace) -> None:
+    """By upkeep, as the entity's description has them."""
+    queue = new_queue(forgetful.connection_string)
+    marks = ("mortal", "schedules", "transacts")
+    services = Services(parse_settings(forgetful.connection_string))
+    try:
+        with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
+            sender = client.get_queue_sender(queue)
+            sender.schedule_messages(ServiceBusMessage("later", time_to_live=HOUR), in_an_hour())
+            with client.transaction() as transaction:
+                sender.send_messages(ServiceBusMessage("inside"), transaction=transaction)
+        (ledger,) = services.entity(EntityPath(queue)).ledgers
+        for there in (True, False, True):
+            (state,) = services.courier.states([ledger])
+            assert [getattr(state, mark) for mark in marks] == [there] * 3
+            if there:
+                with redis.Redis.from_url(runtime.redis_url) as store:
+                    store.hdel(ledger.keys.meta, *marks)
+            else:
+                forgetful.tend(queue)
+    finally:
+        services.close()
+
+
+def produce(runtime: RunningNamespace, topic: str, *bodies: str) -> None:
+    """Store messages for an hour from now as a plain producer does."""
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    due = str(to_milliseconds(in_an_hour())).encode()
+    for body in bodies:
+        producer.produce(topic, body, partition=0, headers={"sb-scheduled-enqueue-time": due})
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
+def test_what_a_plain_producer_scheduled_comes_at_its_time(
+    forgetful: Forgetful, runtime: RunningNamespace, mode: ServiceBusReceiveMode
+) -> None:
+    """Of a queue."""
+    queue = new_queue(forgetful.connection_string)
+    with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
+        client.get_queue_sender(queue).send_messages(ServiceBusMessage("at once"))
+        produce(runtime, f"{forgetful.name}.{queue}", "1", "2")
+        assert all_of(client, queue, 1, mode) == ["at once"]
+        forgetful.wait(queue, BEYOND)
+        assert all_of(client, queue, 2, mode) == ["1", "2"]
+
+
+def test_what_a_plain_producer_scheduled_for_a_topic_comes_at_its_time(
+    forgetful: Forgetful, runtime: RunningNamespace
+) -> None:
+    """To each subscription, as soon as one of them was received from."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(forgetful.connection_string) as administration,
+        ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
+    ):
+        administration.create_topic(TOPIC, settled_retention=timedelta(0))
+        administration.create_subscription(TOPIC, SUBSCRIPTION)
+        sender, receiver = client.get_topic_sender(TOPIC), client.get_subscription_receiver(TOPIC, SUBSCRIPTION)
+        produce(runtime, f"{forgetful.name}.{TOPIC}", "1", "2")
+        sender.send_messages(ServiceBusMessage("at once"))
+        assert [str(message) for message in receive_all(receiver, 1)] == ["at once"]
+        forgetful.tend(f"{TOPIC}/Subscriptions/{SUBSCRIPTION}", TOPIC)
+        assert administration.get_topic_runtime_properties(TOPIC).scheduled_message_count == 2
+        forgetful.wait(TOPIC, BEYOND)
+        forgetful.tend(TOPIC)
+        assert [str(message) for message in receive_all(receiver, 2)] == ["1", "2"]
