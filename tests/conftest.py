@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
+from hypothesis import HealthCheck, settings
+
 # Those that others import come first: pytest has its own way of importing them.
 pytest_plugins = (
     "tests.no_skips",
@@ -22,3 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Java's second compiler makes programs faster that run for minutes. Here it takes a third of the time of brokers that serve a
 # test or two, and half of Spark's.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+if not os.environ.get("CI"):
+    # How long an example takes is the machine's affair; where CI says so, Hypothesis has settings of its own that know.
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")

@@ -76,9 +76,7 @@ class ChangedRecord:
 
     def __init__(self, stored: Record, envelope: Envelope) -> None:
         self._stored = stored
-        self._headers = [
-            (name, value.encode() if isinstance(value, str) else value) for name, value in encode_headers(envelope)
-        ]
+        self._headers = encode_headers(envelope)
 
     def topic(self) -> str | None:
         """Kafka topic."""

@@ -96,7 +96,7 @@ class ServiceBusMessage:
         body: Text (sent as UTF-8), bytes, or None for no body at all.
         application_properties: The application's own properties: text keys, simple values.
         session_id: Up to 128 characters; the partition key of a message in a session.
-        message_id: Up to 128 characters; 32 random hexadecimal digits by default.
+        message_id: Up to 128 characters; 32 random hexadecimal digits by default, or where it is empty.
         scheduled_enqueue_time_utc: When the message becomes receivable; at once by default. Naive times are UTC.
         time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default.
         content_type: MIME type of the body.
@@ -148,7 +148,7 @@ class ServiceBusMessage:
         else:
             raise TypeError(f"message body is {type(body).__name__}: use str, bytes or None (json.dumps it yourself)")
         self._own_envelope = Envelope(
-            None if message_id is None else _identifier("message_id", message_id),
+            _message_id(message_id),
             None if session_id is None else _identifier("session_id", session_id),
             None,
             None if correlation_id is None else _text("correlation_id", correlation_id),
@@ -283,7 +283,7 @@ class ServiceBusMessage:
 
     @message_id.setter
     def message_id(self, value: str | uuid.UUID | None) -> None:
-        self._envelope.message_id = None if value is None else _identifier("message_id", value)
+        self._envelope.message_id = _message_id(value)
 
     @property
     def session_id(self) -> str | None:
@@ -407,6 +407,7 @@ class ServiceBusMessage:
 
         Raises:
             PropertyRuleError: An application property cannot be carried.
+            ValueError: A text holds half of a surrogate pair.
         """
         return self._encoded(self._envelope)
 
@@ -730,6 +731,11 @@ def _identifier(name: str, value: object) -> str:
     if len(value) > MAX_IDENTIFIER:
         raise ValueError(f"{name} has {len(value)} characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
     return value
+
+
+def _message_id(value: object) -> str | None:
+    """An empty one is none, as Azure's SDK has it: one is made up. Two messages with it would be duplicates."""
+    return None if value is None else _identifier("message_id", value) or None
 
 
 def _text(name: str, value: object) -> str | None:

@@ -254,7 +254,7 @@ class ServiceBusSender:
         if not outgoing:
             return _Places(wanted=False)
         if self._addressed_to is not None:
-            address = h.ADDRESSED_TO, self._addressed_to.key
+            address = h.ADDRESSED_TO, self._addressed_to.key.encode()
             outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
         entity = self._checked(outgoing, seconds)
         deadline = time.monotonic() + seconds

@@ -25,7 +25,6 @@ from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.log.plan import sweeps
 from kafkabus.record import Record, as_bytes, envelope_of, own_time_to_live
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import Headers
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
 
@@ -470,13 +469,14 @@ def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -
     if intent.description is not None:
         noted[h.DEAD_LETTER_DESCRIPTION] = intent.description
     replaced |= noted.keys()
-    kept: Headers = [(name, value) for name, value in record.headers() or () if name not in replaced]
+    kept = [(name, value) for name, value in record.headers() or () if name not in replaced]
     if envelope.message_id == f"{record.topic()}/{record.partition()}/{record.offset()}":
         # A plain producer's record: its derived id and its key are to stay what they were. The last header counts.
-        kept.append((h.MESSAGE_ID, envelope.message_id))
+        kept.append((h.MESSAGE_ID, envelope.message_id.encode()))
         if envelope.partition_key is not None:
-            kept.append((h.PARTITION_KEY, envelope.partition_key))
-    return OutgoingRecord(destination.partition, key, as_bytes(record.value()), [*kept, *noted.items()])
+            kept.append((h.PARTITION_KEY, envelope.partition_key.encode()))
+    kept += [(name, text.encode()) for name, text in noted.items()]
+    return OutgoingRecord(destination.partition, key, as_bytes(record.value()), kept)
 
 
 def _within(offset: int, ranges: Sequence[Range]) -> bool:

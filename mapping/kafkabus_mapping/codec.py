@@ -14,8 +14,8 @@ from operator import attrgetter
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.properties import PropertyValue, decode_properties, encode_properties
 
-Headers = list[tuple[str, "str | bytes | None"]]
-"""A record's headers as Kafka clients take them."""
+Headers = list[tuple[str, "bytes | None"]]
+"""A record's headers. Texts are bytes already: Kafka's client would end one at its first NUL."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -79,25 +79,45 @@ def encode_headers(envelope: Envelope) -> Headers:
 
     Raises:
         PropertyRuleError: An application property cannot be carried.
+        ValueError: A text holds half of a surrogate pair.
     """
     texts = _text_values(envelope)
     headers: Headers
     if texts.count(None) == _ALL_BUT_ONE and texts[0] is not None:
         # As most messages are.
-        headers = [(_TEXT_HEADERS[0], texts[0])]
+        headers = [(_TEXT_HEADERS[0], _utf_8(_TEXT_HEADERS[0], texts[0]))]
     else:
-        headers = [(header, value) for header, value in zip(_TEXT_HEADERS, texts, strict=True) if value is not None]
+        headers = [
+            (header, _utf_8(header, value))
+            for header, value in zip(_TEXT_HEADERS, texts, strict=True)
+            if value is not None
+        ]
     if envelope.time_to_live is not None:
-        headers.append((h.TIME_TO_LIVE, str(envelope.time_to_live // _MILLISECOND)))
+        headers.append((h.TIME_TO_LIVE, b"%d" % (envelope.time_to_live // _MILLISECOND)))
     if envelope.scheduled_enqueue_time_utc is not None:
-        headers.append((h.SCHEDULED_ENQUEUE_TIME, str(to_milliseconds(envelope.scheduled_enqueue_time_utc))))
+        headers.append((h.SCHEDULED_ENQUEUE_TIME, b"%d" % to_milliseconds(envelope.scheduled_enqueue_time_utc)))
     if envelope.enqueued_sequence_number is not None:
-        headers.append((h.ENQUEUED_SEQUENCE_NUMBER, str(envelope.enqueued_sequence_number)))
+        headers.append((h.ENQUEUED_SEQUENCE_NUMBER, b"%d" % envelope.enqueued_sequence_number))
     if envelope.hops is not None:
-        headers.append((h.HOPS, str(envelope.hops)))
+        headers.append((h.HOPS, b"%d" % envelope.hops))
     if envelope.application_properties:
-        headers.append((h.APPLICATION_PROPERTIES, encode_properties(envelope.application_properties)))
+        headers.append(
+            (
+                h.APPLICATION_PROPERTIES,
+                _utf_8(h.APPLICATION_PROPERTIES, encode_properties(envelope.application_properties)),
+            )
+        )
     return headers
+
+
+def _utf_8(header: str, value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{header.removeprefix(h.PREFIX)} is {value[:80]!r}: half of a surrogate pair, at position {error.start}, is no "
+            "text; leave it out, or carry it as bytes in an application property"
+        ) from error
 
 
 def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: bytes | None, place: str) -> Envelope:
@@ -150,11 +170,11 @@ def from_milliseconds(milliseconds: int) -> datetime:
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def record_size(value: bytes | None, key: str | bytes | None, headers: Iterable[tuple[str, str | bytes | None]]) -> int:
+def record_size(value: bytes | None, key: str | bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:
     """Size of a record as limits and quotas count it: body, key, header names and values, in bytes."""
     size = len(value or b"") + (_size(key) if key else 0)
     for name, content in headers:
-        size += len(name) + (_size(content) if content else 0)
+        size += len(name) + len(content or b"")
     return size
 
 

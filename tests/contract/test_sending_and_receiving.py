@@ -24,6 +24,7 @@ from kafkabus import (
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, MessagingEntityNotFoundError
 from tests.contract.conftest import MakeQueue
+from tests.contract.receiving import receive_all
 
 
 def drain(receiver: ServiceBusReceiver, count: int) -> list[str]:
@@ -119,6 +120,35 @@ def test_the_old_view_of_a_message_has_its_delivery_tag(client: ServiceBusClient
         receiver.complete_message(message)
         with pytest.warns(DeprecationWarning, match="raw_amqp_message"):
             assert message.message.delivery_tag is None
+
+
+def test_texts_with_a_nul_come_back_whole(client: ServiceBusClient, queue: str) -> None:
+    """As do those of no characters."""
+    texts = ("message_id", "partition_key", "correlation_id", "subject", "content_type", "to", "reply_to")
+    sent: dict[str, Any] = {name: f"{name}\0 and more" for name in texts}
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(
+            ServiceBusMessage("x", application_properties={"a\0b": "c\0d"}, reply_to_session_id="", **sent)
+        )
+        (received,) = receiver.receive_messages(max_wait_time=20)
+        assert {name: getattr(received, name) for name in texts} == sent
+        assert received.application_properties == {b"a\0b": b"c\0d"}
+        assert received.reply_to_session_id == ""
+        receiver.dead_letter_message(received, "why\0", "in more\0 words")
+    with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
+        (dead,) = receive_all(dead_letters, 1)
+    assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("why\0", "in more\0 words")
+
+
+@pytest.mark.parametrize("name", ["message_id", "subject", "application_properties"])
+def test_half_of_a_surrogate_pair_is_refused(client: ServiceBusClient, queue: str, name: str) -> None:
+    """Before anything is sent."""
+    wrong: Any = {"a": "\ud800"} if name == "application_properties" else "\ud800"
+    with client.get_queue_sender(queue) as sender:
+        with pytest.raises(ValueError, match=f"{name.replace('_', '-')} is .*surrogate pair"):
+            sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y", **{name: wrong})])
+    with client.get_queue_receiver(queue) as receiver:
+        assert receiver.peek_messages() == []
 
 
 def test_a_message_without_properties_has_none(client: ServiceBusClient, queue: str) -> None:

@@ -30,6 +30,7 @@ from kafkabus.exceptions import (
     SessionLockLostError,
 )
 from tests.contract.conftest import Advance, MakeQueue
+from tests.contract.receiving import receive_all
 
 PATIENCE = 20.0
 
@@ -80,6 +81,15 @@ def test_a_session_is_received_in_order_by_whoever_locked_it(client: ServiceBusC
         assert receiver.receive_messages(1, max_wait_time=0.2) == []
         send(client, sessions, "a", start=5)
         assert bodies(receiver.receive_messages(10, max_wait_time=10)) == ["a5"]
+
+
+def test_sessions_whose_names_differ_behind_a_nul_are_different(client: ServiceBusClient, sessions: str) -> None:
+    """A name is as long as it is."""
+    names = ["a", "a\0", "a\0b"]
+    send(client, sessions, *names)
+    for name in reversed(names):
+        with client.get_queue_receiver(sessions, session_id=name) as receiver:
+            assert bodies(receive_all(receiver, 1)) == [f"{name}0"]
 
 
 def test_what_is_given_back_comes_again_in_its_place(client: ServiceBusClient, queue: str, later: Advance) -> None:

@@ -18,7 +18,7 @@ def write(bootstrap_servers: str, topic: str, partitions: int, records: Iterable
             topic,
             key=record.key,
             value=body,
-            headers=record.headers,
+            headers=list(record.headers),
             partition=number % partitions,
             on_delivery=lambda error, _: failures.append(error) if error else None,
         )

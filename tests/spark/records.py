@@ -123,7 +123,7 @@ def _mixed(rng: random.Random) -> Headers:
     """The facade's headers with foreign ones among them, and some repeated: the last counts."""
     headers = _facade(rng) + _foreign(rng) + _facade(rng)[: rng.randrange(4)] + _foreign(rng)
     if rng.random() < 0.5:
-        headers.append((h.APPLICATION_PROPERTIES, json.dumps({"x": "shadows the foreign header", "n": 1})))
+        headers.append((h.APPLICATION_PROPERTIES, json.dumps({"x": "shadows the foreign header", "n": 1}).encode()))
     return headers
 
 

@@ -53,7 +53,7 @@ def headers_of(subject: Subject) -> list[tuple[str, bytes | None]]:
     """A message's headers as Kafka holds them, and some of another system, which are properties too."""
     foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden")]
     own = encode_headers(subject.envelope)
-    return [*foreign, *((name, value.encode() if isinstance(value, str) else value) for name, value in own)]
+    return [*foreign, *own]
 
 
 def said_by_spark(frame: DataFrame, texts: Sequence[str], parameters: dict[str, Value]) -> list[list[int]]:

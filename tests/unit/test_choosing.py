@@ -76,8 +76,7 @@ def chooser(*rules: Any, action: str | None = None) -> Chooser:
 
 def record(envelope: Envelope, *others: tuple[str, bytes | None]) -> StoredRecord:
     """A record of a message, with further headers."""
-    headers = [(name, value.encode() if isinstance(value, str) else value) for name, value in encode_headers(envelope)]
-    return StoredRecord(("t", 0, 7), (None, b"body", [*headers, *others]), (1, 0))
+    return StoredRecord(("t", 0, 7), (None, b"body", [*encode_headers(envelope), *others]), (1, 0))
 
 
 @settings(max_examples=2000)

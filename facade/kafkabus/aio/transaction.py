@@ -403,12 +403,10 @@ async def replace_by_copies(
     """
     topic, held = await services.entity(entity.log_path), Held(delivery)
     held.messages.append(ServiceBusReceivedMessage(record, delivery))
-    source = (h.TRANSFER_SOURCE, identity(entity.ledgers[delivery.partition], record.offset() or 0))
+    source = identity(entity.ledgers[delivery.partition], record.offset() or 0)
+    noted = [(h.TRANSFER_SOURCE, source.encode()), (h.ADDRESSED_TO, entity.path.key.encode())]
     body, key = as_bytes(record.value()), record.key()
-    copies = [
-        OutgoingRecord(delivery.partition, key, body, [*encode_headers(one), source, (h.ADDRESSED_TO, entity.path.key)])
-        for one in envelopes
-    ]
+    copies = [OutgoingRecord(delivery.partition, key, body, [*encode_headers(one), *noted]) for one in envelopes]
     transaction = ServiceBusTransaction(services)
     transaction._sends.append(_Copies(topic, copies))
     transaction._settlements.append(_Settlement(_Holder(), entity.path, "complete", held))

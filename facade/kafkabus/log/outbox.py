@@ -45,7 +45,7 @@ class OutgoingRecord(NamedTuple):
     @property
     def message_id(self) -> str:
         """The message id among its headers."""
-        return next((str(value) for name, value in self.headers if name == MESSAGE_ID), "(no id)")
+        return next((value.decode() for name, value in self.headers if name == MESSAGE_ID and value), "(no id)")
 
 
 TOPIC_APPEARS_WITHIN = 5.0
@@ -113,7 +113,7 @@ class Outbox:
         for partition, key, value, headers in records:
             while True:
                 try:
-                    produce(topic, value, key, partition, acknowledge, None, 0, headers)
+                    produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # may hold texts
                     break
                 except BufferError:
                     # The producer's queue is full: acknowledgements make room.

@@ -60,6 +60,19 @@ async def test_an_id_may_be_a_uuid_and_is_made_up_where_none_is_given(client: Se
     assert await all_of(client, detecting, 4) == ["other", "other", "other", "same"]
 
 
+async def test_ids_that_differ_behind_a_nul_or_are_empty_are_different(
+    client: ServiceBusClient, detecting: str
+) -> None:
+    """A text is as long as it is, and an empty id is none: one is made up."""
+    ids = ["order\0 1", "order\0 2", "order\0 1", "", ""]
+    await send(
+        client,
+        detecting,
+        *(ServiceBusMessage(f"{n}", message_id=name, partition_key="k") for n, name in enumerate(ids)),
+    )
+    assert await all_of(client, detecting, 4) == ["0", "1", "3", "4"]
+
+
 async def test_many_senders_at_once(client: ServiceBusClient, other_client: ServiceBusClient, detecting: str) -> None:
     """Each id is delivered once, whoever was faster."""
 

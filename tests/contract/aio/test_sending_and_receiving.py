@@ -17,6 +17,7 @@ from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, MessagingEntityNotFoundError
 from tests.contract.aio.conftest import MakeQueue
+from tests.contract.aio.receiving import receive_all
 
 
 async def drain(receiver: ServiceBusReceiver, count: int) -> list[str]:
@@ -114,6 +115,35 @@ async def test_the_old_view_of_a_message_has_its_delivery_tag(client: ServiceBus
         await receiver.complete_message(message)
         with pytest.warns(DeprecationWarning, match="raw_amqp_message"):
             assert message.message.delivery_tag is None
+
+
+async def test_texts_with_a_nul_come_back_whole(client: ServiceBusClient, queue: str) -> None:
+    """As do those of no characters."""
+    texts = ("message_id", "partition_key", "correlation_id", "subject", "content_type", "to", "reply_to")
+    sent: dict[str, Any] = {name: f"{name}\0 and more" for name in texts}
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(
+            ServiceBusMessage("x", application_properties={"a\0b": "c\0d"}, reply_to_session_id="", **sent)
+        )
+        (received,) = await receiver.receive_messages(max_wait_time=20)
+        assert {name: getattr(received, name) for name in texts} == sent
+        assert received.application_properties == {b"a\0b": b"c\0d"}
+        assert received.reply_to_session_id == ""
+        await receiver.dead_letter_message(received, "why\0", "in more\0 words")
+    async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
+        (dead,) = await receive_all(dead_letters, 1)
+    assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("why\0", "in more\0 words")
+
+
+@pytest.mark.parametrize("name", ["message_id", "subject", "application_properties"])
+async def test_half_of_a_surrogate_pair_is_refused(client: ServiceBusClient, queue: str, name: str) -> None:
+    """Before anything is sent."""
+    wrong: Any = {"a": "\ud800"} if name == "application_properties" else "\ud800"
+    async with client.get_queue_sender(queue) as sender:
+        with pytest.raises(ValueError, match=f"{name.replace('_', '-')} is .*surrogate pair"):
+            await sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y", **{name: wrong})])
+    async with client.get_queue_receiver(queue) as receiver:
+        assert await receiver.peek_messages() == []
 
 
 async def test_a_message_without_properties_has_none(client: ServiceBusClient, queue: str) -> None:

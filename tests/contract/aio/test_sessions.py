@@ -30,6 +30,7 @@ from kafkabus.exceptions import (
     SessionLockLostError,
 )
 from tests.contract.aio.conftest import Advance, MakeQueue
+from tests.contract.aio.receiving import receive_all
 
 PATIENCE = 20.0
 
@@ -80,6 +81,15 @@ async def test_a_session_is_received_in_order_by_whoever_locked_it(client: Servi
         assert await receiver.receive_messages(1, max_wait_time=0.2) == []
         await send(client, sessions, "a", start=5)
         assert bodies(await receiver.receive_messages(10, max_wait_time=10)) == ["a5"]
+
+
+async def test_sessions_whose_names_differ_behind_a_nul_are_different(client: ServiceBusClient, sessions: str) -> None:
+    """A name is as long as it is."""
+    names = ["a", "a\0", "a\0b"]
+    await send(client, sessions, *names)
+    for name in reversed(names):
+        async with client.get_queue_receiver(sessions, session_id=name) as receiver:
+            assert bodies(await receive_all(receiver, 1)) == [f"{name}0"]
 
 
 async def test_what_is_given_back_comes_again_in_its_place(
