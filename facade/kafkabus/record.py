@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from kafkabus_mapping.codec import Envelope, decode_headers
+from kafkabus_mapping.codec import Envelope, decode_headers, read_moment, read_time_to_live
 from kafkabus_mapping.headers import SCHEDULED_ENQUEUE_TIME, SESSION_ID, TIME_TO_LIVE, TRANSFER_SOURCE
 
 
@@ -125,10 +126,12 @@ def envelope_of(record: Record) -> Envelope:
 
 def own_time_to_live(record: Record) -> int | None:
     """The time to live that a record brings along, in milliseconds; None where it brings none that can be read."""
+    lives = None
     for name, value in record.headers() or ():
-        if name == TIME_TO_LIVE and value is not None and value.isdigit():
-            return int(value)
-    return None
+        if name == TIME_TO_LIVE and value is not None:
+            with suppress(ValueError, OverflowError):
+                lives = read_time_to_live(value)
+    return lives
 
 
 def scheduled_for(record: Record) -> int | None:
@@ -140,8 +143,9 @@ def scheduled_for(record: Record) -> int | None:
     for name, value in record.headers() or ():
         if name == TRANSFER_SOURCE:
             return None
-        if name == SCHEDULED_ENQUEUE_TIME and value is not None and value.isdigit():
-            due = int(value)
+        if name == SCHEDULED_ENQUEUE_TIME and value is not None:
+            with suppress(ValueError, OverflowError):
+                due = read_moment(value)
     return due
 
 

@@ -22,6 +22,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _FIELD_OF = {header: field for field, header in h.TEXT_FIELDS}
 _TEXT_HEADERS = tuple(header for _, header in h.TEXT_FIELDS)
 _text_values = attrgetter(*(field for field, _ in h.TEXT_FIELDS))
+_LARGEST = (1 << 63) - 1
 _ALL_BUT_ONE = len(_TEXT_HEADERS) - 1
 
 
@@ -182,15 +183,42 @@ def _size(content: str | bytes) -> int:
     return len(content) if isinstance(content, bytes) or content.isascii() else len(content.encode())
 
 
+def read_time_to_live(value: bytes) -> int:
+    """A time to live of a header, in milliseconds.
+
+    Raises:
+        ValueError: It is no whole number.
+        OverflowError: It is longer than any.
+    """
+    return timedelta(milliseconds=int(value)) // _MILLISECOND
+
+
+def read_moment(value: bytes) -> int:
+    """A time of a header, in milliseconds since 1970.
+
+    Raises:
+        ValueError: It is no whole number.
+        OverflowError: It is not in the years 1 to 9999.
+    """
+    return to_milliseconds(from_milliseconds(int(value)))
+
+
+def _read_number(value: bytes) -> int:
+    number = int(value)
+    if not -_LARGEST <= number <= _LARGEST:
+        raise OverflowError(f"{number} has more than 64 bits")
+    return number
+
+
 def _decode_number(envelope: Envelope, name: str, value: bytes) -> None:
     if name == h.TIME_TO_LIVE:
-        envelope.time_to_live = timedelta(milliseconds=int(value))
+        envelope.time_to_live = timedelta(milliseconds=read_time_to_live(value))
     elif name == h.SCHEDULED_ENQUEUE_TIME:
-        envelope.scheduled_enqueue_time_utc = from_milliseconds(int(value))
+        envelope.scheduled_enqueue_time_utc = from_milliseconds(read_moment(value))
     elif name == h.ENQUEUED_SEQUENCE_NUMBER:
-        envelope.enqueued_sequence_number = int(value)
+        envelope.enqueued_sequence_number = _read_number(value)
     elif name == h.HOPS:
-        envelope.hops = int(value)
+        envelope.hops = _read_number(value)
     else:
         raise ValueError(f"header {name} is not ours")
 

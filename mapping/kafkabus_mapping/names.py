@@ -182,15 +182,16 @@ def topic_name(namespace: str, path: EntityPath) -> str:
     """The Kafka topic that holds an entity's messages.
 
     Raises:
-        NameRuleError: The encoded name is longer than Kafka takes.
+        NameRuleError: The encoded name, or that of one of its dead-letter queues, is longer than Kafka takes.
     """
-    topic = f"{_encode(namespace)}.{_encode(path.name.lower())}{_TOPIC_SUFFIXES[path.sub_queue]}"
-    if len(topic) > MAX_KAFKA_NAME:
+    topic = f"{_encode(namespace)}.{_encode(path.name.lower())}"
+    longest = len(topic) + max(map(len, _TOPIC_SUFFIXES.values()))
+    if longest > MAX_KAFKA_NAME:
         raise NameRuleError(
-            f"entity name {path.name!r}: its topic would be named {topic[:40]}…, {len(topic)} characters, "
+            f"entity name {path.name!r}: its topics would be named {topic[:40]}…, with up to {longest} characters, "
             f"and Kafka takes {MAX_KAFKA_NAME}; shorten the name (each of '_' and '/' counts 3)"
         )
-    return topic
+    return topic + _TOPIC_SUFFIXES[path.sub_queue]
 
 
 def companion_topic(namespace: str, purpose: str) -> str:

@@ -11,14 +11,17 @@ import base64
 import json
 import math
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, TypeVar
 
 PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timedelta | None
 """What an application property may hold."""
 
+T = TypeVar("T")
+
 _EXACT_IN_JSON = 1 << 53
+_SURROGATE = b"\\ud"
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -55,7 +58,7 @@ def decode_value(text: str | bytes) -> Any:
     Raises:
         ValueError: The text is none that it wrote.
     """
-    return _decode_tree(json.loads(text))
+    return _decoded(_decode_tree, text)
 
 
 def _encode_tree(value: object) -> object:
@@ -80,10 +83,29 @@ def decode_properties(text: str | bytes) -> dict[str, PropertyValue]:
     Raises:
         ValueError: It is no such JSON.
     """
-    loaded = json.loads(text)
+    return _decoded(_decode_object, text)
+
+
+def _decode_object(loaded: Any) -> dict[str, PropertyValue]:
     if not isinstance(loaded, dict):
         raise ValueError(f"application properties are a JSON object, not {type(loaded).__name__}")
     return {key: _decode_value(value) for key, value in loaded.items()}
+
+
+def _decoded(decode: Callable[[Any], T], text: str | bytes) -> T:
+    """What a function makes of the JSON of a text, whoever wrote that and whatever it says.
+
+    Raises:
+        ValueError: It makes nothing of it.
+    """
+    try:
+        loaded = json.loads(text)
+        if _SURROGATE in (text if isinstance(text, bytes) else text.encode()).lower():
+            # Half of a pair is no text: nobody could pass it on.
+            json.dumps(loaded, ensure_ascii=False).encode()
+        return decode(loaded)
+    except (TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"not as it is written: {error}") from error
 
 
 def _text_key(key: object) -> str:
@@ -116,7 +138,18 @@ def _encode_value(key: object, value: object) -> object:  # noqa: PLR0911 - a ca
     )
 
 
-def _decode_value(value: object) -> PropertyValue:  # noqa: PLR0911 - a case each
+_CONTENT_OF = {
+    "int": (str, int, float),
+    "float": (str, int, float),
+    "bytes": (str,),
+    "uuid": (str,),
+    "datetime": (str,),
+    "timedelta": (int, float),
+}
+"""What JSON has as the member of a tagged value."""
+
+
+def _decode_value(value: object) -> PropertyValue:
     if not isinstance(value, dict):
         if isinstance(value, list):
             raise ValueError("an application property is no list")
@@ -124,6 +157,12 @@ def _decode_value(value: object) -> PropertyValue:  # noqa: PLR0911 - a case eac
     if len(value) != 1:
         raise ValueError(f"a tagged application property has one member, not {len(value)}")
     ((tag, content),) = value.items()
+    if not isinstance(content, _CONTENT_OF.get(tag, ())) or isinstance(content, bool):
+        raise ValueError(f"no application property has the tag {tag!r} and {type(content).__name__}")
+    return _decode_tagged(tag, content)
+
+
+def _decode_tagged(tag: str, content: Any) -> PropertyValue:
     if tag == "int":
         return int(content)
     if tag == "float":
@@ -132,9 +171,7 @@ def _decode_value(value: object) -> PropertyValue:  # noqa: PLR0911 - a case eac
         return base64.b64decode(content, validate=True)
     if tag == "uuid":
         return uuid.UUID(content)
-    if tag == "datetime":
-        moment = datetime.fromisoformat(content)
-        return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     if tag == "timedelta":
         return timedelta(microseconds=content)
-    raise ValueError(f"unknown tag {tag!r} of an application property")
+    moment = datetime.fromisoformat(content)
+    return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

@@ -60,7 +60,10 @@ _LONGEST: Final = 2**63 - 1
 
 _WHOLE_NUMBER: Final = r"^[ \t\n\x0B\f\r]*[+-]?[0-9]+(_[0-9]+)*[ \t\n\x0B\f\r]*$"
 """What Python's ``int`` takes."""
-_TAGGED: Final = r"OBJECT<(int|float|bytes|uuid|datetime|timedelta): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))>"
+_TAGGED: Final = (
+    r"OBJECT<((int|float): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))|(bytes|uuid|datetime): STRING"
+    r"|timedelta: (BIGINT|DOUBLE|DECIMAL\([0-9,]+\)))>"
+)
 _HEADERS: Final = "array<struct<key:string,value:binary>>"
 _JSON_OPTIONS: Final = {"allowSingleQuotes": "false"}
 

@@ -44,8 +44,15 @@ _BROKEN_PROPERTIES = (
     b'{"a":1},{"b":2}',
     b'{"a":1',
     b"\xff\xfe",
+    b'{"a":{"int":null}}',
+    b'{"a":{"int":true}}',
+    b'{"a":{"bytes":5}}',
+    b'{"a":{"uuid":5}}',
+    b'{"a":{"datetime":5}}',
+    b'{"a":{"timedelta":"5"}}',
+    b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 )
-_BROKEN_NUMBERS = (b"", b"x", b"1.5", b"1e3", b"--1", b"1_", b"\xff", b"0x10")
+_BROKEN_NUMBERS = (b"9" * 5000, b"", b"x", b"1.5", b"1e3", b"--1", b"1_", b"\xff", b"0x10")
 _ODD_NUMBERS = (b" 12 ", b"+5", b"1_000", b"-7", b"007")
 
 

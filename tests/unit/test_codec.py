@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import uuid
 from datetime import datetime, timedelta, timezone
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkabus.record import StoredRecord, own_time_to_live, scheduled_for
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import (
     EPOCH,
@@ -39,9 +41,31 @@ NAMES = [
     h.TIME_TO_LIVE,
     h.SCHEDULED_ENQUEUE_TIME,
     h.ENQUEUED_SEQUENCE_NUMBER,
+    h.HOPS,
+    h.TRANSFER_SOURCE,
     h.APPLICATION_PROPERTIES,
     "other",
 ]
+ODD_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["int", "float", "bytes", "uuid", "datetime", "timedelta", "x"]), inner, max_size=2
+        )
+    ),
+    max_leaves=6,
+)
+ODD_VALUES = st.one_of(
+    st.none(),
+    st.binary(max_size=12),
+    st.integers().map(lambda number: b"%d" % number),
+    st.integers(1, 6000).map(lambda digits: b"9" * digits),
+    st.dictionaries(st.text(max_size=2), ODD_JSON, max_size=3).map(lambda one: json.dumps(one).encode()),
+    st.integers(1, 100_000).map(lambda depth: b'{"x":' + b"[" * depth + b"]" * depth + b"}"),
+)
+FOREIGN_HEADERS = st.lists(st.tuples(st.sampled_from(NAMES), ODD_VALUES), max_size=8)
+"""As whoever likes may write them."""
 MOMENTS = st.integers(0, 10**13).map(from_milliseconds)
 ENVELOPES = st.builds(
     Envelope,
@@ -62,7 +86,7 @@ ENVELOPES = st.builds(
     dead_letter_reason=TEXT,
     dead_letter_error_description=TEXT,
     dead_letter_source=TEXT,
-    enqueued_sequence_number=st.none() | st.integers(1, 1 << 63),
+    enqueued_sequence_number=st.none() | st.integers(1, (1 << 63) - 1),
     transfer_source=TEXT,
 )
 
@@ -75,14 +99,17 @@ def test_every_property_comes_back(envelope: Envelope) -> None:
     assert decode_headers(headers, key=None, place="t/0/0") == envelope
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(NAMES), st.none() | st.binary(max_size=12)), max_size=8),
-    st.none() | st.binary(max_size=8),
-)
+@given(FOREIGN_HEADERS, st.none() | st.binary(max_size=8))
 def test_no_record_is_undecodable(headers: list[tuple[str, bytes | None]], key: bytes | None) -> None:
-    """Whoever wrote it; a message id there always is."""
+    """Whoever wrote it: it has a message id, it can be stored once more, and each part says of it what the others do."""
     envelope = decode_headers(headers, key=key, place="t/1/2")
     assert envelope.message_id is not None
+    encode_headers(envelope)
+    record = StoredRecord(("t", 1, 2), (key, b"", headers), (1, 0))
+    lives, due = own_time_to_live(record), scheduled_for(record)
+    assert envelope.time_to_live == (None if lives is None else timedelta(milliseconds=lives))
+    if not any(name == h.TRANSFER_SOURCE for name, _ in headers):
+        assert envelope.scheduled_enqueue_time_utc == (None if due is None else from_milliseconds(due))
 
 
 def test_a_plain_producers_record_is_a_message() -> None:

@@ -75,6 +75,18 @@ def test_a_name_that_kafka_could_not_hold_is_refused() -> None:
         topic_name("kafkabus", EntityPath("a" + "_a" * 100))
 
 
+@pytest.mark.parametrize("length", range(200, 250))
+def test_a_name_whose_dead_letter_topics_kafka_could_not_hold_is_refused(length: int) -> None:
+    """Before anything is made of it that nobody could delete."""
+    path = EntityPath("a" * length)
+    try:
+        topic_name("kafkabus", path)
+    except NameRuleError:
+        assert length > 249 - len("kafkabus..TDLQ")
+    else:
+        assert max(len(topic_name("kafkabus", one)) for one in path.all) <= 249
+
+
 @pytest.mark.parametrize("name", ["", "-a", "a.b", "a_b", "x" * 51])
 def test_bad_namespaces_are_refused(name: str) -> None:
     """Letters, digits and hyphens."""
