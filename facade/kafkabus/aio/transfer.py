@@ -473,9 +473,10 @@ def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -
         noted[h.DEAD_LETTER_DESCRIPTION] = intent.description
     replaced |= noted.keys()
     kept = [(name, value) for name, value in record.headers() or () if name not in replaced]
-    if envelope.message_id == f"{record.topic()}/{record.partition()}/{record.offset()}":
+    place = f"{record.topic()}/{record.partition()}/{record.offset()}"
+    if envelope.message_id == place:
         # A plain producer's record: its derived id and its key are to stay what they were. The last header counts.
-        kept.append((h.MESSAGE_ID, envelope.message_id.encode()))
+        kept.append((h.MESSAGE_ID, place.encode()))
         if envelope.partition_key is not None:
             kept.append((h.PARTITION_KEY, envelope.partition_key.encode()))
     kept += [(name, text.encode()) for name, text in noted.items()]
