@@ -11,7 +11,7 @@ from kafkabus.entity import Entity
 from kafkabus.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus.ledger.operations import Settlement
 from kafkabus.log.plan import runs_of
-from kafkabus.record import Delivery, Record, is_over, own_time_to_live
+from kafkabus.record import Delivery, Record, any_lives, is_over
 from kafkabus_mapping.codec import Envelope
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def over(services: Services, entity: Entity, records: Sequence[Record], now_ms: 
 def outlives(services: Services, entity: Entity, grant: Grant) -> bool:
     """Whether anything of a grant is left once what is over, or was delivered too often, went where it belongs."""
     delivery = grant.delivery
-    brings_lives = entity.expires and any(own_time_to_live(record) is not None for record in grant.records)
+    brings_lives = entity.expires and any_lives(grant.records)
     if brings_lives:
         services.mark_later(entity, delivery.partition, "mortal")
     if brings_lives or (entity.expires and entity.life_ms is not None):

@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 from kafkabus_mapping.codec import Envelope, decode_headers, read_moment, read_time_to_live
 from kafkabus_mapping.headers import SCHEDULED_ENQUEUE_TIME, SESSION_ID, TIME_TO_LIVE, TRANSFER_SOURCE
 
+_TIMES = frozenset({SCHEDULED_ENQUEUE_TIME, TIME_TO_LIVE})
+
 
 class Record(Protocol):
     """What the facade needs of a consumed record; ``confluent_kafka.Message`` fits."""
@@ -151,7 +153,25 @@ def scheduled_for(record: Record) -> int | None:
 
 def schedule_of(records: Iterable[Record]) -> list[tuple[int, int]]:
     """Offset and time of those records that are scheduled."""
-    return [(record.offset() or 0, due) for record in records if (due := scheduled_for(record)) is not None]
+    return [
+        (record.offset() or 0, due) for record in _with_times(records) if (due := scheduled_for(record)) is not None
+    ]
+
+
+def any_lives(records: Iterable[Record]) -> bool:
+    """Whether any of some records brings a time to live along."""
+    return any(own_time_to_live(record) is not None for record in _with_times(records))
+
+
+def _with_times(records: Iterable[Record]) -> list[Record]:
+    """Those of some records that bring a time along; quick, as it is asked of each record that is received."""
+    return [
+        record
+        for record in records
+        if (headers := record.headers())
+        # Most have a message id, and nothing else.
+        and (headers[0][0] in _TIMES if len(headers) == 1 else not _TIMES.isdisjoint([name for name, _ in headers]))
+    ]
 
 
 def session_of(record: Record) -> str | None:

@@ -22,7 +22,7 @@ from kafkabus.ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Or
 from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.log.plan import sweeps
-from kafkabus.record import Record, as_bytes, envelope_of, own_time_to_live
+from kafkabus.record import Record, any_lives, as_bytes, envelope_of
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
@@ -305,7 +305,7 @@ class Transfers:
         """
         entity, partition = source.entity, source.partition
         outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
-        if destination.entity.expires and any(own_time_to_live(record) is not None for record, _ in copies):
+        if destination.entity.expires and any_lives(record for record, _ in copies):
             # As before they are sent.
             await self._services.mark(destination.entity, {destination.partition}, "mortal")
         # Judged directly before producing: whoever was paused for longer may find that another has finished this.
