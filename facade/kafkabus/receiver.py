@@ -39,7 +39,7 @@ from kafkabus.message import ServiceBusReceivedMessage
 from kafkabus.record import Delivery, Record, session_of
 from kafkabus.services import DESCRIPTION_AGE, Services
 from kafkabus.session import ServiceBusSession
-from kafkabus_mapping.codec import to_milliseconds
+from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
 from kafkabus_mapping.numbers import split_sequence_number
@@ -300,10 +300,11 @@ class ServiceBusReceiver:
         Args:
             message: The message.
             reason: Why, in a word.
-            error_description: Why, in more.
+            error_description: Why, in more. Each has at most 4,096 characters, as in Service Bus.
             transaction: See ``complete_message``.
 
         Raises:
+            ValueError: One has more, or half of a surrogate pair; nothing was done.
             MessageLockLostError: Its lock expired; it stays where it is. For the others see ``complete_message``.
             OperationTimeoutError: The move began and was not finished in time; it will be.
         """
@@ -318,6 +319,8 @@ class ServiceBusReceiver:
         transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
+        _check_reason("reason", reason)
+        _check_reason("error_description", error_description)
         held = self._held(messages, transaction)
         if transaction is not None:
             verb = "abandon" if self._path.is_dead_letter else "dead_letter"
@@ -847,3 +850,26 @@ def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundErro
         f"{entity.path}: no deferred messages with sequence numbers {list(numbers[:10])}: they were never deferred, are locked "
         "by another receiver, or are settled; nothing was received"
     )
+
+
+def _check_reason(name: str, text: str | None) -> None:
+    """Why a message is dead-lettered can be stored with it.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is too long, or holds half of a surrogate pair.
+    """
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {type(text).__name__}: use str; nothing was done")
+    if len(text) > LONGEST_REASON:
+        raise ValueError(
+            f"{name} has {len(text):,} characters, and Service Bus takes {LONGEST_REASON:,}: shorten it; nothing was done"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} holds half of a surrogate pair, at position {error.start}: nothing was done"
+        ) from error

@@ -17,6 +17,8 @@ from kafkabus_mapping.properties import PropertyValue, decode_properties, encode
 Headers = list[tuple[str, "bytes | None"]]
 """A record's headers. Texts are bytes already: Kafka's client would end one at its first NUL."""
 
+LONGEST_REASON = 4096
+"""Most characters of a dead letter's reason, and of its description; Service Bus's limit."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 _FIELD_OF = {header: field for field, header in h.TEXT_FIELDS}

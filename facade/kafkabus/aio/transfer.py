@@ -24,6 +24,7 @@ from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.log.plan import sweeps
 from kafkabus.record import Record, any_lives, as_bytes, envelope_of
 from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import LONGEST_REASON, Headers, record_size
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
 
@@ -36,6 +37,8 @@ ORPHAN_AGE = 30.0
 """After how many seconds a transfer counts as left by its owner, who produces in the first half of them or not at all."""
 WINNER_KEPT = 120.0
 """For how many seconds a ledger remembers which copy counted. Who comes later leaves a duplicate and loses nothing."""
+LARGEST_COPY, HEADER_ROOM, CUT_ROOM = 1_999_000, 16, 1_000
+"""Most bytes of a copy, of which Kafka makes up to 2 MB; what it adds to each header; what it takes to say what is missing."""
 SEARCHED_AT_ONCE = 5_000
 """How many records of a destination are read in one go when it is searched for a copy."""
 ADOPTED_AT_ONCE = 2_000
@@ -136,6 +139,11 @@ class Transfers:
         """
         path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
         source, destination = Place(entity, partition), Place(await self._services.entity(path), partition)
+        # What is said of a rule may be as long as that, and quote it.
+        reason, description = (
+            None if text is None else text[:LONGEST_REASON].encode(errors="replace").decode()
+            for text in (reason, description)
+        )
         intent = Intent(await self._end_of(destination), reason, description)
         if forwarding:
             intent = replace(intent, path=str(path), partition=partition)
@@ -479,8 +487,36 @@ def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -
         kept.append((h.MESSAGE_ID, place.encode()))
         if envelope.partition_key is not None:
             kept.append((h.PARTITION_KEY, envelope.partition_key.encode()))
+    body = as_bytes(record.value())
+    if _size(kept) + len(body or b"") > _room(noted, key):
+        kept, body, cut = _cut(kept, body, _room(noted, key) - CUT_ROOM)
+        noted[h.DEAD_LETTER_DESCRIPTION] = f"{noted.get(h.DEAD_LETTER_DESCRIPTION, '')} ({cut})".lstrip()
+        LOGGER.error("cut entity=%s partition=%d offset=%d: %s", source.entity.path, source.partition, offset, cut)
     kept += [(name, text.encode()) for name, text in noted.items()]
-    return OutgoingRecord(destination.partition, key, as_bytes(record.value()), kept)
+    return OutgoingRecord(destination.partition, key, body, kept)
+
+
+def _size(headers: Headers) -> int:
+    return sum(len(name) + len(value or b"") + HEADER_ROOM for name, value in headers)
+
+
+def _room(noted: Mapping[str, str], key: str | bytes | None) -> int:
+    """How many bytes a copy has for what its record holds."""
+    return LARGEST_COPY - _size([(name, text.encode()) for name, text in noted.items()]) - record_size(None, key, ())
+
+
+def _cut(headers: Headers, body: bytes | None, room: int) -> tuple[Headers, bytes | None, str]:
+    """As much of a record as there is room for: headers, body, and in words what is missing."""
+    missing: list[str] = []
+    while _size(headers) > room:
+        largest, _ = max(headers, key=lambda header: len(header[1] or b""))
+        missing.append(f"the header {largest[:40]!r}")
+        headers = [header for header in headers if header[0] != largest]
+    left = room - _size(headers)
+    if body is not None and len(body) > left:
+        missing.append(f"{len(body) - left:,} of the {len(body):,} bytes of its body")
+        body = body[:left]
+    return headers, body, f"cut to what Kafka takes, without {', '.join(missing[:5])}"
 
 
 def _within(offset: int, ranges: Sequence[Range]) -> bool:

@@ -11,6 +11,7 @@ from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessageAlreadySettled, MessageLockLostError, ServiceBusError
 from tests.contract.aio.conftest import Advance, MakeQueue
+from tests.contract.aio.receiving import receive_all
 
 
 async def test_a_completed_message_never_comes_again(client: ServiceBusClient, queue: str, later: Advance) -> None:
@@ -243,3 +244,30 @@ async def test_a_message_delivered_too_often_is_dead_lettered(
             assert "3" in dead.dead_letter_error_description
         counts = await administration.get_queue_runtime_properties(queue)
         assert (counts.active_message_count, counts.dead_letter_message_count) == (0, 1)
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize(
+    ("reasons", "said"),
+    [
+        (("x" * 4097, None), "reason has 4,097 characters.*4,096"),
+        (("why", "x" * 2_500_000), "error_description has 2,500,000 characters.*4,096"),
+        (("\ud800", None), "reason holds half of a surrogate pair"),
+    ],
+    ids=["reason", "description", "surrogate"],
+)
+async def test_reasons_that_cannot_be_stored_are_refused(
+    client: ServiceBusClient, queue: str, in_transaction: bool, reasons: tuple[str, str | None], said: str
+) -> None:
+    """Before anything begins; the longest that Service Bus takes come along."""
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages(ServiceBusMessage("x"))
+        (message,) = await receiver.receive_messages(max_wait_time=20)
+        async with client.transaction() as transaction:
+            given = transaction if in_transaction else None
+            with pytest.raises(ValueError, match=said):
+                await receiver.dead_letter_message(message, *reasons, transaction=given)
+        await receiver.dead_letter_message(message, "r" * 4096, "ä" * 4096)
+    async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
+        (dead,) = await receive_all(dead_letters, 1)
+        assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("r" * 4096, "ä" * 4096)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
@@ -13,9 +14,11 @@ from kafkabus.cli.connection import receiver_of
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
+from kafkabus.services import Services
 from kafkabus.upkeep.tender import Tender
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
+from tests.queues import new_queue
 
 PROPERTIES = "sb-application-properties"
 ODD = [
@@ -70,3 +73,37 @@ def test_no_record_blocks_anybody(untended: str, runtime: RunningNamespace) -> N
             messages += receive_all(receiver_of(client, source, sub_queue="deadletter"), len(ODD) + 1 - len(messages))
             assert sorted(map(str, messages)) == sorted(["last", *(str(number) for number in range(len(ODD)))])
             assert all(repr(message) and message.raw_amqp_message is not None for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("body", "header"),
+    [(1_999_500, 10), (1_000, 1_998_500), (50_000_000, 10)],
+    ids=["nearly all that Kafka takes", "a large header", "small once it is compressed"],
+)
+def test_a_dead_letter_is_cut_to_what_kafka_takes(
+    untended: str, runtime: RunningNamespace, body: int, header: int
+) -> None:
+    """It says so; nothing is on its way for ever, and the ledger can be written down."""
+    settings = parse_settings(untended)
+    queue = new_queue(untended)
+    options = {"compression.type": "gzip", "message.max.bytes": 60_000_000} if body > 2_000_000 else {}
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "message.max.bytes": 2_000_000, **options})
+    producer.produce(f"{settings.namespace}.{queue}", b"0" * body, headers={"large": b"1" * header})
+    assert producer.flush(30) == 0
+    services = Services(settings)
+    try:
+        with ServiceBusClient.from_connection_string(untended) as client:
+            receiver = client.get_queue_receiver(queue)
+            (message,) = receiver.receive_messages(max_wait_time=20)
+            receiver.dead_letter_message(message, "large", "as it was found")
+            (dead,) = receive_all(client.get_queue_receiver(queue, sub_queue="deadletter"), 1)
+            assert dead.dead_letter_reason == "large"
+            said = dead.dead_letter_error_description or ""
+            assert said.startswith("as it was found (cut to what Kafka takes, without ")
+            assert ("the header 'large'" if header > body else f"of the {body:,} bytes of its body") in said
+            assert (len(b"".join(dead.body)) == body) == (header > body)
+        (state,) = services.courier.states(services.entity(EntityPath(queue)).ledgers)
+        assert state is not None
+        assert (state.held, state.moving) == (0, 0)
+    finally:
+        services.close()
