@@ -375,7 +375,7 @@ def test_what_makes_no_sense_is_refused(
         administration.get_subscription(topic, "two")
     long = f"{topic}{'t' * 200}"
     administration.create_topic(long)
-    with pytest.raises(ValueError, match="its topic would be named"):
+    with pytest.raises(ValueError, match="its topics would be named"):
         administration.create_subscription(long, "s" * 50)
     administration.delete_topic(long)
     with pytest.raises(InvalidOperationError, match="would come back to it for ever"):

@@ -370,7 +370,7 @@ async def test_what_makes_no_sense_is_refused(
         await administration.get_subscription(topic, "two")
     long = f"{topic}{'t' * 200}"
     await administration.create_topic(long)
-    with pytest.raises(ValueError, match="its topic would be named"):
+    with pytest.raises(ValueError, match="its topics would be named"):
         await administration.create_subscription(long, "s" * 50)
     await administration.delete_topic(long)
     with pytest.raises(InvalidOperationError, match="would come back to it for ever"):
