@@ -94,6 +94,7 @@ class Services:
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
         self._marked: set[tuple[MarkName, str, int]] = set()
+        self._found: set[tuple[MarkName, str, int]] = set()
         self._topics_seen: dict[str, float] = {}
         self._readers: dict[str, tuple[Entity, Reader]] = {}
 
@@ -260,8 +261,9 @@ class Services:
     def mark_later(self, entity: Entity, partition: int, name: MarkName) -> None:
         """Something stands in a partition already, as of Kafka's own tools: told with what is asked next, where it was not."""
         place = (name, entity.generation, partition)
-        if place not in self._marked:
-            self._marked.add(place)
+        # Not as marked: the description does not say so.
+        if place not in self._marked and place not in self._found:
+            self._found.add(place)
             self.courier.later(Mark(entity.ledgers[partition], name))
 
     async def tell_topic(self, entity: Entity) -> None:

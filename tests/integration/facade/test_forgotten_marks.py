@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
 import pytest
 import redis
 from confluent_kafka import Producer
 
-from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
-from kafkabus.aio.services import Services as AioServices
+from kafkabus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    ServiceBusReceiveMode,
+    ServiceBusReceiver,
+    ServiceBusSender,
+    ServiceBusSubQueue,
+)
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.ledger.operations import Keep
@@ -23,11 +30,12 @@ from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.contract.receiving import receive_all
 from tests.queues import new_queue
+from tests.upkeep import tend
 
 HOUR, LIFE = timedelta(hours=1), timedelta(seconds=1)
 BEYOND = 3603.0
 """Seconds until what was due in an hour is, and nobody waits for upkeep any more."""
-TOPIC, SUBSCRIPTION = "prices", "all"
+TOPIC, SUBSCRIPTION = "prices", "prices/Subscriptions/all"
 
 
 def in_an_hour() -> datetime:
@@ -77,23 +85,50 @@ class Forgetful:
         advance(self._redis_url, self.name, name, seconds)
 
     def tend(self, *names: str) -> None:
-        """Look after entities, for a few rounds."""
-
-        async def look_after() -> None:
-            services = AioServices(parse_settings(self.connection_string))
-            tenders = [tender.Tender(services, EntityPath(name)) for name in names]
-            for _ in range(4):
-                for one in tenders:
-                    await one.tend()
-            await services.close()
-
-        asyncio.run(look_after())
+        """Look after entities."""
+        tend(self.connection_string, *names)
 
 
 @pytest.fixture
 def forgetful(untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> Forgetful:
     """An empty namespace."""
     return Forgetful(untended, runtime.redis_url, monkeypatch)
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """A plain topic of the namespace that keeps nothing that is settled, and its only subscription.
+
+    Attributes:
+        administration: Of the namespace.
+        sender: To the topic.
+        receiver: Of the subscription.
+    """
+
+    administration: ServiceBusAdministrationClient
+    sender: ServiceBusSender
+    receiver: ServiceBusReceiver
+
+    @property
+    def scheduled(self) -> int:
+        """How many messages of the topic wait for their time."""
+        return self.administration.get_topic_runtime_properties(TOPIC).scheduled_message_count
+
+    def received(self, count: int) -> list[str]:
+        """Receive and complete so many messages, and those that come after them; their bodies."""
+        return [str(message) for message in receive_all(self.receiver, count)]
+
+
+@pytest.fixture
+def subscribed(forgetful: Forgetful) -> Iterator[Subscribed]:
+    """A new one."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(forgetful.connection_string) as administration,
+        ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
+    ):
+        administration.create_topic(TOPIC, settled_retention=timedelta(0))
+        administration.create_subscription(TOPIC, "all")
+        yield Subscribed(administration, client.get_topic_sender(TOPIC), client.get_subscription_receiver(TOPIC, "all"))
 
 
 def all_of(
@@ -138,7 +173,7 @@ def test_what_was_scheduled_since_the_checkpoint_comes_at_its_time(
 
 @pytest.mark.parametrize("received", [True, False], ids=["received", "looked after"])
 def test_a_time_to_live_that_came_since_the_checkpoint_is_over(forgetful: Forgetful, received: bool) -> None:
-    """Nobody receives the message; it is dead-lettered by whoever looks first. It lives by the broker's clock, a second."""
+    """Nobody receives the message; the receiver, or upkeep, dead-letters it. It lives by the broker's clock, a second."""
     queue = new_queue(forgetful.connection_string, dead_lettering_on_message_expiration=True)
     with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
         sender = client.get_queue_sender(queue)
@@ -158,30 +193,23 @@ def test_a_time_to_live_that_came_since_the_checkpoint_is_over(forgetful: Forget
             assert (str(dead), dead.dead_letter_reason) == ("over", "TTLExpiredException")
 
 
-def test_a_topic_knows_what_was_scheduled_since_the_checkpoint(forgetful: Forgetful) -> None:
+def test_a_topic_knows_what_was_scheduled_since_the_checkpoint(forgetful: Forgetful, subscribed: Subscribed) -> None:
     """It counts, can be cancelled and comes at its time; its record stays though none is kept that is settled."""
-    with (
-        ServiceBusAdministrationClient.from_connection_string(forgetful.connection_string) as administration,
-        ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
-    ):
-        administration.create_topic(TOPIC, settled_retention=timedelta(0))
-        administration.create_subscription(TOPIC, SUBSCRIPTION)
-        sender, receiver = client.get_topic_sender(TOPIC), client.get_subscription_receiver(TOPIC, SUBSCRIPTION)
-        names = (f"{TOPIC}/Subscriptions/{SUBSCRIPTION}", TOPIC)
-        sender.send_messages(ServiceBusMessage("before"))
-        assert len(receive_all(receiver, 1)) == 1
-        forgetful.write_down(TOPIC)
-        numbers = sender.schedule_messages([ServiceBusMessage(body) for body in ("1", "2")], in_an_hour())
-        sender.send_messages(ServiceBusMessage("at once"))
-        forgetful.forget()
-        # What was settled since the checkpoint may come again.
-        assert [str(message) for message in receive_all(receiver, 1)][-1] == "at once"
-        forgetful.tend(*names)
-        assert administration.get_topic_runtime_properties(TOPIC).scheduled_message_count == 2
-        sender.cancel_scheduled_messages(numbers[0])
-        forgetful.wait(TOPIC, BEYOND)
-        forgetful.tend(*names)
-        assert [str(message) for message in receive_all(receiver, 1)] == ["2"]
+    subscribed.sender.send_messages(ServiceBusMessage("before"))
+    assert len(subscribed.received(1)) == 1
+    forgetful.write_down(TOPIC)
+    messages = [ServiceBusMessage(body) for body in ("1", "2")]
+    numbers = subscribed.sender.schedule_messages(messages, in_an_hour())
+    subscribed.sender.send_messages(ServiceBusMessage("at once"))
+    forgetful.forget()
+    # Messages that were settled since the checkpoint may come again.
+    assert subscribed.received(1)[-1] == "at once"
+    forgetful.tend(SUBSCRIPTION, TOPIC)
+    assert subscribed.scheduled == 2
+    subscribed.sender.cancel_scheduled_messages(numbers[0])
+    forgetful.wait(TOPIC, BEYOND)
+    forgetful.tend(SUBSCRIPTION, TOPIC)
+    assert subscribed.received(1) == ["2"]
 
 
 def test_marks_that_a_lagging_replica_never_got_are_set_again(forgetful: Forgetful, runtime: RunningNamespace) -> None:
@@ -232,21 +260,32 @@ def test_what_a_plain_producer_scheduled_comes_at_its_time(
 
 
 def test_what_a_plain_producer_scheduled_for_a_topic_comes_at_its_time(
-    forgetful: Forgetful, runtime: RunningNamespace
+    forgetful: Forgetful, subscribed: Subscribed, runtime: RunningNamespace
 ) -> None:
     """To each subscription, as soon as one of them was received from."""
-    with (
-        ServiceBusAdministrationClient.from_connection_string(forgetful.connection_string) as administration,
-        ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
-    ):
-        administration.create_topic(TOPIC, settled_retention=timedelta(0))
-        administration.create_subscription(TOPIC, SUBSCRIPTION)
-        sender, receiver = client.get_topic_sender(TOPIC), client.get_subscription_receiver(TOPIC, SUBSCRIPTION)
-        produce(runtime, f"{forgetful.name}.{TOPIC}", "1", "2")
-        sender.send_messages(ServiceBusMessage("at once"))
-        assert [str(message) for message in receive_all(receiver, 1)] == ["at once"]
-        forgetful.tend(f"{TOPIC}/Subscriptions/{SUBSCRIPTION}", TOPIC)
-        assert administration.get_topic_runtime_properties(TOPIC).scheduled_message_count == 2
-        forgetful.wait(TOPIC, BEYOND)
-        forgetful.tend(TOPIC)
-        assert [str(message) for message in receive_all(receiver, 2)] == ["1", "2"]
+    produce(runtime, f"{forgetful.name}.{TOPIC}", "1", "2")
+    subscribed.sender.send_messages(ServiceBusMessage("at once"))
+    assert subscribed.received(1) == ["at once"]
+    forgetful.tend(SUBSCRIPTION, TOPIC)
+    assert subscribed.scheduled == 2
+    forgetful.wait(TOPIC, BEYOND)
+    forgetful.tend(TOPIC)
+    assert subscribed.received(2) == ["1", "2"]
+
+
+def test_a_sender_describes_its_times_to_live_though_it_received_others(
+    forgetful: Forgetful, runtime: RunningNamespace
+) -> None:
+    """A plain producer's, of which its client told the ledger alone."""
+    queue = new_queue(forgetful.connection_string)
+    with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
+        producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+        producer.produce(f"{forgetful.name}.{queue}", "foreign", partition=0, headers={"sb-time-to-live": b"3600000"})
+        assert producer.flush(30) == 0
+        assert all_of(client, queue, 1) == ["foreign"]
+        client.get_queue_sender(queue).send_messages(ServiceBusMessage("own", time_to_live=HOUR))
+    services = Services(parse_settings(forgetful.connection_string))
+    try:
+        assert services.entity(EntityPath(queue)).description.mortal
+    finally:
+        services.close()

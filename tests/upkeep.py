@@ -1,0 +1,27 @@
+"""Upkeep of a namespace that nobody else looks after, round by round."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kafkabus.aio.services import Services
+from kafkabus.connection_string import parse_settings
+from kafkabus.upkeep.tender import Tender
+from kafkabus_mapping.names import EntityPath
+
+ROUNDS = 4
+"""Enough for two checkpoints of each entity, and for a topic to go by the later ones of its subscriptions."""
+
+
+def tend(connection_string: str, *names: str) -> None:
+    """Look after entities, one after the other, for some rounds."""
+
+    async def look_after() -> None:
+        services = Services(parse_settings(connection_string))
+        tenders = [Tender(services, EntityPath(name)) for name in names]
+        for _ in range(ROUNDS):
+            for one in tenders:
+                await one.tend()
+        await services.close()
+
+    asyncio.run(look_after())
