@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.aio.services import Services as AioServices
 from kafkabus.cli.connection import receiver_of
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
 from kafkabus.services import Services
-from kafkabus.upkeep.tender import Tender
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.queues import new_queue
+from tests.upkeep import tend
 
 PROPERTIES = "sb-application-properties"
 ODD = [
@@ -59,14 +57,7 @@ def test_no_record_blocks_anybody(untended: str, runtime: RunningNamespace) -> N
         assert producer.flush(30) == 0
         client.get_topic_sender("topic").send_messages(ServiceBusMessage("last"))
         client.get_queue_sender("queue").send_messages(ServiceBusMessage("last"))
-
-        async def look_after() -> None:
-            services = AioServices(settings)
-            for path in ("queue", "topic", "topic/Subscriptions/all", "topic/Subscriptions/some"):
-                await Tender(services, EntityPath(path)).tend()
-            await services.close()
-
-        asyncio.run(look_after())
+        tend(untended, "queue", "topic", "topic/Subscriptions/all", "topic/Subscriptions/some")
         for source in ("queue", "topic/Subscriptions/all", "topic/Subscriptions/some"):
             # The action makes one of them too large, and the filter cannot compare another one.
             messages = receive_all(receiver_of(client, source), len(ODD) - 1)

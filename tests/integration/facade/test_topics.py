@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +11,6 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
-from kafkabus.aio.services import Services as AioServices
 from kafkabus.connection_string import parse_settings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
@@ -27,6 +25,7 @@ from kafkabus.services import Services
 from kafkabus.upkeep import tender
 from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath, subscription_name
+from tests.upkeep import tend
 
 TOPIC = "news"
 
@@ -70,17 +69,7 @@ class Upkeep:
 
     def tend(self, *subscriptions: str) -> None:
         """Long enough for two checkpoints each, and for the topic to go by the later ones."""
-
-        async def look_after() -> None:
-            services = AioServices(parse_settings(self._connection_string))
-            names = [*(subscription_name(TOPIC, one) for one in subscriptions), TOPIC]
-            tenders = [tender.Tender(services, EntityPath(name)) for name in names]
-            for _ in range(4):
-                for one in tenders:
-                    await one.tend()
-            await services.close()
-
-        asyncio.run(look_after())
+        tend(self._connection_string, *(subscription_name(TOPIC, one) for one in subscriptions), TOPIC)
 
 
 @pytest.fixture
