@@ -230,15 +230,15 @@ class Services:
         return self.pool.run(self.topics.describe, topic_name(self.settings.namespace, path)) is not None
 
     def mark(self, entity: Entity, partitions: Iterable[int], name: MarkName) -> None:
-        """Something is about to be stored in these partitions of which whoever looks after them must know; said once each.
+        """Tell upkeep and readers that partitions are about to hold messages of a kind; a client says it once of each.
 
-        It stands in the entity's description before it is stored: of ledgers that Redis loses, or forgets some of, it is known
-        still. What a reader must know of a record it sees in that itself.
+        The entity's description says so before the first of them is stored, and outlives ledgers that Redis loses, or forgets
+        some of. A reader looks at each record itself.
 
         Args:
             entity: Where it will be stored.
             partitions: In which partitions.
-            name: What.
+            name: Of the kind.
 
         Raises:
             OperationTimeoutError: Another client has been changing the entity for long; nothing was stored.
@@ -260,7 +260,7 @@ class Services:
                 self.directory.put(known.model_copy(update={name: True}))
 
     def mark_later(self, entity: Entity, partition: int, name: MarkName) -> None:
-        """Something stands in a partition already, as of Kafka's own tools: told with what is asked next, where it was not."""
+        """Tell the ledger, with the next request, that a partition holds messages of a kind that nobody announced."""
         place = (name, entity.generation, partition)
         # Not as marked: the description does not say so.
         if place not in self._marked and place not in self._found:
@@ -723,7 +723,7 @@ class Services:
     def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
         """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
 
-        Records of open transactions count: behind them may stand what was acknowledged before.
+        Records of open transactions count: acknowledged messages may stand behind them.
 
         Returns:
             Where that is, by partition.

@@ -39,7 +39,7 @@ ORPHAN_AGE = 30.0
 WINNER_KEPT = 120.0
 """For how many seconds a ledger remembers which copy counted. Who comes later leaves a duplicate and loses nothing."""
 LARGEST_COPY, HEADER_ROOM, CUT_ROOM = 1_999_000, 16, 1_000
-"""Most bytes of a copy, of which Kafka makes up to 2 MB; what it adds to each header; what it takes to say what is missing."""
+"""In bytes: the largest copy, as Kafka adds to it and takes 2,000,000; its addition to a header; a list of missing parts."""
 SEARCHED_AT_ONCE = 5_000
 """How many records of a destination are read in one go when it is searched for a copy."""
 ADOPTED_AT_ONCE = 2_000
@@ -140,7 +140,7 @@ class Transfers:
         """
         path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
         source, destination = Place(entity, partition), Place(self._services.entity(path), partition)
-        # What is said of a rule may be as long as that, and quote it.
+        # A complaint about a rule may quote all of it.
         reason, description = (
             None if text is None else text[:LONGEST_REASON].encode(errors="replace").decode()
             for text in (reason, description)
@@ -503,7 +503,7 @@ def _room(noted: Mapping[str, str], key: str | bytes | None) -> int:
 
 
 def _cut(headers: Headers, body: bytes | None, room: int) -> tuple[Headers, bytes | None, str]:
-    """As much of a record as there is room for: headers, body, and in words what is missing."""
+    """As much of a record as there is room for: headers, body, and the missing parts in words."""
     missing: list[str] = []
     while _size(headers) > room:
         largest, _ = max(headers, key=lambda header: len(header[1] or b""))

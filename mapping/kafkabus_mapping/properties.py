@@ -93,10 +93,10 @@ def _decode_object(loaded: Any) -> dict[str, PropertyValue]:
 
 
 def _decoded(decode: Callable[[Any], T], text: str | bytes) -> T:
-    """What a function makes of the JSON of a text, whoever wrote that and whatever it says.
+    """Apply a function to the JSON of a text, which may come from any producer.
 
     Raises:
-        ValueError: It makes nothing of it.
+        ValueError: The text is no JSON, holds half of a surrogate pair, or is nothing that the function takes.
     """
     try:
         loaded = json.loads(text)
@@ -146,7 +146,7 @@ _CONTENT_OF = {
     "datetime": (str,),
     "timedelta": (int, float),
 }
-"""What JSON has as the member of a tagged value."""
+"""Types of the JSON member of a tagged value."""
 
 
 def _decode_value(value: object) -> PropertyValue:

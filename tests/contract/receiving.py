@@ -27,7 +27,7 @@ def receive_all(
 
     Args:
         receiver: From where.
-        count: How many are waited for; those beyond would be a fault of what is tested.
+        count: How many are waited for; more would be a fault of the code under test.
         quiet: For how long, in seconds, nothing comes at the end.
         settle: Whether they are completed.
     """

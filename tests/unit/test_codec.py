@@ -65,7 +65,7 @@ ODD_VALUES = st.one_of(
     st.integers(1, 100_000).map(lambda depth: b'{"x":' + b"[" * depth + b"]" * depth + b"}"),
 )
 FOREIGN_HEADERS = st.lists(st.tuples(st.sampled_from(NAMES), ODD_VALUES), max_size=8)
-"""As whoever likes may write them."""
+"""As any producer may write them."""
 MOMENTS = st.integers(0, 10**13).map(from_milliseconds)
 ENVELOPES = st.builds(
     Envelope,
@@ -101,7 +101,7 @@ def test_every_property_comes_back(envelope: Envelope) -> None:
 
 @given(FOREIGN_HEADERS, st.none() | st.binary(max_size=8))
 def test_no_record_is_undecodable(headers: list[tuple[str, bytes | None]], key: bytes | None) -> None:
-    """Whoever wrote it: it has a message id, it can be stored once more, and each part says of it what the others do."""
+    """Of any producer: it has a message id, it can be stored once more, and all parts read its times alike."""
     envelope = decode_headers(headers, key=key, place="t/1/2")
     assert envelope.message_id is not None
     encode_headers(envelope)

@@ -1,7 +1,7 @@
 """Changing the rules of a subscription, so that each counts from a definite offset of each log on.
 
-That is where the log ends, records of open transactions included: behind the first of these may stand what was acknowledged
-before, and goes by the earlier rules. What a transaction sent before goes by them too, whenever it is committed.
+That is where the log ends, records of open transactions included: acknowledged messages may stand behind the first of these,
+and go by the earlier rules. A transaction's messages that were sent before go by them too, whenever it is committed.
 
 The description says first which rules there will be. Then each ledger is told, which grants nothing any more that was chosen
 by earlier rules, and says from where on the new ones count: who tells it first decides. The description says last what the

@@ -113,7 +113,7 @@ class Outbox:
         for partition, key, value, headers in records:
             while True:
                 try:
-                    produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # may hold texts
+                    produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
                     break
                 except BufferError:
                     # The producer's queue is full: acknowledgements make room.

@@ -444,7 +444,7 @@ class Reader:
                 lock_ms=lock_ms,
                 seen=plan.seen,
                 ahead=plan.ahead,
-                # What is yet to be read is settled when it was, and what waits for its time is not settled at all.
+                # Records that are yet to be read are settled afterwards, and those that wait for their time not at all.
                 take=take
                 and plan.ahead is None
                 and not self._entity.keeps_expired
@@ -484,7 +484,7 @@ class Reader:
                 grants.remove(grant)
 
     def _postpone(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
-        """What is scheduled waits for its time from now on, whether its sender said so or not. Returns the others."""
+        """Scheduled messages wait for their time from now on, also those of plain producers. Returns the others."""
         items = schedule_of(records)
         if not items:
             return list(records)

@@ -118,7 +118,7 @@ class Transactor:
         """Have Kafka's client take a record."""
         partition, key, value, headers = record
         try:
-            producer.produce(topic, value, key, partition, told, None, 0, headers)  # type: ignore[arg-type]  # may hold texts
+            producer.produce(topic, value, key, partition, told, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
         except BufferError as error:
             raise ServiceBusError(
                 f"Kafka's client has no room for the records of a transaction: {error}", error=error

@@ -493,7 +493,7 @@ class Tender:
                 found[ledger.keys.prefix, ledger.partition] = await services.needed_from(reader, ledger)
         before, self._needed = self._needed, found
         # The ends that were asked for before the subscriptions, and before it was looked up whether anything is scheduled: a
-        # subscription that is created meanwhile gets what is stored behind them, and so stands what is scheduled meanwhile.
+        # subscription that is created meanwhile gets the records behind them, and those stand that are scheduled meanwhile.
         settled = {
             partition: own.get(partition, 0)
             if entity.description.schedules or (last := self._written.get(partition)) is None or last.schedules

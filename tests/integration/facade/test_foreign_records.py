@@ -36,7 +36,7 @@ ODD = [
 
 
 def test_no_record_blocks_anybody(untended: str, runtime: RunningNamespace) -> None:
-    """Neither who receives or looks after it, nor subscriptions with filters and actions, which may dead-letter some."""
+    """Neither a receiver nor upkeep, nor subscriptions with filters and actions, which may dead-letter some."""
     settings = parse_settings(untended)
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,

@@ -34,7 +34,7 @@ from tests.upkeep import tend
 
 HOUR, LIFE = timedelta(hours=1), timedelta(seconds=1)
 BEYOND = 3603.0
-"""Seconds until what was due in an hour is, and nobody waits for upkeep any more."""
+"""Seconds until messages for an hour from now are due, and nobody waits for upkeep any more."""
 TOPIC, SUBSCRIPTION = "prices", "prices/Subscriptions/all"
 
 

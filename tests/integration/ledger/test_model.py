@@ -437,7 +437,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(one_in_ten=st.integers(0, 9), window_start=st.integers(0, LOG_END), back=st.integers(0, 3))
     def write_down(self, one_in_ten: int, window_start: int, back: int) -> None:
-        """What is written down is the same, and so is what becomes of it; of an earlier one, with what senders said since."""
+        """Both write the same down, and come back alike, also from an earlier checkpoint with the senders' marks since."""
         snapshots = self.both(lambda side: self.sides[side][0].snapshot_to_keep())
         assert _written(snapshots[0]) == _written(snapshots[1])
         self.written.append(snapshots)
