@@ -12,11 +12,14 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
+from kafkabus import interrupts
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 Lock = threading.Lock
 sleep = time.sleep
+guarded, caller_left, on_left = interrupts.guarded, interrupts.caller_left, interrupts.on_left
 
 
 class Bell:

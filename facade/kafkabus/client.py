@@ -12,6 +12,8 @@ from typing import TypeVar
 
 from typing_extensions import Self
 
+from kafkabus import forks
+from kafkabus._acompat import guarded
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
 from kafkabus.enums import (
     NEXT_AVAILABLE_SESSION,
@@ -87,8 +89,12 @@ class ServiceBusClient:
         self.fully_qualified_namespace = settings.fully_qualified_namespace
         self._settings = settings
         self._guard = threading.Lock()
+        forks.watch(self)
         self._services: Services | None = None
         self._handles: set[ServiceBusSender | ServiceBusReceiver] = set()
+
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -98,6 +104,7 @@ class ServiceBusClient:
     ) -> None:
         self.close()
 
+    @guarded
     def close(self) -> None:
         """Close all senders and receivers that this client made; the client itself can be used again."""
         for handle in list(self._handles):
@@ -106,6 +113,7 @@ class ServiceBusClient:
         if services is not None:
             services.close()
 
+    @guarded
     def get_queue_sender(
         self,
         queue_name: str,
@@ -496,6 +504,7 @@ class ServiceBusClient:
             on_error=on_error,
         )
 
+    @guarded
     def transaction(self) -> ServiceBusTransaction:
         """A transaction of this client's senders and receivers, to be used in a ``with`` block.
 
@@ -571,6 +580,7 @@ class ServiceBusClient:
 
         return Paged(fetch)
 
+    @guarded
     def _receiver(
         self,
         name: str,

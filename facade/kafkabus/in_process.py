@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Protocol
 
 ADDRESS = "memory"
@@ -65,3 +66,8 @@ def find(address: str) -> Backend | None:
                 )
             return _OPEN[number]
     return None
+
+
+if hasattr(os, "register_at_fork"):
+    # A child's copy would be another namespace, of which the parent sees nothing.
+    os.register_at_fork(after_in_child=_OPEN.clear)

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from kafkabus._acompat import guarded
+
 T = TypeVar("T")
 
 PAGE = 100
@@ -27,6 +29,7 @@ class Paged(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return self
 
+    @guarded
     def __next__(self) -> T:
         if self._left is None:
             self._left = deque(self._fetch())
@@ -34,6 +37,7 @@ class Paged(Generic[T]):
             raise StopIteration
         return self._left.popleft()
 
+    @guarded
     def by_page(self, continuation_token: str | None = None) -> Iterator[Paged[T]]:
         """Pages of 100 items.
 

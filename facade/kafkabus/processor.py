@@ -14,7 +14,8 @@ from typing import Literal, TypedDict
 
 from typing_extensions import Self, Unpack
 
-from kafkabus._acompat import Bell, Worker
+from kafkabus import forks
+from kafkabus._acompat import Bell, Worker, guarded
 from kafkabus.enums import ServiceBusReceiveMode
 from kafkabus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
 from kafkabus.message import ServiceBusReceivedMessage
@@ -131,6 +132,11 @@ class _Processor:
         self._count = 1
         self._workers: list[tuple[Worker, Bell]] = []
         self._stopping = False
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # The parent goes on with it; a child may start it for itself.
+        self._workers = []
 
     def __enter__(self) -> Self:
         self.start()
@@ -146,6 +152,7 @@ class _Processor:
         """Whether it was started and not stopped."""
         return bool(self._workers)
 
+    @guarded
     def start(self) -> None:
         """Begin to receive; returns at once. Twice does nothing."""
         if self._workers:
@@ -155,6 +162,7 @@ class _Processor:
             bell = Bell()
             self._workers.append((self._worker(bell), bell))
 
+    @guarded
     def stop(self) -> None:
         """Receive nothing more, and wait for the callbacks that run; what they did not see is available at once."""
         self._stopping = True
@@ -258,6 +266,7 @@ class ServiceBusProcessor(_Processor):
         self._renewer: AutoLockRenewer | None = None
         self._receiver: ServiceBusReceiver | None = None
 
+    @guarded
     def start(self) -> None:
         """Begin to receive; returns at once. Twice does nothing."""
         if self._receiver is None:

@@ -17,7 +17,8 @@ from typing import Any
 
 from typing_extensions import Self
 
-from kafkabus._acompat import Bell, Worker
+from kafkabus import forks
+from kafkabus._acompat import Bell, Worker, guarded
 from kafkabus.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
 from kafkabus.held import by_delivery
 from kafkabus.message import ServiceBusReceivedMessage
@@ -98,12 +99,20 @@ class AutoLockRenewer:
         self._on_failure = on_lock_renew_failure
         self._executor = executor
         del max_workers
+        self._closed = False
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
         self._guard = threading.Lock()
         self._order = itertools.count()
         self._due: list[tuple[float, int, _Registration]] = []
         self._bell = Bell()
         self._worker: Worker | None = None
-        self._closed = False
+
+    def _after_fork(self) -> None:
+        # The parent renews what it locked.
+        self._begin()
 
     def __enter__(self) -> Self:
         self._check_open()
@@ -114,6 +123,7 @@ class AutoLockRenewer:
     ) -> None:
         self.close()
 
+    @guarded
     def register(
         self,
         receiver: ServiceBusReceiver,
@@ -150,6 +160,7 @@ class AutoLockRenewer:
         failure = self._on_failure if on_lock_renew_failure is None else on_lock_renew_failure
         self._schedule(_Registration(receiver, renewable, time.monotonic() + duration, duration, failure))
 
+    @guarded
     def close(self, wait: bool = True) -> None:
         """Renew nothing any more; locks are left to expire.
 

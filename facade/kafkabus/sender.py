@@ -7,7 +7,6 @@ import logging
 import random
 import time
 import uuid
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
+from kafkabus._acompat import guarded
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
@@ -29,7 +29,7 @@ from kafkabus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
-from kafkabus.keywords import warn_of
+from kafkabus.keywords import warn, warn_of
 from kafkabus.ledger.operations import Cancel, Schedule
 from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.log.parcel import UNKNOWN_OFFSET, Failure, Parcel
@@ -92,6 +92,7 @@ class ServiceBusSender:
     def __str__(self) -> str:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
+    @guarded
     def __enter__(self) -> Self:
         self._check_open()
         self._services.entity(self._path)
@@ -102,6 +103,7 @@ class ServiceBusSender:
     ) -> None:
         self.close()
 
+    @guarded
     def close(self) -> None:
         """Close the sender; what was sent is durable already. Closing twice does nothing."""
         self._closed = True
@@ -190,6 +192,7 @@ class ServiceBusSender:
             )
         return numbers
 
+    @guarded
     def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **unsupported: object
     ) -> None:
@@ -229,6 +232,7 @@ class ServiceBusSender:
                 "scheduled, are cancelled, or were enqueued at their time"
             )
 
+    @guarded
     def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
         """Have messages sent by a transaction."""
         transaction._check(self._services)
@@ -249,6 +253,7 @@ class ServiceBusSender:
         _check_sessions(entity, outgoing)
         return entity
 
+    @guarded
     def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
         """See ``send_messages``; returns where they were stored, where that is kept."""
         if not outgoing:
@@ -337,6 +342,7 @@ class ServiceBusSender:
             announce(services, entity, outgoing, {partition})
             records = [record._replace(partition=partition) for record in records]
 
+    @guarded
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """An empty batch within the namespace's limit.
 
@@ -471,10 +477,9 @@ def _check_entity(entity: Entity, timeout: float) -> None:
             f"{entity.kind} {entity.path} has status {status.value} and takes no messages; nothing was sent"
         )
     if timeout <= SHORT_TIMEOUT and entity.partitions > 1:
-        warnings.warn(
+        warn(
             f"a send timeout of {timeout:g} s leaves no time for another partition of {entity.path}: "
-            f"use more than {SHORT_TIMEOUT:g} s ({DEFAULT_TIMEOUT:g} s is the default)",
-            stacklevel=3,
+            f"use more than {SHORT_TIMEOUT:g} s ({DEFAULT_TIMEOUT:g} s is the default)"
         )
 
 

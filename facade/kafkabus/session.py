@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kafkabus import forks
+from kafkabus._acompat import guarded
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
@@ -52,6 +54,11 @@ class ServiceBusSession:
         self._wanted = session_id
         self._max_wait_time = max_wait_time
         self._lock: SessionLock | None = None
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # It is locked for the parent.
+        self._lock = None
 
     def __str__(self) -> str:
         return f"Session {self.session_id!r} of {self._path}"
@@ -66,6 +73,7 @@ class ServiceBusSession:
         """When its lock expires, in UTC, on the ledger's clock; None before it is locked."""
         return None if self._lock is None else from_milliseconds(self._lock.expiry)
 
+    @guarded
     def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
         """Lock the session anew, for the queue's whole lock duration from now on.
 
@@ -92,6 +100,7 @@ class ServiceBusSession:
         lock.expiry = extend.expiry
         return from_milliseconds(extend.expiry)
 
+    @guarded
     def get_state(self, *, timeout: float | None = None, **unsupported: object) -> bytes | None:
         """What was set last, by whichever receiver of the session; None where nothing was, or it was cleared.
 
@@ -110,6 +119,7 @@ class ServiceBusSession:
         get = GetState(entity.ledgers[lock.partition], lock.lease)
         return self._state(entity, lock, get)
 
+    @guarded
     def set_state(
         self, state: str | bytes | bytearray | None, *, timeout: float | None = None, **unsupported: object
     ) -> None:

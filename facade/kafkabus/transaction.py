@@ -22,7 +22,8 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from kafkabus._acompat import uninterrupted
+from kafkabus import forks
+from kafkabus._acompat import guarded, uninterrupted
 from kafkabus.entity import Entity
 from kafkabus.exceptions import InvalidOperationError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.held import Held, raise_lost, still_there
@@ -113,6 +114,13 @@ class ServiceBusTransaction:
         self._key: tuple[str, str] | None = None
         self._sends: list[_Sends | _Copies] = []
         self._settlements: list[_Settlement] = []
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # The parent carries it out.
+        self._open, self._over = False, True
+        self._sends.clear()
+        self._settlements.clear()
 
     def __str__(self) -> str:
         return f"Transaction {self.transaction_id}"
@@ -123,6 +131,7 @@ class ServiceBusTransaction:
         self._open = True
         return self
 
+    @guarded
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:

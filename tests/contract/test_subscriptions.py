@@ -343,7 +343,7 @@ def test_a_scheduled_message_says_its_time_in_each_subscription(client: ServiceB
         assert sender.schedule_messages([], due) == []
         (number,) = sender.schedule_messages(ServiceBusMessage("called", partition_key="k"), due)
         sender.send_messages(ServiceBusMessage("set", partition_key="k", scheduled_enqueue_time_utc=due))
-        assert sender.cancel_scheduled_messages([]) is None  # type: ignore[func-returns-value]
+        sender.cancel_scheduled_messages([])
     for name in ("one", "two"):
         found = all_from(client.get_subscription_receiver(topic, name), 2)
         assert sorted(bodies(found)) == ["called", "set"]

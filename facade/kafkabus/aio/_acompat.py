@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 Lock = asyncio.Lock
 sleep = asyncio.sleep
@@ -73,6 +74,20 @@ async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
     taking.cancel()
     await asyncio.wait([taking])
     return not taking.cancelled() and taking.result()
+
+
+def guarded(method: F) -> F:
+    """The method: a task is cancelled where it waits, and nowhere else."""
+    return method
+
+
+def caller_left() -> bool:
+    """Whether nobody waits any more for the call that goes on: a task that is cancelled does not go on."""
+    return False
+
+
+def on_left(undo: Callable[[], Awaitable[object]]) -> None:
+    """Nothing; see ``caller_left``."""
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:

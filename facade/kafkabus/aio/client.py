@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from typing_extensions import Self
 
+from kafkabus import forks
+from kafkabus.aio._acompat import guarded
 from kafkabus.aio.paging import Paged
 from kafkabus.aio.processor import SLICE, OnError, OnMessage, ServiceBusProcessor, ServiceBusSessionProcessor
 from kafkabus.aio.receiver import ServiceBusReceiver
@@ -86,8 +88,12 @@ class ServiceBusClient:
         self.fully_qualified_namespace = settings.fully_qualified_namespace
         self._settings = settings
         self._guard = threading.Lock()
+        forks.watch(self)
         self._services: Services | None = None
         self._handles: set[ServiceBusSender | ServiceBusReceiver] = set()
+
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -97,6 +103,7 @@ class ServiceBusClient:
     ) -> None:
         await self.close()
 
+    @guarded
     async def close(self) -> None:
         """Close all senders and receivers that this client made; the client itself can be used again."""
         for handle in list(self._handles):
@@ -105,6 +112,7 @@ class ServiceBusClient:
         if services is not None:
             await services.close()
 
+    @guarded
     def get_queue_sender(
         self,
         queue_name: str,
@@ -495,6 +503,7 @@ class ServiceBusClient:
             on_error=on_error,
         )
 
+    @guarded
     def transaction(self) -> ServiceBusTransaction:
         """A transaction of this client's senders and receivers, to be used in a ``with`` block.
 
@@ -570,6 +579,7 @@ class ServiceBusClient:
 
         return Paged(fetch)
 
+    @guarded
     def _receiver(
         self,
         name: str,

@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from kafkabus.aio._acompat import guarded
+
 T = TypeVar("T")
 
 PAGE = 100
@@ -26,6 +28,7 @@ class Paged(Generic[T]):
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
+    @guarded
     async def __anext__(self) -> T:
         if self._left is None:
             self._left = deque(await self._fetch())
@@ -33,6 +36,7 @@ class Paged(Generic[T]):
             raise StopAsyncIteration
         return self._left.popleft()
 
+    @guarded
     async def by_page(self, continuation_token: str | None = None) -> AsyncIterator[Paged[T]]:
         """Pages of 100 items.
 

@@ -13,7 +13,8 @@ from typing import Literal, TypedDict
 
 from typing_extensions import Self, Unpack
 
-from kafkabus.aio._acompat import Bell, Worker
+from kafkabus import forks
+from kafkabus.aio._acompat import Bell, Worker, guarded
 from kafkabus.aio.receiver import ServiceBusReceiver
 from kafkabus.aio.renewer import AutoLockRenewer
 from kafkabus.aio.session import ServiceBusSession
@@ -130,6 +131,11 @@ class _Processor:
         self._count = 1
         self._workers: list[tuple[Worker, Bell]] = []
         self._stopping = False
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # The parent goes on with it; a child may start it for itself.
+        self._workers = []
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -145,6 +151,7 @@ class _Processor:
         """Whether it was started and not stopped."""
         return bool(self._workers)
 
+    @guarded
     async def start(self) -> None:
         """Begin to receive; returns at once. Twice does nothing."""
         if self._workers:
@@ -154,6 +161,7 @@ class _Processor:
             bell = Bell()
             self._workers.append((self._worker(bell), bell))
 
+    @guarded
     async def stop(self) -> None:
         """Receive nothing more, and wait for the callbacks that run; what they did not see is available at once."""
         self._stopping = True
@@ -259,6 +267,7 @@ class ServiceBusProcessor(_Processor):
         self._renewer: AutoLockRenewer | None = None
         self._receiver: ServiceBusReceiver | None = None
 
+    @guarded
     async def start(self) -> None:
         """Begin to receive; returns at once. Twice does nothing."""
         if self._receiver is None:

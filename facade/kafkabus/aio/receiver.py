@@ -9,13 +9,15 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from typing_extensions import Self
 
+from kafkabus import forks
 from kafkabus.aio import endings
-from kafkabus.aio._acompat import uninterrupted
+from kafkabus.aio._acompat import caller_left, guarded, on_left, uninterrupted
 from kafkabus.aio.browser import Browser
 from kafkabus.aio.log.reader import Grant, Reader
 from kafkabus.aio.log.session_reader import SessionLock, SessionReader
@@ -96,10 +98,16 @@ class ServiceBusReceiver:
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         self._half_lock = 0.0
         self._closed = False
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # What waits here is locked for the parent.
+        self._stock.clear()
 
     def __str__(self) -> str:
         return f"Receiver client id: {self.client_identifier}, entity: {self.entity_path}"
 
+    @guarded
     async def __aenter__(self) -> Self:
         self._check_open()
         await self._entity()
@@ -112,6 +120,7 @@ class ServiceBusReceiver:
     ) -> None:
         await self.close()
 
+    @guarded
     async def close(self) -> None:
         """Close the receiver. Twice does nothing.
 
@@ -134,6 +143,7 @@ class ServiceBusReceiver:
         """The session that it receives from; None where it is no session's receiver."""
         return self._session
 
+    @guarded
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
@@ -171,6 +181,7 @@ class ServiceBusReceiver:
         self._check_open()
         return self
 
+    @guarded
     async def __anext__(self) -> ServiceBusReceivedMessage:
         while True:
             self._check_open()
@@ -198,6 +209,7 @@ class ServiceBusReceiver:
         """
         await self.complete_messages([message], transaction=transaction)
 
+    @guarded
     async def complete_messages(
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
@@ -235,6 +247,7 @@ class ServiceBusReceiver:
         """
         await self.abandon_messages([message], transaction=transaction)
 
+    @guarded
     async def abandon_messages(
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
@@ -266,6 +279,7 @@ class ServiceBusReceiver:
         """
         await self.defer_messages([message], transaction=transaction)
 
+    @guarded
     async def defer_messages(
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
@@ -309,6 +323,7 @@ class ServiceBusReceiver:
         """
         await self.dead_letter_messages([message], reason, error_description, transaction=transaction)
 
+    @guarded
     async def dead_letter_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
@@ -333,6 +348,7 @@ class ServiceBusReceiver:
             lost = await self._dead_letter(entity, held, reason, error_description)
         self._raise_lost("dead-lettered", lost)
 
+    @guarded
     async def renew_message_lock(
         self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
     ) -> datetime:
@@ -360,6 +376,7 @@ class ServiceBusReceiver:
             raise MessageAlreadySettled  # By another thread, while this one waited.
         return until
 
+    @guarded
     async def receive_deferred_messages(
         self, sequence_numbers: int | Sequence[int], *, timeout: float | None = None, **unsupported: object
     ) -> list[ServiceBusReceivedMessage]:
@@ -400,6 +417,7 @@ class ServiceBusReceiver:
             raise _not_deferred(entity, missing)
         return [received[number] for number in dict.fromkeys(numbers)]
 
+    @guarded
     async def peek_messages(
         self,
         max_message_count: int = 1,
@@ -441,6 +459,7 @@ class ServiceBusReceiver:
         partition, offset = split_sequence_number(sequence_number)
         return await self._browser.look_from(entity, partition, offset, max_message_count)
 
+    @guarded
     async def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
         """Settle all messages that wait, unseen; locked and deferred ones stay.
 
@@ -568,7 +587,9 @@ class ServiceBusReceiver:
                 grants += await self._read_recalled(entity, reader, recall)
             if lock is not None:
                 self._check_session(entity, grants, lock.session)
-            return await self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+            messages = await self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+            on_left(partial(_put_back, reader, messages))
+            return messages
         except BaseException:
             for release in releases:
                 self._services.courier.later(release)
@@ -623,8 +644,17 @@ class ServiceBusReceiver:
                 # Closed meanwhile: nobody asks for these any more.
                 await self._put_back(list(self._stock))
                 self._stock.clear()
+        if self._mode is ServiceBusReceiveMode.PEEK_LOCK:
+            on_left(partial(self._restock, messages))
         self._renew_automatically(messages)
         return messages
+
+    async def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Nobody has seen these messages, which come with the next receive."""
+        if self._closed:
+            await self._put_back(messages)
+        else:
+            self._stock.extendleft(reversed(messages))
 
     async def _take_stock(self, count: int) -> list[ServiceBusReceivedMessage]:
         """Up to ``count`` prefetched messages; those whose locks are half over are given back instead, uncounted."""
@@ -661,7 +691,7 @@ class ServiceBusReceiver:
 
     async def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         deadline = time.monotonic() + wait
-        while not self._closed:
+        while not self._is_unwanted():
             entity = await self._entity()
             entity.check_in_use()
             closed_by = entity.closed_by
@@ -678,15 +708,17 @@ class ServiceBusReceiver:
             # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
             patience = min(max(0.0, left), DESCRIPTION_AGE)
             if lock is not None and isinstance(reader, SessionReader):
-                grants = await reader.receive_next(lock, count, patience, self._is_closed)
+                grants = await reader.receive_next(lock, count, patience, self._is_unwanted)
             else:
-                grants = await reader.receive(count, patience, self._is_closed, take=take)
+                grants = await reader.receive(count, patience, self._is_unwanted, take=take)
             try:
                 messages = await self._deliver(entity, grants, take)
             except BaseException:
                 await reader.put_back(grants)
                 raise
             if messages or left <= 0:
+                if take:
+                    on_left(partial(_put_back, reader, messages))
                 return messages
         return []
 
@@ -715,7 +747,7 @@ class ServiceBusReceiver:
             ServiceBusError: See ``ServiceBusSession._open``.
         """
         opened = session._is_open
-        lock = await session._open(wait, self._is_closed)
+        lock = await session._open(wait, self._is_unwanted)
         if lock.lost:
             raise session._lost()
         if not opened and self._renewer is not None:
@@ -733,8 +765,8 @@ class ServiceBusReceiver:
             raise self._session._lost()
         raise_lost(done, lost)
 
-    def _is_closed(self) -> bool:
-        return self._closed
+    def _is_unwanted(self) -> bool:
+        return self._closed or caller_left()
 
     async def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
         """Messages of what was granted, without those whose time is over and those that were delivered too often.
@@ -823,6 +855,12 @@ class ServiceBusReceiver:
             raise ValueError(
                 "The handler has already been shutdown: this receiver was closed, get another from the client"
             )
+
+
+async def _put_back(reader: Reader, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+    """Nobody has seen these messages: others may have them, and those that were received and deleted come again."""
+    grants = [Grant(one.delivery, [message._record for message in one.messages], 0) for one in by_delivery(messages)]
+    await reader.put_back(grants)
 
 
 def _place_of(number: int, entity: Entity) -> tuple[int, int]:

@@ -17,7 +17,8 @@ from typing import Any
 
 from typing_extensions import Self
 
-from kafkabus.aio._acompat import Bell, Worker
+from kafkabus import forks
+from kafkabus.aio._acompat import Bell, Worker, guarded
 from kafkabus.aio.receiver import ServiceBusReceiver
 from kafkabus.aio.session import ServiceBusSession
 from kafkabus.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
@@ -99,12 +100,20 @@ class AutoLockRenewer:
         self._on_failure = on_lock_renew_failure
         # blocking: self._executor = executor
         # blocking: del max_workers
+        self._closed = False
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
         self._guard = threading.Lock()
         self._order = itertools.count()
         self._due: list[tuple[float, int, _Registration]] = []
         self._bell = Bell()
         self._worker: Worker | None = None
-        self._closed = False
+
+    def _after_fork(self) -> None:
+        # The parent renews what it locked.
+        self._begin()
 
     async def __aenter__(self) -> Self:
         self._check_open()
@@ -115,6 +124,7 @@ class AutoLockRenewer:
     ) -> None:
         await self.close()
 
+    @guarded
     def register(
         self,
         receiver: ServiceBusReceiver,
@@ -151,6 +161,7 @@ class AutoLockRenewer:
         failure = self._on_failure if on_lock_renew_failure is None else on_lock_renew_failure
         self._schedule(_Registration(receiver, renewable, time.monotonic() + duration, duration, failure))
 
+    @guarded
     async def close(self, wait: bool = True) -> None:
         """Renew nothing any more; locks are left to expire.
 

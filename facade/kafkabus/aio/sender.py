@@ -6,7 +6,6 @@ import logging
 import random
 import time
 import uuid
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Self
 
+from kafkabus.aio._acompat import guarded
 from kafkabus.aio.log.outbox import OutgoingRecord
 from kafkabus.aio.outages import LOOK_TIME
 from kafkabus.aio.services import Services
@@ -31,7 +31,7 @@ from kafkabus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
-from kafkabus.keywords import warn_of
+from kafkabus.keywords import warn, warn_of
 from kafkabus.ledger.operations import Cancel, Schedule
 from kafkabus.log.parcel import UNKNOWN_OFFSET, Failure, Parcel
 from kafkabus.message import (
@@ -91,6 +91,7 @@ class ServiceBusSender:
     def __str__(self) -> str:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
+    @guarded
     async def __aenter__(self) -> Self:
         self._check_open()
         await self._services.entity(self._path)
@@ -101,6 +102,7 @@ class ServiceBusSender:
     ) -> None:
         await self.close()
 
+    @guarded
     async def close(self) -> None:
         """Close the sender; what was sent is durable already. Closing twice does nothing."""
         self._closed = True
@@ -189,6 +191,7 @@ class ServiceBusSender:
             )
         return numbers
 
+    @guarded
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **unsupported: object
     ) -> None:
@@ -228,6 +231,7 @@ class ServiceBusSender:
                 "scheduled, are cancelled, or were enqueued at their time"
             )
 
+    @guarded
     async def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
         """Have messages sent by a transaction."""
         transaction._check(self._services)
@@ -248,6 +252,7 @@ class ServiceBusSender:
         _check_sessions(entity, outgoing)
         return entity
 
+    @guarded
     async def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
         """See ``send_messages``; returns where they were stored, where that is kept."""
         if not outgoing:
@@ -336,6 +341,7 @@ class ServiceBusSender:
             await announce(services, entity, outgoing, {partition})
             records = [record._replace(partition=partition) for record in records]
 
+    @guarded
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """An empty batch within the namespace's limit.
 
@@ -470,10 +476,9 @@ def _check_entity(entity: Entity, timeout: float) -> None:
             f"{entity.kind} {entity.path} has status {status.value} and takes no messages; nothing was sent"
         )
     if timeout <= SHORT_TIMEOUT and entity.partitions > 1:
-        warnings.warn(
+        warn(
             f"a send timeout of {timeout:g} s leaves no time for another partition of {entity.path}: "
-            f"use more than {SHORT_TIMEOUT:g} s ({DEFAULT_TIMEOUT:g} s is the default)",
-            stacklevel=3,
+            f"use more than {SHORT_TIMEOUT:g} s ({DEFAULT_TIMEOUT:g} s is the default)"
         )
 
 

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
+from kafkabus import forks
 from kafkabus.aio._acompat import Lock, Pool
 from kafkabus.aio.checkpoints import Checkpoints
 from kafkabus.aio.clocks import Clocks
@@ -64,12 +65,20 @@ class Services:
         retry_for: For how long, in seconds, what cannot be reached is tried again.
     """
 
+    _forked = False
+
     def __init__(self, settings: Settings, *, retry_for: float = 60.0) -> None:
         self.settings = settings
+        self._retry_for = retry_for
+        self._open()
+        forks.watch(self)
+
+    def _open(self) -> None:
+        settings = self.settings
         self.client_id = uuid.uuid4().hex
         self.pool = Pool("kafkabus")
         self.redis = connect(settings.redis_url)
-        self.courier = Courier(self.redis, address=settings.redis_url, rebuild=self._rebuild, retry_for=retry_for)
+        self.courier = Courier(self.redis, address=settings.redis_url, rebuild=self._rebuild, retry_for=self._retry_for)
         self.topics = open_topics(settings)
         self.outbox = Outbox(settings, self.pool)
         self.points = PointReader(settings, self.pool)
@@ -97,6 +106,21 @@ class Services:
         self._found: set[tuple[MarkName, str, int]] = set()
         self._topics_seen: dict[str, float] = {}
         self._readers: dict[str, tuple[Entity, Reader]] = {}
+
+    def _after_fork(self) -> None:
+        settings, retry_for = self.settings, self._retry_for
+        forks.abandon(self.__dict__)
+        self.settings, self._retry_for, self._forked = settings, retry_for, True
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """What a forked process has not opened yet: it has connections of its own when it first uses one."""
+            with forks.opening:
+                if self._forked:
+                    self._open()
+                    self._forked = False
+            return object.__getattribute__(self, name)
 
     @property
     def keyless_outbox(self) -> Outbox:

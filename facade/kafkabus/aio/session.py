@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from kafkabus import forks
+from kafkabus.aio._acompat import guarded
 from kafkabus.aio.log.session_reader import SessionLock, SessionReader, lock_lost
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
@@ -51,6 +53,11 @@ class ServiceBusSession:
         self._wanted = session_id
         self._max_wait_time = max_wait_time
         self._lock: SessionLock | None = None
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # It is locked for the parent.
+        self._lock = None
 
     def __str__(self) -> str:
         return f"Session {self.session_id!r} of {self._path}"
@@ -65,6 +72,7 @@ class ServiceBusSession:
         """When its lock expires, in UTC, on the ledger's clock; None before it is locked."""
         return None if self._lock is None else from_milliseconds(self._lock.expiry)
 
+    @guarded
     async def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
         """Lock the session anew, for the queue's whole lock duration from now on.
 
@@ -91,6 +99,7 @@ class ServiceBusSession:
         lock.expiry = extend.expiry
         return from_milliseconds(extend.expiry)
 
+    @guarded
     async def get_state(self, *, timeout: float | None = None, **unsupported: object) -> bytes | None:
         """What was set last, by whichever receiver of the session; None where nothing was, or it was cleared.
 
@@ -109,6 +118,7 @@ class ServiceBusSession:
         get = GetState(entity.ledgers[lock.partition], lock.lease)
         return await self._state(entity, lock, get)
 
+    @guarded
     async def set_state(
         self, state: str | bytes | bytearray | None, *, timeout: float | None = None, **unsupported: object
     ) -> None:

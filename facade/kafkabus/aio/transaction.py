@@ -21,7 +21,8 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from kafkabus.aio._acompat import uninterrupted
+from kafkabus import forks
+from kafkabus.aio._acompat import guarded, uninterrupted
 from kafkabus.aio.log.outbox import OutgoingRecord
 from kafkabus.aio.log.transactor import Stored, Transactor
 from kafkabus.aio.markers import Marker, Settles
@@ -112,6 +113,13 @@ class ServiceBusTransaction:
         self._key: tuple[str, str] | None = None
         self._sends: list[_Sends | _Copies] = []
         self._settlements: list[_Settlement] = []
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # The parent carries it out.
+        self._open, self._over = False, True
+        self._sends.clear()
+        self._settlements.clear()
 
     def __str__(self) -> str:
         return f"Transaction {self.transaction_id}"
@@ -122,6 +130,7 @@ class ServiceBusTransaction:
         self._open = True
         return self
 
+    @guarded
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 from typing_extensions import Self
 
-from kafkabus._acompat import sleep
+from kafkabus._acompat import guarded, sleep
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
@@ -119,12 +119,14 @@ class Administration:
     ) -> None:
         self.close()
 
+    @guarded
     def close(self) -> None:
         """Close the connections; the client can be used again."""
         services, self._services = self._services, None
         if services is not None:
             services.close()
 
+    @guarded
     def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
         """Create the namespace, where nobody did yet: queues create a Standard one. kafkabus's own, Azure has a portal for it.
 
@@ -142,6 +144,7 @@ class Administration:
             raise InvalidOperationError(f"the namespace cannot be created: {reason_of(error)}", error=error) from error
         return namespace_properties(self._settings.namespace, description)
 
+    @guarded
     def get_namespace_properties(self) -> NamespaceProperties:
         """The namespace's tier, and the number of partitions where that belongs to the namespace.
 

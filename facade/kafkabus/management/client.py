@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
+from kafkabus._acompat import guarded
 from kafkabus.management.models import (
     AuthorizationRule,
     PartitionRuntimeProperties,
@@ -29,6 +30,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         ValueError: It is not said where Kafka or Redis is.
     """
 
+    @guarded
     def create_queue(
         self,
         queue_name: str,
@@ -116,6 +118,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         description = self._create_log(self._checked(QueueDescription, queue_name, enable_partitioning, given))
         return self._properties(QueueProperties, description)
 
+    @guarded
     def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
         """Change a queue's settings. Clients go by them within 5 seconds.
 
@@ -144,6 +147,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             turn.check()
             directory.put(description)
 
+    @guarded
     def get_queue(self, queue_name: str) -> QueueProperties:
         """A queue's settings.
 
@@ -153,6 +157,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         return self._properties(QueueProperties, self._description(queue_name))
 
+    @guarded
     def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """A queue's counts, summed over its partitions.
 
@@ -163,6 +168,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         description = self._description(queue_name)
         return self._runtime(description)
 
+    @guarded
     def delete_queue(self, queue_name: str) -> None:
         """Delete a queue, its dead-letter queues and all their messages.
 
@@ -174,6 +180,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         description = self._description(queue_name)
         services.delete(description)
 
+    @guarded
     def list_queues(self) -> Iterator[QueueProperties]:
         """All queues, by name.
 
@@ -184,6 +191,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             if isinstance(description, QueueDescription):
                 yield self._properties(QueueProperties, description)
 
+    @guarded
     def list_queues_runtime_properties(self) -> Iterator[QueueRuntimeProperties]:
         """The counts of all queues, by name.
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 from pydantic import ValidationError
 
+from kafkabus._acompat import guarded
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
@@ -57,6 +58,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 class TopicAdministration(Administration):
     """Administers topics, subscriptions and rules."""
 
+    @guarded
     def create_topic(
         self,
         topic_name: str,
@@ -131,6 +133,7 @@ class TopicAdministration(Administration):
         description = self._create_log(self._checked(TopicDescription, topic_name, enable_partitioning, given))
         return self._properties(TopicProperties, description)
 
+    @guarded
     def update_topic(self, topic: TopicProperties | Mapping[str, object], **settings: object) -> None:
         """Change a topic's settings. Clients go by them within 5 seconds.
 
@@ -160,6 +163,7 @@ class TopicAdministration(Administration):
                 f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
             ) from error
 
+    @guarded
     def get_topic(self, topic_name: str) -> TopicProperties:
         """A topic's settings.
 
@@ -170,6 +174,7 @@ class TopicAdministration(Administration):
         """
         return self._properties(TopicProperties, self._topic(topic_name))
 
+    @guarded
     def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
         """A topic's counts.
 
@@ -180,6 +185,7 @@ class TopicAdministration(Administration):
         """
         return self._topic_runtime(self._topic(topic_name))
 
+    @guarded
     def get_topic_log_usage(self, topic_name: str) -> list[LogUsage]:
         """How much of a topic's log each of its subscriptions keeps, by name; kafkabus's own.
 
@@ -211,6 +217,7 @@ class TopicAdministration(Administration):
             for name, several in records.items()
         ]
 
+    @guarded
     def delete_topic(self, topic_name: str) -> None:
         """Delete a topic, its subscriptions and all their messages.
 
@@ -222,6 +229,7 @@ class TopicAdministration(Administration):
         """
         self._connections().delete(self._topic(topic_name))
 
+    @guarded
     def list_topics(self) -> Iterator[TopicProperties]:
         """All topics, by name.
 
@@ -232,6 +240,7 @@ class TopicAdministration(Administration):
             if isinstance(description, TopicDescription):
                 yield self._properties(TopicProperties, description)
 
+    @guarded
     def list_topics_runtime_properties(self) -> Iterator[TopicRuntimeProperties]:
         """The counts of all topics, by name.
 
@@ -242,6 +251,7 @@ class TopicAdministration(Administration):
         listed = [one for one in every if isinstance(one, TopicDescription)]
         yield from self._counted(listed, self._topic_runtime)
 
+    @guarded
     def create_subscription(
         self,
         topic_name: str,
@@ -345,6 +355,7 @@ class TopicAdministration(Administration):
         offsets = services.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(default,), offsets=offsets),)})
 
+    @guarded
     def update_subscription(
         self, topic_name: str, subscription: SubscriptionProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -370,6 +381,7 @@ class TopicAdministration(Administration):
             turn.check()
             directory.put(description)
 
+    @guarded
     def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
         """A subscription's settings.
 
@@ -380,6 +392,7 @@ class TopicAdministration(Administration):
         """
         return self._properties(SubscriptionProperties, self._subscription(topic_name, subscription_name))
 
+    @guarded
     def get_subscription_runtime_properties(
         self, topic_name: str, subscription_name: str
     ) -> SubscriptionRuntimeProperties:
@@ -392,6 +405,7 @@ class TopicAdministration(Administration):
         """
         return self._subscription_runtime(self._subscription(topic_name, subscription_name))
 
+    @guarded
     def delete_subscription(self, topic_name: str, subscription_name: str) -> None:
         """Delete a subscription with its dead-letter queues; others of the topic stay as they are.
 
@@ -403,6 +417,7 @@ class TopicAdministration(Administration):
         """
         self._connections().delete(self._subscription(topic_name, subscription_name))
 
+    @guarded
     def list_subscriptions(self, topic_name: str) -> Iterator[SubscriptionProperties]:
         """A topic's subscriptions, by name.
 
@@ -414,6 +429,7 @@ class TopicAdministration(Administration):
         for description in self._connections().subscriptions_of(self._topic(topic_name)):
             yield self._properties(SubscriptionProperties, description)
 
+    @guarded
     def list_subscriptions_runtime_properties(self, topic_name: str) -> Iterator[SubscriptionRuntimeProperties]:
         """The counts of a topic's subscriptions, by name.
 
@@ -425,6 +441,7 @@ class TopicAdministration(Administration):
         listed = self._connections().subscriptions_of(self._topic(topic_name))
         yield from self._counted(listed, self._subscription_runtime)
 
+    @guarded
     def create_rule(
         self,
         topic_name: str,
@@ -473,6 +490,7 @@ class TopicAdministration(Administration):
         self._change_rules(topic_name, subscription_name, more)
         return rule_properties(rule)
 
+    @guarded
     def get_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> RuleProperties:
         """A rule of a subscription.
 
@@ -484,6 +502,7 @@ class TopicAdministration(Administration):
         check_part("rule", rule_name)
         return rule_properties(_known_rule(self._subscription(topic_name, subscription_name), rule_name))
 
+    @guarded
     def update_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -521,6 +540,7 @@ class TopicAdministration(Administration):
 
         self._change_rules(topic_name, subscription_name, others)
 
+    @guarded
     def delete_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> None:
         """Take a rule away, for messages that are sent from when this returns. Without rules a subscription gets nothing.
 
@@ -540,6 +560,7 @@ class TopicAdministration(Administration):
 
         self._change_rules(topic_name, subscription_name, fewer)
 
+    @guarded
     def list_rules(self, topic_name: str, subscription_name: str) -> Iterator[RuleProperties]:
         """A subscription's rules, ``$Default`` first, then by name.
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 from typing_extensions import Self
 
-from kafkabus.aio._acompat import sleep
+from kafkabus.aio._acompat import guarded, sleep
 from kafkabus.aio.judging import judge_all
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
@@ -118,12 +118,14 @@ class Administration:
     ) -> None:
         await self.close()
 
+    @guarded
     async def close(self) -> None:
         """Close the connections; the client can be used again."""
         services, self._services = self._services, None
         if services is not None:
             await services.close()
 
+    @guarded
     async def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
         """Create the namespace, where nobody did yet: queues create a Standard one. kafkabus's own, Azure has a portal for it.
 
@@ -141,6 +143,7 @@ class Administration:
             raise InvalidOperationError(f"the namespace cannot be created: {reason_of(error)}", error=error) from error
         return namespace_properties(self._settings.namespace, description)
 
+    @guarded
     async def get_namespace_properties(self) -> NamespaceProperties:
         """The namespace's tier, and the number of partitions where that belongs to the namespace.
 

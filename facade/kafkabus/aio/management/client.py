@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
+from kafkabus.aio._acompat import guarded
 from kafkabus.aio.management.topics import TopicAdministration
 from kafkabus.management.models import (
     AuthorizationRule,
@@ -28,6 +29,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         ValueError: It is not said where Kafka or Redis is.
     """
 
+    @guarded
     async def create_queue(
         self,
         queue_name: str,
@@ -117,6 +119,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         )
         return await self._properties(QueueProperties, description)
 
+    @guarded
     async def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
         """Change a queue's settings. Clients go by them within 5 seconds.
 
@@ -145,6 +148,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             await turn.check()
             await directory.put(description)
 
+    @guarded
     async def get_queue(self, queue_name: str) -> QueueProperties:
         """A queue's settings.
 
@@ -154,6 +158,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         return await self._properties(QueueProperties, await self._description(queue_name))
 
+    @guarded
     async def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """A queue's counts, summed over its partitions.
 
@@ -164,6 +169,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         description = await self._description(queue_name)
         return await self._runtime(description)
 
+    @guarded
     async def delete_queue(self, queue_name: str) -> None:
         """Delete a queue, its dead-letter queues and all their messages.
 
@@ -175,6 +181,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         description = await self._description(queue_name)
         await services.delete(description)
 
+    @guarded
     async def list_queues(self) -> AsyncIterator[QueueProperties]:
         """All queues, by name.
 
@@ -185,6 +192,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             if isinstance(description, QueueDescription):
                 yield await self._properties(QueueProperties, description)
 
+    @guarded
     async def list_queues_runtime_properties(self) -> AsyncIterator[QueueRuntimeProperties]:
         """The counts of all queues, by name.
 

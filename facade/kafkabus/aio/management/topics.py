@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 from pydantic import ValidationError
 
+from kafkabus.aio._acompat import guarded
 from kafkabus.aio.management.base import Administration, named, obey, reason_of, validated
 from kafkabus.aio.rules import change_rules, settle_rules
 from kafkabus.exceptions import (
@@ -56,6 +57,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 class TopicAdministration(Administration):
     """Administers topics, subscriptions and rules."""
 
+    @guarded
     async def create_topic(
         self,
         topic_name: str,
@@ -132,6 +134,7 @@ class TopicAdministration(Administration):
         )
         return await self._properties(TopicProperties, description)
 
+    @guarded
     async def update_topic(self, topic: TopicProperties | Mapping[str, object], **settings: object) -> None:
         """Change a topic's settings. Clients go by them within 5 seconds.
 
@@ -161,6 +164,7 @@ class TopicAdministration(Administration):
                 f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
             ) from error
 
+    @guarded
     async def get_topic(self, topic_name: str) -> TopicProperties:
         """A topic's settings.
 
@@ -171,6 +175,7 @@ class TopicAdministration(Administration):
         """
         return await self._properties(TopicProperties, await self._topic(topic_name))
 
+    @guarded
     async def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
         """A topic's counts.
 
@@ -181,6 +186,7 @@ class TopicAdministration(Administration):
         """
         return await self._topic_runtime(await self._topic(topic_name))
 
+    @guarded
     async def get_topic_log_usage(self, topic_name: str) -> list[LogUsage]:
         """How much of a topic's log each of its subscriptions keeps, by name; kafkabus's own.
 
@@ -212,6 +218,7 @@ class TopicAdministration(Administration):
             for name, several in records.items()
         ]
 
+    @guarded
     async def delete_topic(self, topic_name: str) -> None:
         """Delete a topic, its subscriptions and all their messages.
 
@@ -223,6 +230,7 @@ class TopicAdministration(Administration):
         """
         await self._connections().delete(await self._topic(topic_name))
 
+    @guarded
     async def list_topics(self) -> AsyncIterator[TopicProperties]:
         """All topics, by name.
 
@@ -233,6 +241,7 @@ class TopicAdministration(Administration):
             if isinstance(description, TopicDescription):
                 yield await self._properties(TopicProperties, description)
 
+    @guarded
     async def list_topics_runtime_properties(self) -> AsyncIterator[TopicRuntimeProperties]:
         """The counts of all topics, by name.
 
@@ -245,6 +254,7 @@ class TopicAdministration(Administration):
             yield counts  # aio-only
         # blocking: yield from self._counted(listed, self._topic_runtime)
 
+    @guarded
     async def create_subscription(
         self,
         topic_name: str,
@@ -350,6 +360,7 @@ class TopicAdministration(Administration):
         offsets = await services.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(default,), offsets=offsets),)})
 
+    @guarded
     async def update_subscription(
         self, topic_name: str, subscription: SubscriptionProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -377,6 +388,7 @@ class TopicAdministration(Administration):
             await turn.check()
             await directory.put(description)
 
+    @guarded
     async def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
         """A subscription's settings.
 
@@ -387,6 +399,7 @@ class TopicAdministration(Administration):
         """
         return await self._properties(SubscriptionProperties, await self._subscription(topic_name, subscription_name))
 
+    @guarded
     async def get_subscription_runtime_properties(
         self, topic_name: str, subscription_name: str
     ) -> SubscriptionRuntimeProperties:
@@ -399,6 +412,7 @@ class TopicAdministration(Administration):
         """
         return await self._subscription_runtime(await self._subscription(topic_name, subscription_name))
 
+    @guarded
     async def delete_subscription(self, topic_name: str, subscription_name: str) -> None:
         """Delete a subscription with its dead-letter queues; others of the topic stay as they are.
 
@@ -410,6 +424,7 @@ class TopicAdministration(Administration):
         """
         await self._connections().delete(await self._subscription(topic_name, subscription_name))
 
+    @guarded
     async def list_subscriptions(self, topic_name: str) -> AsyncIterator[SubscriptionProperties]:
         """A topic's subscriptions, by name.
 
@@ -421,6 +436,7 @@ class TopicAdministration(Administration):
         for description in await self._connections().subscriptions_of(await self._topic(topic_name)):
             yield await self._properties(SubscriptionProperties, description)
 
+    @guarded
     async def list_subscriptions_runtime_properties(
         self, topic_name: str
     ) -> AsyncIterator[SubscriptionRuntimeProperties]:
@@ -436,6 +452,7 @@ class TopicAdministration(Administration):
             yield counts  # aio-only
         # blocking: yield from self._counted(listed, self._subscription_runtime)
 
+    @guarded
     async def create_rule(
         self,
         topic_name: str,
@@ -484,6 +501,7 @@ class TopicAdministration(Administration):
         await self._change_rules(topic_name, subscription_name, more)
         return rule_properties(rule)
 
+    @guarded
     async def get_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> RuleProperties:
         """A rule of a subscription.
 
@@ -495,6 +513,7 @@ class TopicAdministration(Administration):
         check_part("rule", rule_name)
         return rule_properties(_known_rule(await self._subscription(topic_name, subscription_name), rule_name))
 
+    @guarded
     async def update_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -532,6 +551,7 @@ class TopicAdministration(Administration):
 
         await self._change_rules(topic_name, subscription_name, others)
 
+    @guarded
     async def delete_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> None:
         """Take a rule away, for messages that are sent from when this returns. Without rules a subscription gets nothing.
 
@@ -551,6 +571,7 @@ class TopicAdministration(Administration):
 
         await self._change_rules(topic_name, subscription_name, fewer)
 
+    @guarded
     async def list_rules(self, topic_name: str, subscription_name: str) -> AsyncIterator[RuleProperties]:
         """A subscription's rules, ``$Default`` first, then by name.
 

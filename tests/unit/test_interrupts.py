@@ -1,0 +1,173 @@
+"""Guarded calls: exceptions from signal handlers end the waiting of the main thread, and nothing else."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+import kafkabus
+from kafkabus import keywords, management
+from kafkabus.interrupts import caller_left, guarded, on_left
+from kafkabus.paging import Paged
+
+WITHIN = 20.0
+"""Longest wait, in seconds, for what another thread does at once."""
+
+CALLERS = re.compile(
+    # They wait for nothing, and take no lock.
+    r"\w+\.(from_connection_string|__iter__)|(ServiceBusClient|\w+AdministrationClient|AutoLockRenewer|\w+Transaction)\.__enter__"
+    # They only call others.
+    r"|\w+\.__exit__|ServiceBusReceiver\.(next|\w+_message)|ServiceBusClient\.get_\w+|ServiceBusClient\.list_\w+"
+    # So do these, after they read their arguments in the caller's own thread.
+    r"|ServiceBusSender\.(send|schedule)_messages"
+)
+"""Methods that need no guard of their own."""
+
+
+class Interrupted(BaseException):
+    """As Ctrl-C raises."""
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[], None]]:
+    """Has an exception come in the main thread, whatever it does."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+class Works:
+    """Something with guarded methods."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self.ended = threading.Event()
+        self.undone: list[int] = []
+
+    @guarded
+    def value(self, value: int) -> int:
+        """Returns it."""
+        return value
+
+    @guarded
+    def where(self) -> threading.Thread:
+        """By which thread it is done."""
+        return threading.current_thread()
+
+    @guarded
+    def fails(self) -> None:
+        """Raises an error."""
+        raise LookupError("no such thing")
+
+    @guarded
+    def wait(self) -> int:
+        """Goes on until its caller has left."""
+        on_left(lambda: self.undone.append(1))
+        self._interrupt()
+        while not caller_left():
+            self.ended.wait(0.001)
+        self.ended.set()
+        return 1
+
+    @guarded
+    def count(self) -> Iterator[int]:
+        """Counts, and is interrupted at the third number."""
+        yield 1
+        yield 2
+        self._interrupt()
+        while not caller_left():
+            self.ended.wait(0.001)
+        self.ended.set()
+        yield 3
+
+    @guarded
+    def warns(self) -> None:
+        """Warns its caller."""
+        keywords.warn_of({"no_such_argument": 1})
+
+
+def test_a_guarded_call_returns_and_raises_what_it_does(interrupt: Callable[[], None]) -> None:
+    """And tells nobody that another thread did it."""
+    works = Works(interrupt)
+    assert works.value(3) == 3
+    with pytest.raises(LookupError, match="no such thing"):
+        works.fails()
+    assert str(inspect.signature(Works.value)) == "(self, value: 'int') -> 'int'"
+
+
+def test_only_the_main_thread_has_its_calls_done_by_another(interrupt: Callable[[], None]) -> None:
+    """No handler of a signal runs in the others; and one thread does for all calls."""
+    works = Works(interrupt)
+    first, second = works.where(), works.where()
+    assert first is second is not threading.main_thread()
+    found: list[object] = []
+    other = threading.Thread(target=lambda: found.append(works.where()))
+    other.start()
+    other.join(WITHIN)
+    assert found == [other]
+
+
+def test_an_exception_ends_the_waiting_and_has_the_result_undone(interrupt: Callable[[], None]) -> None:
+    """The call itself goes on to its end."""
+    works = Works(interrupt)
+    with pytest.raises(Interrupted):
+        works.wait()
+    assert works.ended.is_set()
+    assert works.undone == [1]
+    assert works.value(4) == 4
+
+
+def test_a_generator_is_guarded_at_each_step(interrupt: Callable[[], None]) -> None:
+    """Also while it makes its next item."""
+    works = Works(interrupt)
+    with pytest.raises(Interrupted):
+        list(works.count())
+    assert works.ended.is_set()
+    assert works.value(5) == 5
+
+
+def test_a_warning_names_the_line_of_the_caller(interrupt: Callable[[], None]) -> None:
+    """Whichever thread warns."""
+    works = Works(interrupt)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        works.warns()
+    assert [(one.filename, str(one.message)) for one in caught] == [
+        (__file__, "Unsupported keyword args: no_such_argument")
+    ]
+
+
+def _methods(cls: type) -> Iterator[tuple[str, Any]]:
+    for name, method in inspect.getmembers(cls, inspect.isroutine):
+        ours = str(getattr(method, "__module__", "")).startswith("kafkabus")
+        if ours and (not name.startswith("_") or name in {"__enter__", "__exit__", "__iter__", "__next__"}):
+            yield f"{cls.__name__}.{name}", method
+
+
+def test_every_method_that_waits_is_guarded() -> None:
+    """A new one, too; but for those that only call others."""
+    classes = [
+        *(getattr(kafkabus, name) for name in ("ServiceBusSender", "ServiceBusReceiver", "ServiceBusSession")),
+        *(getattr(kafkabus, name) for name in ("ServiceBusClient", "ServiceBusTransaction", "AutoLockRenewer")),
+        management.ServiceBusAdministrationClient,
+        Paged,
+    ]
+    missing = {
+        name
+        for cls in classes
+        for name, method in _methods(cls)
+        if not hasattr(method, "__wrapped__") and not CALLERS.fullmatch(name)
+    }
+    assert missing == set()
