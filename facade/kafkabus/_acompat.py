@@ -17,6 +17,9 @@ from kafkabus import interrupts
 P = ParamSpec("P")
 T = TypeVar("T")
 
+CALLBACK_ERRORS = (BaseException,)
+"""What a callback may raise, and its caller goes on: in a thread of ours nobody would hear of it otherwise."""
+
 Lock = threading.Lock
 sleep = time.sleep
 guarded, caller_left, on_left = interrupts.guarded, interrupts.caller_left, interrupts.on_left
@@ -50,6 +53,22 @@ class Worker:
         """Wait for its end."""
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+
+class Alarm:
+    """Has something done after a while."""
+
+    def __init__(self, seconds: float, work: Callable[[], None]) -> None:
+        self._timer = threading.Timer(seconds, work)
+        self._timer.name = "kafkabus-alarm"
+        self._timer.daemon = True
+        self._timer.start()
+
+    def stop(self) -> None:
+        """Have it not done, or wait for its end where it was begun."""
+        self._timer.cancel()
+        if self._timer is not threading.current_thread():
+            self._timer.join()
 
 
 def try_acquire(lock: threading.Lock) -> bool:

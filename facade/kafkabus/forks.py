@@ -12,11 +12,9 @@ import ctypes
 import gc
 import os
 import threading
-import weakref
 from typing import Protocol
 
-FEW = 100
-"""As long as fewer objects are watched, those that are gone are left in the list."""
+from kafkabus.weak import WeakList
 
 
 class Forked(Protocol):
@@ -30,22 +28,14 @@ class Forked(Protocol):
 opening = threading.RLock()
 """Held by the thread of a child that opens what it has in place of its parent's."""
 
-_watched: list[weakref.ref[Forked]] = []
-_watching = threading.Lock()
-_many = FEW
+_watched: WeakList[Forked] = WeakList()
 _paused: list[bool] = []
 """Whether garbage was collected before each fork that is under way."""
 
 
 def watch(one: Forked) -> None:
     """Have an object begin anew in a child."""
-    global _watched, _many  # noqa: PLW0603
-    # No WeakSet: it runs code wherever an object dies, and an exception from a signal handler is lost there.
-    with _watching:
-        if len(_watched) > _many:
-            _watched = [known for known in _watched if known() is not None]
-            _many = max(2 * len(_watched), FEW)
-        _watched.append(weakref.ref(one))
+    _watched.add(one)
 
 
 def abandon(attributes: dict[str, object]) -> None:
@@ -66,14 +56,13 @@ def _go_on() -> None:
 
 
 def _begin_anew() -> None:
-    global opening, _watching
+    global opening  # noqa: PLW0603
     gc.freeze()
-    opening, _watching = threading.RLock(), threading.Lock()
+    opening = threading.RLock()
+    _watched.after_fork()
     _go_on()
-    for known in _watched:
-        one = known()
-        if one is not None:
-            one._after_fork()
+    for one in _watched:
+        one._after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -15,7 +15,7 @@ from typing import Literal, TypedDict
 from typing_extensions import Self, Unpack
 
 from kafkabus import forks
-from kafkabus._acompat import Bell, Worker, guarded
+from kafkabus._acompat import CALLBACK_ERRORS, Bell, Worker, guarded
 from kafkabus.enums import ServiceBusReceiveMode
 from kafkabus.exceptions import OperationTimeoutError, SessionCannotBeLockedError
 from kafkabus.message import ServiceBusReceivedMessage
@@ -74,13 +74,13 @@ class ProcessErrorEventArgs:
     """An error, and where it came from.
 
     Attributes:
-        error: The error.
+        error: The error; SystemExit, too, where the callback calls ``sys.exit``.
         operation: What was done: ``open`` (a session), ``receive``, ``process`` (the callback), ``settle`` or ``close``.
         entity_path: The queue.
         message: The message that it is about, None where it is about none.
     """
 
-    error: Exception
+    error: BaseException
     operation: Operation
     entity_path: str
     message: ServiceBusReceivedMessage | None = None
@@ -188,7 +188,7 @@ class _Processor:
     def _safe_turn(self) -> bool:
         try:
             return self._turn()
-        except Exception as error:  # noqa: BLE001 - a worker goes on whatever happens
+        except CALLBACK_ERRORS as error:  # A worker goes on whatever happens.
             self._tell(error, "close")
             return False
 
@@ -224,7 +224,7 @@ class _Processor:
         arguments = ProcessMessageEventArgs(message, receiver)
         try:
             self._on_message(arguments)
-        except Exception as error:  # noqa: BLE001 - it is the callback's, and goes to whom it was said to
+        except CALLBACK_ERRORS as error:
             self._tell(error, "process", message)
             settle = arguments.abandon
         else:
@@ -237,13 +237,15 @@ class _Processor:
             except Exception as error:  # noqa: BLE001 - likewise
                 self._tell(error, "settle", message)
 
-    def _tell(self, error: Exception, operation: Operation, message: ServiceBusReceivedMessage | None = None) -> None:
+    def _tell(
+        self, error: BaseException, operation: Operation, message: ServiceBusReceivedMessage | None = None
+    ) -> None:
         LOGGER.warning("processor entity=%s operation=%s error=%r", self.entity_path, operation, error)
         if self._on_error is None:
             return
         try:
             self._on_error(ProcessErrorEventArgs(error, operation, self.entity_path, message))
-        except Exception:
+        except CALLBACK_ERRORS:
             LOGGER.exception("on_error entity=%s", self.entity_path)
 
 

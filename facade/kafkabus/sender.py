@@ -75,14 +75,11 @@ class ServiceBusSender:
         services: Services,
         entity_name: str,
         client_identifier: str | None = None,
-        *,
-        on_close: Callable[[ServiceBusSender], object],
     ) -> None:
         self.entity_name = entity_name
         self.fully_qualified_namespace = services.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
         self._services = services
-        self._on_close = on_close
         self._path = EntityPath(entity_name)
         # Not always the same partition first, or senders that live for one message would all use that.
         self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
@@ -107,7 +104,6 @@ class ServiceBusSender:
     def close(self) -> None:
         """Close the sender; what was sent is durable already. Closing twice does nothing."""
         self._closed = True
-        self._on_close(self)
 
     def send_messages(
         self,

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -25,7 +27,7 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunic
 from kafkabus.keepsakes import Keepsakes
 from kafkabus.ledger.connection import DescriptionCache, check, connect
 from kafkabus.ledger.courier import Courier
-from kafkabus.ledger.keys import full_key
+from kafkabus.ledger.keys import entity_keys, full_key
 from kafkabus.ledger.operations import MARKS, Keep, Ledger, Mark, MarkName
 from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
@@ -33,11 +35,11 @@ from kafkabus.log.companion import Companion
 from kafkabus.log.outbox import Outbox
 from kafkabus.log.points import PointReader
 from kafkabus.log.reader import Reader
-from kafkabus.log.session_reader import SessionReader
 from kafkabus.log.topics import COMPANION_TOPIC, Topic
 from kafkabus.log.transactor import Transactors
 from kafkabus.markers import Markers
 from kafkabus.outages import Outages
+from kafkabus.readers import Readers
 from kafkabus.session_states import SessionStates
 from kafkabus.transfer import Transfers
 from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
@@ -54,6 +56,8 @@ TOPIC_TIMEOUT = 2.0
 """For how long, in seconds, it is asked for."""
 KEYLESS_TIMEOUT = 15.0
 """After how many seconds another partition is tried for a message without a key."""
+OLD = 60.0
+"""After how many seconds without a call it is looked whether an entity is still there."""
 TRANSFER_TIMEOUT = 10.0
 """After how many seconds a transfer's record is given up; well within half of the time after which it is an orphan."""
 
@@ -100,13 +104,15 @@ class Services:
         self._transfer_outbox: Outbox | None = None
         self._checked = False
         self._locks: dict[str, Lock] = {}
+        self._made = itertools.count()
+        self._known_paths: deque[str] = deque()
         self._namespace: NamespaceDescription | None = None
         self._entities: dict[str, tuple[float, Entity]] = {}
         self._by_ledger: dict[Ledger, Entity] = {}
         self._marked: set[tuple[MarkName, str, int]] = set()
         self._found: set[tuple[MarkName, str, int]] = set()
         self._topics_seen: dict[str, float] = {}
-        self._readers: dict[str, tuple[Entity, Reader]] = {}
+        self.readers = Readers(self)
 
     def _after_fork(self) -> None:
         settings, retry_for = self.settings, self._retry_for
@@ -195,8 +201,7 @@ class Services:
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
         with self._locks.setdefault(path.key, Lock()):
-            # Looked at again: whoever had the lock before may have made it, and its ledgers count this client's requests,
-            # so there must be one of each.
+            # Looked at again: whoever had the lock before may have made it.
             known = self._entities.get(path.key)
             if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
                 return known[1]
@@ -205,14 +210,50 @@ class Services:
                 self._checked = True
             # As old as what it is made of.
             asked_at = time.monotonic()
-            entity = self._look_up(path, None if known is None else known[1])
+            try:
+                entity = self._look_up(path, None if known is None else known[1])
+            except MessagingEntityNotFoundError:
+                if known is not None:
+                    self._forget(known[1])
+                raise
             if not path.is_dead_letter:
                 key = full_key(self.settings.namespace, path, entity.generation)
                 entity = replace(entity, full=self.courier.full_partitions(key))
             self._entities[path.key] = (asked_at, entity)
             for ledger in entity.ledgers:
                 self._by_ledger[ledger] = entity
-            return entity
+        if known is None:
+            self._look_at_old(path.key)
+        elif known[1].generation != entity.generation:
+            self._forget(known[1])
+        return entity
+
+    def _look_at_old(self, new: str) -> None:
+        """Forget entities that are gone: for each new one, two are looked at that nobody has asked for lately."""
+        paths = self._known_paths
+        for _ in range(min(2, len(paths))):
+            asked_at, entity = self._entities.get(path := paths.popleft(), (0.0, None))
+            if entity is None:
+                continue
+            if time.monotonic() - asked_at > OLD:
+                known = self.directory.get(entity.path.name)
+                if known is None or known.generation != entity.description.generation:
+                    self._forget(entity)
+                    continue
+            paths.append(path)
+        paths.append(new)
+
+    def _forget(self, entity: Entity) -> None:
+        """Nobody asks for an entity any more, as it is gone, or another one."""
+        known = self._entities.get(entity.path.key)
+        if known is not None and known[1].generation == entity.generation:
+            del self._entities[entity.path.key]
+            self.readers.forget(entity.path)
+        for ledger in entity.ledgers:
+            self._by_ledger.pop(ledger, None)
+        for places in (self._marked, self._found):
+            places -= {place for place in places if place[1] == entity.generation}
+        self._topics_seen.pop(entity.topic_id, None)
 
     def entity_anew(self, entity: Entity) -> Entity:
         """An entity as it is described now, not some seconds ago.
@@ -381,7 +422,7 @@ class Services:
                 else:
                     self._begin_at(anew, dict.fromkeys(range(entity.partitions), 0))
                 self.directory.put(known)
-            self.courier.forget(list(entity.ledgers))
+            self.courier.forget(entity.ledgers)
             self._drop_keepsakes(entity)
 
     def _turn_at(self, name: str) -> Turn | nullcontext[None]:
@@ -509,7 +550,7 @@ class Services:
             # What was changed meanwhile stays so.
             current = self._description_of(entity)
             self.directory.put(described(known if current is None else current.model_copy(update=latest)))
-        self.courier.forget(list(entity.ledgers))
+        self.courier.forget(entity.ledgers)
 
     def needed_from(self, reader: Entity, ledger: Ledger) -> int:
         """From which offset on a ledger may need the records of its log, as its last checkpoint says; 0 without one.
@@ -574,24 +615,11 @@ class Services:
             MessagingEntityNotFoundError: The entity's topic is another one than before.
         """
         self.check_topic(entity)
-        known = self._readers.get(entity.path.key)
-        if known is not None and known[0].generation == entity.generation:
-            known[1].go_by(entity)
-            return known[1]
-        with self._locks.setdefault(entity.path.key, Lock()):
-            known = self._readers.get(entity.path.key)
-            if known is not None and known[0].generation == entity.generation:
-                return known[1]
-            reader = SessionReader(self, entity) if entity.has_sessions else Reader(self, entity)
-            self._readers[entity.path.key] = (entity, reader)
-        if known is not None:
-            known[1].close()
-        return reader
+        return self.readers.of(entity)
 
     def close(self) -> None:
         """Have done what waits, and close all connections."""
-        for _, reader in self._readers.values():
-            reader.close()
+        self.readers.close()
         try:
             self.courier.flush()
         except ServiceBusError as error:
@@ -659,7 +687,7 @@ class Services:
                 self._drop_keepsakes(entity)
                 if not borrowed:
                     self.pool.run(self.topics.delete, topic)
-                self.courier.forget(list(entity.ledgers))
+                self.courier.forget(entity.ledgers, entity_keys(self.settings.namespace, which, entity.generation))
         with self.directory.changing(description.name) as turn:
             known = self.directory.get(description.name)
             if known is not None and known.generation == description.generation:
@@ -735,7 +763,8 @@ class Services:
             description,
             topic=topic,
             topic_id=topic_id,
-            client_id=self.client_id,
+            # Requests to a ledger are numbered, by each that is made of it.
+            client_id=f"{self.client_id}.{next(self._made)}",
             max_message_bytes=max_message_bytes,
         )
 
@@ -774,7 +803,9 @@ class Services:
 
     def _rebuild(self, ledger: Ledger) -> None:
         """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
-        entity = self._by_ledger[ledger]
+        entity = self._by_ledger.get(ledger)
+        if entity is None:
+            raise MessagingEntityNotFoundError(f"{ledger.keys.prefix} is a ledger of an entity that was deleted")
         self._check_its_topic(entity)
         if self._description_of(entity) is None:
             raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))

@@ -26,6 +26,7 @@ from kafkabus import (
 )
 from kafkabus._acompat import Bell, sleep
 from kafkabus.exceptions import (
+    AutoLockRenewFailed,
     AutoLockRenewTimeout,
     MessageAlreadySettled,
     MessageLockLostError,
@@ -440,6 +441,40 @@ def test_a_renewer_takes_what_it_shall_work_with(
     assert sorted(told) == ["0", "1", "2"]
     executor.shutdown()
     assert threads == {"mine_0"}
+
+
+def test_a_renewer_goes_on_whatever_becomes_of_its_callbacks(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """One that ends the program ends nothing; an executor that was shut down is done without."""
+    queue = make_queue(lock_duration=timedelta(seconds=3))
+    told: list[str] = []
+    bell = Bell()
+
+    def tell(message: ServiceBusReceivedMessage, _error: Exception | None) -> None:
+        told.append(str(message))
+        bell.ring()
+        raise SystemExit
+
+    executor = ThreadPoolExecutor(max_workers=1)
+    renewer = AutoLockRenewer(on_lock_renew_failure=tell, executor=executor)
+    executor.shutdown()
+    with client.get_queue_sender(queue) as sender, renewer, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        messages = take(receiver, 3)
+        for message in messages[:2]:
+            renewer.register(receiver, message)
+            until_renewed(message)
+        later(queue, 30)
+        deadline = time.monotonic() + PATIENCE
+        while len(told) < 2:
+            assert time.monotonic() < deadline
+            bell.wait(PATIENCE)
+        (again,) = take(receiver, 1)
+        renewer.register(receiver, again)
+        until_renewed(again)
+        assert all(isinstance(message.auto_renew_error, AutoLockRenewFailed) for message in messages[:2])
+    assert sorted(told) == ["0", "1"]
 
 
 def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient, queue: str) -> None:

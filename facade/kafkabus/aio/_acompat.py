@@ -15,6 +15,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
+CALLBACK_ERRORS = (Exception, SystemExit)
+"""What a callback may raise, and its caller goes on; a task that is cancelled ends, and Ctrl-C ends the program."""
+
 Lock = asyncio.Lock
 sleep = asyncio.sleep
 
@@ -51,6 +54,24 @@ class Worker:
     async def join(self) -> None:
         """Wait for its end."""
         await asyncio.wait([self._task])
+
+
+class Alarm:
+    """Has something done after a while."""
+
+    def __init__(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._task: asyncio.Task[None] | None = None
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work())
+
+    async def stop(self) -> None:
+        """Have it not done, or wait for its end where it was begun."""
+        self._handle.cancel()
+        if self._task is not None and self._task is not asyncio.current_task():
+            await asyncio.wait([self._task])
 
 
 async def try_acquire(lock: asyncio.Lock) -> bool:

@@ -30,6 +30,7 @@ from kafkabus.enums import (
 )
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.keywords import check_timeout, warn_of
+from kafkabus.weak import WeakList
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity
 from kafkabus_mapping.names import subscription_name as subscription_path
 
@@ -90,10 +91,12 @@ class ServiceBusClient:
         self._guard = threading.Lock()
         forks.watch(self)
         self._services: Services | None = None
-        self._handles: set[ServiceBusSender | ServiceBusReceiver] = set()
+        # One that the application forgot needs no closing.
+        self._handles: WeakList[ServiceBusSender | ServiceBusReceiver] = WeakList()
 
     def _after_fork(self) -> None:
         self._guard = threading.Lock()
+        self._handles.after_fork()
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +109,7 @@ class ServiceBusClient:
     @guarded
     async def close(self) -> None:
         """Close all senders and receivers that this client made; the client itself can be used again."""
-        for handle in list(self._handles):
+        for handle in self._handles:
             await handle.close()
         services, self._services = self._services, None
         if services is not None:
@@ -131,9 +134,7 @@ class ServiceBusClient:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
         self._check_entity_path(queue_name)
-        sender = ServiceBusSender(
-            self._connections(), check_entity(queue_name), client_identifier, on_close=self._handles.discard
-        )
+        sender = ServiceBusSender(self._connections(), check_entity(queue_name), client_identifier)
         self._handles.add(sender)
         return sender
 
@@ -615,7 +616,6 @@ class ServiceBusClient:
             auto_lock_renewer=auto_lock_renewer,
             client_identifier=client_identifier,
             session=self._session(path, session_id, max_wait_time),
-            on_close=self._handles.discard,
         )
         self._handles.add(receiver)
         return receiver

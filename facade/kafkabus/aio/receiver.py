@@ -81,13 +81,11 @@ class ServiceBusReceiver:
         auto_lock_renewer: AutoLockRenewer | None = None,
         client_identifier: str | None = None,
         session: ServiceBusSession | None = None,
-        on_close: Callable[[ServiceBusReceiver], object],
     ) -> None:
         self.entity_path = str(path)
         self.fully_qualified_namespace = services.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBReceiver-{uuid.uuid4()}"
         self._services = services
-        self._on_close = on_close
         self._path = path
         self._mode = receive_mode
         self._max_wait_time = max_wait_time
@@ -98,6 +96,7 @@ class ServiceBusReceiver:
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         self._half_lock = 0.0
         self._closed = False
+        services.readers.opened(path)
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -127,12 +126,13 @@ class ServiceBusReceiver:
         Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, no delivery
         counted. A session is available at once, with all of its messages that were not settled.
         """
-        self._closed = True
-        self._on_close(self)
+        before, self._closed = self._closed, True
         stock, self._stock = self._stock, deque()
         await self._put_back(list(stock))
         if self._session is not None:
             await self._session._close()
+        if not before:
+            await self._services.readers.closed(self._path)
 
     # blocking: def next(self) -> ServiceBusReceivedMessage:
     # blocking:     """The next message, as ``next(receiver)`` returns it."""

@@ -18,7 +18,7 @@ from typing import Any
 from typing_extensions import Self
 
 from kafkabus import forks
-from kafkabus.aio._acompat import Bell, Worker, guarded
+from kafkabus.aio._acompat import CALLBACK_ERRORS, Bell, Worker, guarded
 from kafkabus.aio.receiver import ServiceBusReceiver
 from kafkabus.aio.session import ServiceBusSession
 from kafkabus.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
@@ -85,7 +85,8 @@ class AutoLockRenewer:
             receiver or the renewer closed.
         loop: Kept for compatibility; the class for tasks has it.
         max_workers: Kept for compatibility; the class for threads has it, and one thread renews all.
-        executor: Where ``on_lock_renew_failure`` is called, the renewer's own thread by default; the class for threads has it.
+        executor: Where ``on_lock_renew_failure`` is called; the class for threads has it. By default, and where the executor
+            was shut down, it is called in the renewer's own thread.
     """
 
     def __init__(
@@ -221,7 +222,7 @@ class AutoLockRenewer:
             try:
                 messages = [one.what for one in together if isinstance(one.what, ServiceBusReceivedMessage)]
                 lost = set(map(id, await receiver._renew(by_delivery(messages))))
-            except ServiceBusError as error:
+            except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to these
                 LOGGER.warning("renew entity=%s count=%d error=%s", receiver.entity_path, len(together), error)
                 for one in together:
                     await self._try_again(one, error)
@@ -250,7 +251,7 @@ class AutoLockRenewer:
         except SessionLockLostError:
             if not one.over:
                 await self._fail(one, None)
-        except ServiceBusError as error:
+        except Exception as error:  # noqa: BLE001 - likewise
             LOGGER.warning("renew entity=%s session=%r error=%s", one.receiver.entity_path, session.session_id, error)
             await self._try_again(one, error)
         else:
@@ -282,9 +283,13 @@ class AutoLockRenewer:
         if one.on_failure is None or one.over or self._closed:
             return
         # blocking: if self._executor is not None:
-        # blocking:     self._executor.submit(one.on_failure, one.what, one.what.auto_renew_error)
-        # blocking:     return
+        # blocking:     try:
+        # blocking:         self._executor.submit(one.on_failure, one.what, one.what.auto_renew_error)
+        # blocking:     except RuntimeError as error:
+        # blocking:         LOGGER.warning("on_lock_renew_failure error=%s: called in the renewer's own thread", error)
+        # blocking:     else:
+        # blocking:         return
         try:
             await one.on_failure(one.what, one.what.auto_renew_error)
-        except Exception:
+        except CALLBACK_ERRORS:
             LOGGER.exception("on_lock_renew_failure entity=%s", one.receiver.entity_path)

@@ -322,8 +322,8 @@ class Courier:
         limit = int(memory.get("maxmemory", 0))
         return limit > 0 and int(memory["used_memory"]) >= FULL * limit
 
-    def forget(self, ledgers: list[Ledger]) -> None:
-        """Delete ledgers; for entities that were deleted.
+    def forget(self, ledgers: Sequence[Ledger], keys: Iterable[str] = ()) -> None:
+        """Delete ledgers, and other keys of an entity that was deleted.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -333,6 +333,8 @@ class Courier:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
                 pipeline.delete(*ledger.keys.shared)
+            for key in keys:
+                pipeline.delete(key)
             pipeline.execute()
 
         self._patiently(delete)

@@ -104,6 +104,17 @@ def refused_key(namespace: str, path: EntityPath) -> str:
     return f"{{{namespace}/{path.key}}}:refused"
 
 
+def entity_keys(namespace: str, path: EntityPath, generation: str) -> tuple[str, ...]:
+    """All keys of a generation of an entity beside those of its ledgers."""
+    return (
+        receivers_key(namespace, path),
+        full_key(namespace, path, generation),
+        holes_key(namespace, path, generation),
+        idle_key(namespace, path),
+        refused_key(namespace, path),
+    )
+
+
 def upkeep_key(namespace: str) -> str:
     """The sorted set of upkeep services of a namespace."""
     return f"{{{namespace}}}:upkeep"

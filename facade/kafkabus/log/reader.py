@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkabus import endings
-from kafkabus._acompat import Lock, acquire, sleep, uninterrupted
+from kafkabus._acompat import Lock, acquire, sleep, try_acquire, uninterrupted
 from kafkabus.detection import home_of, judge
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
@@ -320,6 +320,29 @@ class Reader:
         except ServiceBusError as error:
             LOGGER.warning("put_back entity=%s error=%s", self._entity.path, error)
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether it has connections of its own."""
+        return self._consumer is not None or self._bell.is_listening
+
+    def rest(self) -> None:
+        """Let consumer and doorbell go until the next call; while one is under way, nothing happens."""
+        if try_acquire(self._turn):
+            try:
+                self._let_go()
+            finally:
+                self._turn.release()
+
+    def _let_go(self) -> None:
+        for view in self._plan.views:
+            view.start(view.seen_from)
+            view.assigned = False
+        self._astray, self._next_slow_poll = False, 0.0
+        self._bell.close()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            self._services.pool.run(consumer.close)
+
     def close(self) -> None:
         """Stop reading; whoever waits receives nothing.
 
@@ -333,10 +356,7 @@ class Reader:
                     self._entity.path,
                     sum(len(grant.records) for grant in self._taken),
                 )
-            self._bell.close()
-            consumer, self._consumer = self._consumer, None
-            if consumer is not None:
-                self._services.pool.run(consumer.close)
+            self._let_go()
 
     def _patience(self, deadline: float) -> float:
         """How long the next poll may wait, in seconds, up to the next millisecond: of less, Kafka's client makes nothing."""

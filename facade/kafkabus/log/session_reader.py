@@ -168,6 +168,11 @@ class SessionReader(Reader):
                 self._advance(view.partition, time.monotonic() + POLL_SLICE, lambda: False)
                 cursor = view.cursor
 
+    @override
+    def _let_go(self) -> None:
+        super()._let_go()
+        self._kept = _Kept()
+
     def leave(self, lock: SessionLock) -> None:
         """Give a session up; what was granted and not settled goes back to it, no delivery counted.
 

@@ -22,6 +22,7 @@ from kafkabus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
 from kafkabus.aio._acompat import Bell, sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
+    AutoLockRenewFailed,
     AutoLockRenewTimeout,
     MessageAlreadySettled,
     MessageLockLostError,
@@ -444,6 +445,41 @@ async def test_a_renewer_takes_what_it_shall_work_with(
     assert threads == {threading.current_thread().name}  # aio-only
     # blocking: executor.shutdown()
     # blocking: assert threads == {"mine_0"}
+
+
+async def test_a_renewer_goes_on_whatever_becomes_of_its_callbacks(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """One that ends the program ends nothing; an executor that was shut down is done without."""
+    queue = await make_queue(lock_duration=timedelta(seconds=3))
+    told: list[str] = []
+    bell = Bell()
+
+    async def tell(message: ServiceBusReceivedMessage, _error: Exception | None) -> None:
+        told.append(str(message))
+        bell.ring()
+        raise SystemExit
+
+    renewer = AutoLockRenewer(on_lock_renew_failure=tell)  # aio-only
+    # blocking: executor = ThreadPoolExecutor(max_workers=1)
+    # blocking: renewer = AutoLockRenewer(on_lock_renew_failure=tell, executor=executor)
+    # blocking: executor.shutdown()
+    async with client.get_queue_sender(queue) as sender, renewer, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
+        messages = await take(receiver, 3)
+        for message in messages[:2]:
+            renewer.register(receiver, message)
+            await until_renewed(message)
+        await later(queue, 30)
+        deadline = time.monotonic() + PATIENCE
+        while len(told) < 2:
+            assert time.monotonic() < deadline
+            await bell.wait(PATIENCE)
+        (again,) = await take(receiver, 1)
+        renewer.register(receiver, again)
+        await until_renewed(again)
+        assert all(isinstance(message.auto_renew_error, AutoLockRenewFailed) for message in messages[:2])
+    assert sorted(told) == ["0", "1"]
 
 
 async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient, queue: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -101,6 +102,29 @@ async def test_what_a_callback_settles_is_settled_and_what_it_breaks_on_is_aband
         ("broken", "MaxDeliveryCountExceeded"),
         ("dead", "because"),
     ]
+
+
+async def test_a_callback_that_ends_the_program_ends_nothing(client: ServiceBusClient, queue: str) -> None:
+    """A thread that raises SystemExit would end in silence, and a task would end the whole program; so it is told instead."""
+    told: list[BaseException] = []
+    seen: list[str] = []
+
+    async def handle(arguments: ProcessMessageEventArgs) -> None:
+        seen.append(str(arguments.message))
+        if len(seen) == 1:
+            sys.exit("no way on")
+
+    async def tell(arguments: ProcessErrorEventArgs) -> None:
+        told.append(arguments.error)
+        raise SystemExit
+
+    await send(client, queue, "0", "1")
+    async with client.get_queue_processor(queue, handle, tell) as processor:
+        await until(lambda: len(seen) == 3)
+        assert processor.is_processing
+    assert seen == ["0", "0", "1"]
+    assert [repr(error) for error in told] == ["SystemExit('no way on')"]
+    assert await left_in(client, queue) == []
 
 
 async def test_so_many_callbacks_run_at_a_time_and_their_locks_are_renewed(

@@ -321,8 +321,8 @@ class Courier:
         limit = int(memory.get("maxmemory", 0))
         return limit > 0 and int(memory["used_memory"]) >= FULL * limit
 
-    async def forget(self, ledgers: list[Ledger]) -> None:
-        """Delete ledgers; for entities that were deleted.
+    async def forget(self, ledgers: Sequence[Ledger], keys: Iterable[str] = ()) -> None:
+        """Delete ledgers, and other keys of an entity that was deleted.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -332,6 +332,8 @@ class Courier:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
                 pipeline.delete(*ledger.keys.shared)
+            for key in keys:
+                pipeline.delete(key)
             await pipeline.execute()
 
         await self._patiently(delete)

@@ -20,6 +20,11 @@ class Doorbell:
         self._pubsub = redis.pubsub(ignore_subscribe_messages=True)
         self._listening = False
 
+    @property
+    def is_listening(self) -> bool:
+        """Whether it has a connection."""
+        return self._listening
+
     async def rung(self) -> set[int]:
         """Partitions whose ledgers rang since the last call; does not wait."""
         partitions: set[int] = set()
@@ -39,5 +44,6 @@ class Doorbell:
         return partitions
 
     async def close(self) -> None:
-        """Stop listening."""
+        """Stop listening until it is asked again."""
+        self._listening = False
         await self._pubsub.aclose()

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkabus.aio import endings
-from kafkabus.aio._acompat import Lock, acquire, sleep, uninterrupted
+from kafkabus.aio._acompat import Lock, acquire, sleep, try_acquire, uninterrupted
 from kafkabus.aio.judging import judge_on
 from kafkabus.aio.ledger.doorbell import Doorbell
 from kafkabus.aio.log.points import READ_TIMEOUT, SILENCE, LogTruncatedError, UnfinishedReadError
@@ -322,6 +322,29 @@ class Reader:
         except ServiceBusError as error:
             LOGGER.warning("put_back entity=%s error=%s", self._entity.path, error)
 
+    @property
+    def is_awake(self) -> bool:
+        """Whether it has connections of its own."""
+        return self._consumer is not None or self._bell.is_listening
+
+    async def rest(self) -> None:
+        """Let consumer and doorbell go until the next call; while one is under way, nothing happens."""
+        if await try_acquire(self._turn):
+            try:
+                await self._let_go()
+            finally:
+                self._turn.release()
+
+    async def _let_go(self) -> None:
+        for view in self._plan.views:
+            view.start(view.seen_from)
+            view.assigned = False
+        self._astray, self._next_slow_poll = False, 0.0
+        await self._bell.close()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await self._services.pool.run(consumer.close)
+
     async def close(self) -> None:
         """Stop reading; whoever waits receives nothing.
 
@@ -335,10 +358,7 @@ class Reader:
                     self._entity.path,
                     sum(len(grant.records) for grant in self._taken),
                 )
-            await self._bell.close()
-            consumer, self._consumer = self._consumer, None
-            if consumer is not None:
-                await self._services.pool.run(consumer.close)
+            await self._let_go()
 
     def _patience(self, deadline: float) -> float:
         """How long the next poll may wait, in seconds, up to the next millisecond: of less, Kafka's client makes nothing."""

@@ -169,6 +169,11 @@ class SessionReader(Reader):
                 await self._advance(view.partition, time.monotonic() + POLL_SLICE, lambda: False)
                 cursor = view.cursor
 
+    @override
+    async def _let_go(self) -> None:
+        await super()._let_go()
+        self._kept = _Kept()
+
     async def leave(self, lock: SessionLock) -> None:
         """Give a session up; what was granted and not settled goes back to it, no delivery counted.
 

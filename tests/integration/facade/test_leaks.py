@@ -1,0 +1,111 @@
+"""Entities that come and go: a client that used them keeps nothing of them, and Redis neither."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import redis
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
+from kafkabus import readers as readers_module
+from kafkabus import services as services_module
+from kafkabus.embedded import RunningNamespace
+from kafkabus.entity import Entity
+from kafkabus.ledger.keys import descriptions_key
+from kafkabus.management import ServiceBusAdministrationClient
+from tests.servers import NAMESPACE
+
+ENTITIES = 300
+AT_A_TIME = 8
+PATIENCE = 60.0
+
+
+def until(done: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def held() -> tuple[int, int]:
+    """How many threads this process has, those of Kafka's client among them, and how many files and connections."""
+    task, fd = (len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("task", "fd"))
+    return task, fd
+
+
+def alive(*kinds: type) -> int:
+    """How many objects of some kinds there are."""
+    gc.collect()
+    return sum(isinstance(one, kinds) for one in gc.get_objects())
+
+
+def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither threads nor descriptors while they are used, and no objects and keys afterwards. Takes as long as 300 queues."""
+    monkeypatch.setattr(services_module, "OLD", 0.0)
+    server = redis.Redis.from_url(runtime.redis_url)
+    run = uuid.uuid4().hex[:8]
+    names = [f"leak-{run}-{number}" for number in range(ENTITIES)]
+    with (
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        ThreadPoolExecutor(AT_A_TIME) as pool,
+    ):
+        most: list[tuple[int, int]] = []
+
+        def use(name: str) -> None:
+            administration.create_queue(name)
+            with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
+                sender.send_messages(ServiceBusMessage("one"))
+                (message,) = receiver.receive_messages(1, max_wait_time=30)
+                receiver.complete_message(message)
+            # One that the application forgets.
+            client.get_queue_receiver(name).peek_messages(1)
+            most.append(held())
+            administration.delete_queue(name)
+
+        for name in names[:AT_A_TIME]:
+            use(name)
+        before = held()
+        most.clear()
+        list(pool.map(use, names[AT_A_TIME:]))
+        for peak, start in zip(map(max, zip(*most, strict=True)), before, strict=True):
+            # Eight are received from at a time, and their readers have some of each.
+            assert peak < start + 100
+        assert alive(ServiceBusReceiver, ServiceBusSender) == 0
+        kept = [key for key in server.scan_iter(f"*{run}*") if server.ttl(key) < 0]
+        assert kept == []
+        fields = [name for name in server.hkeys(descriptions_key(NAMESPACE)) if run in str(name)]
+        assert fields == []
+        assert alive(Entity) < 100
+
+
+def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its receiver is open, and receives later on as before."""
+    monkeypatch.setattr(readers_module, "REST_AFTER", 0.5)
+    names = [f"rest-{uuid.uuid4().hex[:8]}" for _ in range(2)]
+    with (
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+    ):
+        for name, sessions in zip(names, (False, True), strict=True):
+            administration.create_queue(name, requires_session=sessions)
+            sender = client.get_queue_sender(name)
+            receiver = client.get_queue_receiver(name, session_id="s" if sessions else None)
+            for body in ("first", "second"):
+                sender.send_messages(ServiceBusMessage(body, session_id="s"))
+                (message,) = receiver.receive_messages(1, max_wait_time=30)
+                assert str(message) == body
+                receiver.complete_message(message)
+                reading = [thread for thread in threading.enumerate() if thread.name == "kafkabus-alarm"]
+                assert reading
+                until(lambda: not any(thread.name == "kafkabus-alarm" for thread in threading.enumerate()))
+                assert not any(one.reader.is_awake for one in client._connections().readers._known.values())
+            administration.delete_queue(name)
