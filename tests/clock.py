@@ -1,4 +1,4 @@
-"""Moving the ledgers' clock, so that no test waits for a lock to expire."""
+"""Moving the ledgers' clock, so that no test waits for a lock to expire; and setting Redis's wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import redis
 
 
 def advance(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
-    """The ledgers of a queue and of its dead-letter queue think that this much more time has passed.
+    """For the ledgers of a queue and of its dead-letter queue this much more time has passed.
 
     Args:
         redis_url: Where the ledgers are.
@@ -14,7 +14,23 @@ def advance(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
         queue: Its name.
         seconds: How much time.
     """
+    _add(redis_url, namespace, queue, "test:skew", seconds)
+
+
+def step(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
+    """For the ledgers of a queue and of its dead-letter queue Redis's clock was set, though no time has passed.
+
+    Args:
+        redis_url: Where the ledgers are.
+        namespace: The queue's namespace.
+        queue: Its name.
+        seconds: By how much; negative: back.
+    """
+    _add(redis_url, namespace, queue, "test:clock", seconds)
+
+
+def _add(redis_url: str, namespace: str, queue: str, field: str, seconds: float) -> None:
     with redis.Redis.from_url(redis_url) as client:
         for prefix in (f"{{{namespace}/{queue.lower()}/", f"{{{namespace}/{queue.lower()}/$deadletterqueue/"):
             for key in client.scan_iter(match=f"{prefix}*:meta", count=1000):
-                client.hincrby(key, "test:skew", int(seconds * 1000))
+                client.hincrby(key, field, int(seconds * 1000))

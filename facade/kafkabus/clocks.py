@@ -1,14 +1,15 @@
 # Generated from facade/kafkabus/aio/clocks.py by tools/generate_blocking.py. Do not edit.
-"""How far the ledgers' clock is ahead of the brokers', which must be known to tell whether a time to live is over.
+"""How far a ledger's clock is ahead of the brokers', by which times to live, scheduled times and idleness go.
 
-A message was enqueued by the broker's clock, and its ledger judges by Redis's. A record made for the purpose shows the broker's
-time between two moments of Redis's.
+A record made for the purpose shows the brokers' time at a moment of this process's monotonic clock; each reply shows the
+ledger's. So nothing comes early because Redis's clock was set (docs/decisions/0033-clocks-that-are-set.md).
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkabus._acompat import Lock
@@ -25,8 +26,25 @@ LOGGER = logging.getLogger("kafkabus")
 
 MEASURED_EVERY = 60.0
 """How old, in seconds, a measurement may be."""
+STEP = 1000
+"""By how many milliseconds a clock has to be off what it should show for it to have been set."""
 WORTH_A_WARNING = 1000
 """By how many milliseconds clocks may differ without anybody being told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What clocks show at the beginning of the monotonic clock, ms since 1970.
+
+    Attributes:
+        at: When that was measured, in seconds on the monotonic clock.
+        brokers_ms: Of the brokers' clock, or a little less.
+        ledgers_ms: Of the clock of the ledgers that were asked for it.
+    """
+
+    at: float
+    brokers_ms: float
+    ledgers_ms: float
 
 
 class Clocks:
@@ -40,35 +58,41 @@ class Clocks:
         self._services = services
         self._companion = services.companion("clock", CLOCK_TOPIC)
         self._lock = Lock()
-        self._known: dict[str, tuple[float, int]] = {}
+        self._known: dict[str, _Measured] = {}
 
     def ahead_ms(self, entity: Entity) -> int | None:
         """By how many milliseconds at the most an entity's ledgers' clock is ahead of the brokers'; negative: it is behind.
 
         None where that cannot be told now: then nothing may be taken for expired.
         """
-        known = self._known.get(entity.holder_id)
-        if known is not None and time.monotonic() - known[0] < MEASURED_EVERY:
-            return known[1]
-        with self._lock:
-            known = self._known.get(entity.holder_id)
-            if known is not None and time.monotonic() - known[0] < MEASURED_EVERY:
-                return known[1]
-            try:
-                ahead = self._measure(entity)
-            except ServiceBusError as error:
-                LOGGER.warning("clocks_unknown entity=%s error=%s: nothing expires meanwhile", entity.path, error)
-                return None
-            if abs(ahead) > WORTH_A_WARNING:
-                LOGGER.warning(
-                    "clocks_differ entity=%s ahead_ms=%d: Redis's clock against Kafka's; set both right",
-                    entity.path,
-                    ahead,
-                )
-            self._known[entity.holder_id] = (time.monotonic(), ahead)
-            return ahead
+        known = self._valid(entity)
+        if known is None:
+            with self._lock:
+                known = self._valid(entity)
+                if known is None:
+                    try:
+                        known = self._measure(entity)
+                    except ServiceBusError as error:
+                        LOGGER.warning(
+                            "clocks_unknown entity=%s error=%s: nothing expires meanwhile", entity.path, error
+                        )
+                        return None
+        # By what each ledger answered last: where Redis's clock was set since, this moves with it.
+        offset = _offset(entity)
+        return None if offset is None else round(offset - known.brokers_ms)
 
-    def _measure(self, entity: Entity) -> int:
+    def _valid(self, entity: Entity) -> _Measured | None:
+        """The last measurement, unless it is old, or a clock was set, or the machine slept since."""
+        known = self._known.get(entity.holder_id)
+        if known is None or time.monotonic() - known.at >= MEASURED_EVERY or _offset(entity) is None:
+            return None
+        for ledger in entity.ledgers:
+            before = known.ledgers_ms if ledger.measured_at_ms is None else ledger.measured_at_ms
+            if ledger.offset_ms is not None and abs(ledger.offset_ms - before) > STEP:
+                return None
+        return known
+
+    def _measure(self, entity: Entity) -> _Measured:
         # An answer with the ledger's time in it.
         self._services.courier.ask(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
         (offset,) = self._companion.store("a record that shows the time", {None: None}, timeout=10.0)
@@ -76,4 +100,17 @@ class Clocks:
         if offset == UNKNOWN_OFFSET:
             raise ServiceBusError(f"a record was stored in {self._companion.name}, and the broker did not say where")
         record = self._companion.read_one(offset)
-        return max(round(ledger.clock_ms(at)) for ledger in entity.ledgers) - record.timestamp()[1]
+        ledgers_ms = _offset(entity) or 0.0
+        measured = self._known[entity.holder_id] = _Measured(at, record.timestamp()[1] - at * 1000, ledgers_ms)
+        for ledger in entity.ledgers:
+            ledger.measured_at_ms = ledger.offset_ms
+        ahead = ledgers_ms - measured.brokers_ms
+        if abs(ahead) > WORTH_A_WARNING:
+            LOGGER.warning(
+                "clocks_differ entity=%s ahead_ms=%d: Redis's clock against Kafka's; set both right", entity.path, ahead
+            )
+        return measured
+
+
+def _offset(entity: Entity) -> float | None:
+    return max((one.offset_ms for one in entity.ledgers if one.offset_ms is not None), default=None)

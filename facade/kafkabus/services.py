@@ -231,15 +231,19 @@ class Services:
     def _look_at_old(self, new: str) -> None:
         """Forget entities that are gone: for each new one, two are looked at that nobody has asked for lately."""
         paths = self._known_paths
-        for _ in range(min(2, len(paths))):
-            asked_at, entity = self._entities.get(path := paths.popleft(), (0.0, None))
+        with self._guard:
+            oldest = [paths.popleft() for _ in range(min(2, len(paths)))]
+        for path in oldest:
+            asked_at, entity = self._entities.get(path, (0.0, None))
             if entity is None:
                 continue
             if time.monotonic() - asked_at > OLD:
-                known = self.directory.get(entity.path.name)
-                if known is None or known.generation != entity.description.generation:
-                    self._forget(entity)
-                    continue
+                # Whoever asked for the new one is served all the same.
+                with suppress(ServiceBusError):
+                    known = self.directory.get(entity.path.name)
+                    if known is None or known.generation != entity.description.generation:
+                        self._forget(entity)
+                        continue
             paths.append(path)
         paths.append(new)
 
@@ -252,7 +256,7 @@ class Services:
         for ledger in entity.ledgers:
             self._by_ledger.pop(ledger, None)
         for places in (self._marked, self._found):
-            places -= {place for place in places if place[1] == entity.generation}
+            places.difference_update([place for place in places.copy() if place[1] == entity.generation])
         self._topics_seen.pop(entity.topic_id, None)
 
     def entity_anew(self, entity: Entity) -> Entity:

@@ -184,7 +184,7 @@ class Transfers:
             end: Where the log ended when that was asked last.
 
         Returns:
-            How many were moved; 0 where no more are due.
+            How many were moved; 0 where no more are due by the brokers' clock, or that is not known.
 
         Raises:
             OperationTimeoutError: See ``dead_letter``.
@@ -192,7 +192,10 @@ class Transfers:
         """
         place, began = Place(entity, partition), time.monotonic()
         intent = Intent(end, path=str(entity.path), partition=partition)
-        activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE))
+        ahead = self._services.clocks.ahead_ms(entity)
+        if ahead is None:
+            return 0
+        activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE), ahead)
         self._services.courier.ask(activate)
         if not activate.begun:
             return 0

@@ -450,7 +450,7 @@ class Courier:
             _fail(request, LedgerError(f"{ledger.keys.prefix} refused request {request.number} as {status}"))
             return True
         now = int(answer["now"])
-        ledger.set_clock(now, asked_at)
+        ledger.set_clock(now, asked_at, int(answer.get("skew", 0)))
         for group, done in zip(request.groups, answer["replies"], strict=True):
             if done:
                 done["now"] = now

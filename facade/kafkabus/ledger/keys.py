@@ -125,6 +125,11 @@ def descriptions_key(namespace: str) -> str:
     return f"{{{namespace}}}:descriptions"
 
 
+def deleted_key(namespace: str, name: str) -> str:
+    """The key that says by which record an entity was deleted; ``name`` is in lower case."""
+    return f"{{{namespace}}}:deleted:{name}"
+
+
 def turn_key(namespace: str, name: str) -> str:
     """The token of the client that changes an entity's description; ``name`` is in lower case."""
     return f"{{{namespace}}}:turn:{name}"

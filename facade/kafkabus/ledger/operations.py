@@ -31,7 +31,10 @@ class Ledger:
     under its number, before anything else.
     """
 
-    __slots__ = ("_ahead_ms", "channel", "in_doubt", "keys", "number", "partition", "pending", "script_keys")
+    __slots__ = (
+        *("_ahead_ms", "_skew_ms", "channel", "in_doubt", "keys", "measured_at_ms", "number", "partition", "pending"),
+        "script_keys",
+    )
 
     def __init__(self, keys: LedgerKeys, *, partition: int, channel: str, client_id: str) -> None:
         self.keys = keys
@@ -41,11 +44,23 @@ class Ledger:
         self.number = 0
         self.pending: deque[Operation] = deque()
         self.in_doubt: Request | None = None
-        self._ahead_ms = 0.0
+        self.measured_at_ms: float | None = None
+        self._ahead_ms = self._skew_ms = 0.0
 
-    def set_clock(self, now_ms: int, asked_at: float) -> None:
-        """Its clock showed ``now_ms`` when it answered what was asked at ``asked_at``, on the monotonic clock."""
-        self._ahead_ms = now_ms - asked_at * 1000
+    def set_clock(self, now_ms: int, asked_at: float, skew_ms: int = 0) -> None:
+        """Its clock showed ``now_ms`` when it answered what was asked at ``asked_at``, on the monotonic clock.
+
+        Args:
+            now_ms: ms since 1970.
+            asked_at: In seconds.
+            skew_ms: How many ms of that passed for a test alone.
+        """
+        self._ahead_ms, self._skew_ms = now_ms - asked_at * 1000, skew_ms
+
+    @property
+    def offset_ms(self) -> float | None:
+        """What its clock shows at the beginning of the monotonic clock, ms since 1970; None where it never answered."""
+        return self._ahead_ms - self._skew_ms if self._ahead_ms else None
 
     def clock_ms(self, at: float) -> float:
         """What its clock showed at a moment of the monotonic clock, or a little more, ms since 1970."""
@@ -1214,18 +1229,25 @@ class Activate(Operation):
         begun: Their offsets, those that were due first first; known when done.
     """
 
-    __slots__ = ("begun", "intent", "limit", "orphan_ms")
+    __slots__ = ("ahead_ms", "begun", "intent", "limit", "orphan_ms")
 
-    def __init__(self, ledger: Ledger, limit: int, intent: str, orphan_ms: int) -> None:
+    def __init__(self, ledger: Ledger, limit: int, intent: str, orphan_ms: int, ahead_ms: int = 0) -> None:
         super().__init__(ledger)
         self.limit = limit
         self.intent = intent
         self.orphan_ms = orphan_ms
+        self.ahead_ms = ahead_ms
         self.begun: list[int] = []
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "activate", "limit": self.limit, "intent": self.intent, "orphan_ms": self.orphan_ms}
+        return {
+            "op": "activate",
+            "limit": self.limit,
+            "intent": self.intent,
+            "orphan_ms": self.orphan_ms,
+            "ahead_ms": self.ahead_ms,
+        }
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

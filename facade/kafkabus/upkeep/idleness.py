@@ -35,7 +35,7 @@ class Idleness:
 
     What is sent to a topic is no use of its subscriptions; what is received from these, or changed of them, is use of it.
 
-    How long that is Redis remembers, on the ledgers' clock; where it forgot, the time begins anew.
+    How long that is Redis remembers, on the brokers' clock; where it forgot, the time begins anew.
 
     Args:
         services: The service's connections.
@@ -85,6 +85,8 @@ class Idleness:
         services, limit = self._services, entity.description.auto_delete_on_idle
         # The time before what is looked at, which so is never older.
         now, locked = await self._ask(entity)
+        if now is None:
+            return False
         states = await services.courier.states(entity.ledgers)
         ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
         scheduled = any(state is not None and state.scheduled for state in states)
@@ -95,6 +97,8 @@ class Idleness:
         """For how many milliseconds it has been seen that everybody is refused since a time."""
         key = refused_key(entity.namespace, entity.path)
         now, _ = await self._ask(entity)
+        if now is None:
+            return 0
         return now - await self._services.courier.unchanged_since(key, since.isoformat(), now, GRACE + REMEMBERED)
 
     async def _retire(self, entity: Entity, retiring_at: datetime | None) -> None:
@@ -110,11 +114,13 @@ class Idleness:
         known = await self._services.directory.get(entity.path.name)
         return known is not None and _is_described_so(entity, known)
 
-    async def _ask(self, entity: Entity) -> tuple[int, bool]:
-        """The time on the ledgers' clock, and whether anything is locked."""
+    async def _ask(self, entity: Entity) -> tuple[int | None, bool]:
+        """The time on the brokers' clock, None where that is not known now; and whether anything is locked."""
         claims = [Claim.of_nothing(ledger) for ledger in entity.ledgers]
         await self._services.courier.ask(*claims)
-        return claims[0].granted.now, any(claim.granted.due_in is not None for claim in claims)
+        ahead = await self._services.clocks.ahead_ms(entity)
+        locked = any(claim.granted.due_in is not None for claim in claims)
+        return None if ahead is None else claims[0].granted.now - ahead, locked
 
     async def _used_at(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int], now: int

@@ -1,19 +1,24 @@
-"""Times to live where Redis's clock is a minute off the broker's."""
+"""Times to live, locks, scheduled and idle entities where Redis's clock is off the brokers', or is set meanwhile."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import ServiceBusMessageState as State
+from kafkabus.aio.services import Services
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from tests.clock import advance
+from kafkabus.upkeep.idleness import Idleness
+from kafkabus_mapping.names import EntityPath
+from tests.clock import advance, step
+from tests.contract.receiving import receive_all
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def test_a_ledger_whose_clock_is_ahead_expires_nothing_early(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By its own clock the message is over as soon as it is stored; somebody is told of the clocks."""
-    advance(runtime.redis_url, parse_settings(untended).namespace, "q", 60)
+    step(runtime.redis_url, parse_settings(untended).namespace, "q", 60)
     client.get_queue_sender("q").send_messages(ServiceBusMessage("x", time_to_live=30))
     (message,) = client.get_queue_receiver("q").receive_messages(max_wait_time=10)
     assert str(message) == "x"
@@ -41,7 +46,7 @@ def test_a_ledger_whose_clock_is_behind_expires_nothing_late(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
     """By its own clock the message has a minute left."""
-    advance(runtime.redis_url, parse_settings(untended).namespace, "q", -60)
+    step(runtime.redis_url, parse_settings(untended).namespace, "q", -60)
     client.get_queue_sender("q").send_messages(ServiceBusMessage("x", time_to_live=1))
     receiver = client.get_queue_receiver("q")
     (peeked,) = receiver.peek_messages()
@@ -63,3 +68,60 @@ def test_a_time_to_live_counts_whoever_wrote_it(
     (peeked,) = receiver.peek_messages()
     assert str(peeked) == "x"
     assert receiver.receive_messages(max_wait_time=1) == []
+
+
+def test_a_clock_that_is_set_forward_expires_and_enqueues_nothing_early(
+    runtime: RunningNamespace, untended: str, client: ServiceBusClient
+) -> None:
+    """Though it was right when it was measured, a moment ago."""
+    sender, receiver = client.get_queue_sender("q"), client.get_queue_receiver("q")
+    sender.send_messages(ServiceBusMessage("before", time_to_live=1200))
+    assert [str(message) for message in receiver.receive_messages(max_wait_time=10)] == ["before"]
+    sender.send_messages(ServiceBusMessage("mortal", time_to_live=1200))
+    sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30))
+    step(runtime.redis_url, parse_settings(untended).namespace, "q", 3600)
+    # What had been received comes again: its lock is over by that clock.
+    assert sorted(map(str, receive_all(receiver, 2, settle=False))) == ["before", "mortal"]
+    assert [message.state for message in client.get_queue_receiver("q").peek_messages(3)][-1] == State.SCHEDULED
+    advance(runtime.redis_url, parse_settings(untended).namespace, "q", 1805)
+    assert [str(message) for message in receive_all(receiver, 1)][-1:] == ["scheduled"]
+
+
+def test_a_clock_that_is_set_back_holds_no_lock_longer(
+    runtime: RunningNamespace, untended: str, client: ServiceBusClient
+) -> None:
+    """Time passes for the ledger as it did before; so it does where the clock is set right again."""
+    client.get_queue_sender("q").send_messages(ServiceBusMessage("x"))
+    namespace = parse_settings(untended).namespace
+    for delivery in range(3):
+        (message,) = client.get_queue_receiver("q").receive_messages(max_wait_time=10)
+        assert message.delivery_count == delivery
+        step(runtime.redis_url, namespace, "q", -3600)
+        advance(runtime.redis_url, namespace, "q", 50)
+        assert client.get_queue_receiver("q").receive_messages(max_wait_time=0.5) == []
+        advance(runtime.redis_url, namespace, "q", 11)
+
+
+async def test_a_clock_that_is_set_forward_deletes_nothing(
+    runtime: RunningNamespace, untended: str, client: ServiceBusClient
+) -> None:
+    """By that clock nobody used the queue for an hour."""
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
+        administration.update_queue(administration.get_queue("q"), auto_delete_on_idle="PT5M")
+    client.get_queue_sender("q").send_messages(ServiceBusMessage("x"))
+    services, namespace = Services(parse_settings(untended)), parse_settings(untended).namespace
+    try:
+        for seconds in (0, 3600, -3600):
+            step(runtime.redis_url, namespace, "q", seconds)
+            assert not await _is_retiring(services)
+        advance(runtime.redis_url, namespace, "q", 301)
+        assert await _is_retiring(services)
+    finally:
+        await services.close()
+
+
+async def _is_retiring(services: Services) -> bool:
+    """Whether a queue ``q`` refuses everybody, because nobody used it, once that was looked at."""
+    entity = await services.entity_anew(await services.entity(EntityPath("q")))
+    await Idleness(services).look(entity)
+    return (await services.entity_anew(entity)).description.retiring_at is not None

@@ -423,7 +423,7 @@ class Bench:
         for key in self.keys.shared:
             kind = self.store.type(key)
             if kind == "hash":
-                state[key] = {name: value for name, value in self.store.hgetall(key).items() if name != "version"}
+                state[key] = {name: value for name, value in self.store.hgetall(key).items() if name not in {"version", "clock"}}
             elif kind == "zset":
                 state[key] = self.store.zrange(key, 0, -1, withscores=True)
         return state

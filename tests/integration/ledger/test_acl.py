@@ -46,7 +46,7 @@ from tests.redis_server import serving
 EXAMPLES = 60
 USER = "scripts"
 COMMANDS = (
-    *("eval", "evalsha", "time", "publish", "del", "exists", "get", "set"),
+    *("eval", "evalsha", "time", "publish", "del", "exists", "expire", "get", "set"),
     *("hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hvals", "unlink"),
     *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
 )

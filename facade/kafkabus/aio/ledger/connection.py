@@ -12,7 +12,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from kafkabus import in_process
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.keys import descriptions_key, turn_key
+from kafkabus.ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus.ledger.scripts import describe_script, let_go_script
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -129,9 +129,10 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
+        keys = [self._key, *(deleted_key(self._namespace, name) for name in described)]
         arguments = [part for name, (offset, text) in described.items() for part in (name, offset, text or "")]
         await self._reach(
-            lambda: self._redis.eval(describe_script().text, 1, self._key, all_of, *arguments),
+            lambda: self._redis.eval(describe_script().text, len(keys), *keys, all_of, *arguments),
         )
 
     async def begin_with_server(self) -> bool:

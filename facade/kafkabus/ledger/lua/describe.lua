@@ -1,8 +1,8 @@
 -- Keeps descriptions of entities, each where no later one is kept.
 --
--- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$loaded" once the hash holds all there is; "$life" tells
---                      one that was emptied from the one before; "$server" is the Redis in which it was begun
---         <1>:gone:<name> for a day the offset of the record by which an entity was deleted
+-- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$loaded" once the hash holds all there is; "$life"
+--                      tells one that was emptied from the one before; "$server" is the Redis in which it was begun
+--       2… string of each name: for a day the offset of the record by which an entity of that name was deleted
 -- ARGV  1 life: where these are all there is, "$life" as it was before they were read; else nothing
 --       2… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
 --          in the descriptions' topic, which decides what is later
@@ -13,7 +13,7 @@ local DAY = 86400
 local kept = 0
 for index = 2, #ARGV, 3 do
   local name, offset, text = ARGV[index], ARGV[index + 1], ARGV[index + 2]
-  local gone = KEYS[1] .. ':gone:' .. name
+  local gone = KEYS[(index + 4) / 3]
   local present = redis.call('HGET', KEYS[1], name) or redis.call('GET', gone)
   if not present or tonumber(string.match(present, '^%d+')) < tonumber(offset) then
     if text == '' then

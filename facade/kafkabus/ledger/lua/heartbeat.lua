@@ -4,13 +4,17 @@
 -- ARGV  1 client id
 --       2 how long a client counts after it was last heard of, ms
 -- Reply ids of the clients that count, this one among them
--- Effect: who was not heard of for so long is forgotten, and the set a year after anybody was.
+-- Effect: who was not heard of for so long is forgotten, and the set a year after anybody was. Who was heard of in the
+--       future, as Redis's clock was set back since, counts as heard of now.
 
-local YEAR = 366 * 86400
+local YEAR, STEP = 366 * 86400, 60000
 
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. string.format('%.0f', now + STEP), '+inf')) do
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now), member)
+end
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', '(' .. string.format('%.0f', now - tonumber(ARGV[2])))
 redis.call('EXPIRE', KEYS[1], YEAR)
 return redis.call('ZRANGE', KEYS[1], 0, -1)

@@ -13,8 +13,10 @@
 --                  way, but for scripts that died; what is written down says it anew), closed (1 where no
 --                  transaction prepares anything any more), transacts (1 where any may have stored records), ring
 --                  and latest (of detect.lua), rules (which version of a subscription's rules whoever claims must
---                  know), ruled_from (from where on those count that were changed last); in tests also test:skew
---                  (ms added to the clock) and test:fault (which write fails)
+--                  know), ruled_from (from where on those count that were changed last), clock (the latest time of this
+--                  ledger, ms), slip (ms by which it is ahead of Redis's clock, as that went back); in tests also
+--                  test:skew (ms that pass without anybody having to wait), test:clock (ms by which Redis's clock is
+--                  wrong) and test:fault (which write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, s where they are being
 --                  sorted (session.lua) and no delivery counts, else n; bits, one character an
@@ -46,7 +48,8 @@
 --       2 channel  doorbell of the entity
 --       3 partition
 --       4 JSON list of operations, done in order; each has "op" and its own members
--- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation]} | {"status": "missing"} | {"status": "stale"}.
+-- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation], "skew": ms in tests}
+--       | {"status": "missing"} | {"status": "stale"}.
 --       Numbers that may be large are decimal strings: Lua's own conversion keeps 14 digits.
 -- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor
 --       comes last: Redis does not roll a script back, so what dies in between may come twice and is never lost.
@@ -74,7 +77,7 @@ local function padded(offset)
 end
 
 local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal',
-  'epoch', 'leader', 'judged', 'proven', 'judged_epoch', 'schedules', 'moving', 'rules')
+  'epoch', 'leader', 'judged', 'proven', 'judged_epoch', 'schedules', 'moving', 'rules', 'clock', 'slip', 'test:clock')
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
@@ -94,8 +97,16 @@ local ledger = {
   rings = false,
 }
 
+-- The ledger's clock goes on where Redis's is set back, or locks would last as much longer. Smaller steps are borne, in ms.
+local STEP = 1000
 local time = redis.call('TIME')
-local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(meta[5] or 0)
+local wall = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(meta[18] or 0)
+local clock, slip, skew = tonumber(meta[16] or 0), tonumber(meta[17] or 0), tonumber(meta[5] or 0)
+if wall + slip < clock - STEP then
+  slip = clock - wall
+end
+clock = math.max(clock, wall + slip)
+local now = wall + slip + skew
 
 local fault = tonumber(meta[6] or 0)
 local function write(...)

@@ -23,10 +23,10 @@ for index, op in ipairs(cjson.decode(ARGV[4])) do
   replies[index] = operations[op.op](op)
 end
 
-local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies })
+local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies, skew = skew ~= 0 and num(skew) or nil })
 write('HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'held', num(ledger.held),
   'voids', num(ledger.voids), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',
-  'leader', ledger.leader)
+  'leader', ledger.leader, 'clock', num(clock), 'slip', num(slip))
 if ledger.moving ~= tonumber(meta[14] or 0) then
   write('HSET', META, 'moving', num(math.max(0, ledger.moving)))
 end
