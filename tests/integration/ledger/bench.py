@@ -423,7 +423,8 @@ class Bench:
         for key in self.keys.shared:
             kind = self.store.type(key)
             if kind == "hash":
-                state[key] = {name: value for name, value in self.store.hgetall(key).items() if name not in {"version", "clock"}}
+                fields = self.store.hgetall(key).items()
+                state[key] = {name: value for name, value in fields if name not in {"version", "clock"}}
             elif kind == "zset":
                 state[key] = self.store.zrange(key, 0, -1, withscores=True)
         return state
