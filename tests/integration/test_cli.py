@@ -10,17 +10,18 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import psutil
 import pytest
 import redis
 
 from kafkabus.ledger.keys import upkeep_key
+from kafkabus.management import ServiceBusAdministrationClient
 from tests.processes import run_command
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
 
 PROGRAM = [sys.executable, "-m", "kafkabus.cli"]
 PATIENCE_S = 120.0
@@ -40,6 +41,7 @@ class Namespace:
     def __init__(self, data: Path) -> None:
         self.data = data
         self.redis_url = ""
+        self.administration: ServiceBusAdministrationClient | None = None
         self.started: list[subprocess.Popen[str]] = []
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("KAFKABUS_CONN")}
         self.environment |= {"COLUMNS": "80", "TERM": "dumb"}
@@ -56,18 +58,25 @@ class Namespace:
         """Run the program for a JSON document."""
         return json.loads(self.run(*arguments, "--json").stdout)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, output: IO[str] | int = subprocess.PIPE, errors: IO[str] | int = subprocess.PIPE
+    ) -> subprocess.Popen[str]:
         """Start the program and leave it running."""
         process = subprocess.Popen(
             [*PROGRAM, *arguments],
             env=self.environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=output,
+            stderr=errors,
             text=True,
         )
         self.started.append(process)
         return process
+
+    def active(self, queue: str) -> int:
+        """How many messages a queue has."""
+        assert self.administration is not None
+        return self.administration.get_queue_runtime_properties(queue).active_message_count
 
     def end_what_is_left(self) -> None:
         """End what a failed test left running."""
@@ -86,8 +95,9 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Generator[Namespace]:
         assert runs(started["pid"])
         assert {"bootstrap_servers", "redis_url"} <= started.keys()
         found.redis_url = started["redis_url"]
-        found.environment["KAFKABUS_CONNECTION_STRING"] = started["connection_string"]
-        yield found
+        connection_string = found.environment["KAFKABUS_CONNECTION_STRING"] = started["connection_string"]
+        with ServiceBusAdministrationClient.from_connection_string(connection_string) as found.administration:
+            yield found
     finally:
         found.end_what_is_left()
         assert "Stopped" in found.run("down", "--data", str(found.data)).stderr
@@ -422,3 +432,133 @@ def test_sessions_of_a_subscription(namespace: Namespace) -> None:
     namespace.run("send", "visits", "a", "--session-id", "s")
     assert namespace.json("session", "list", "visits/Subscriptions/one") == ["s"]
     assert namespace.run("session", "receive", "visits/Subscriptions/one", "s").stdout == "a\n"
+
+
+BODIES = [f"message {number:05}" for number in range(3000)]
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def filled(namespace: Namespace, queue: str, bodies: list[str] = BODIES) -> list[str]:
+    """A new queue with messages."""
+    namespace.run("queue", "create", queue, "--plain")
+    namespace.run("send", queue, text="\n".join(bodies))
+    return bodies
+
+
+def eventually(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+    """Wait until something holds, while a process runs."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def first_line(output: IO[str]) -> str:
+    """The first line of a pipe, of which no more is read."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(output.fileno(), 1)
+    return line.decode().rstrip("\n")
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("mode", ["--delete", "--complete"])
+def test_a_signal_loses_nothing_that_was_received(
+    namespace: Namespace, tmp_path: Path, number: signal.Signals, mode: str
+) -> None:
+    """All is printed that was taken, and the rest can be received at once; over a second, as 3,000 messages are sent."""
+    queue = f"stopped-{number.name}{mode}".lower()
+    bodies, printed = filled(namespace, queue), tmp_path / "printed"
+    with printed.open("w") as output:
+        receiving = namespace.start("receive", queue, mode, "--follow", output=output)
+    eventually(lambda: printed.stat().st_size, receiving)
+    receiving.send_signal(number)
+    assert receiving.communicate(timeout=PATIENCE_S)[1] == ""
+    assert receiving.returncode == 128 + number
+    lines = printed.read_text().splitlines()
+    left = namespace.run("receive", queue, "--wait", "2").stdout.splitlines()
+    assert sorted({*lines, *left}) == bodies
+    # None of them twice: a batch that was printed was completed as well.
+    assert len(lines) + len(left) == len(bodies)
+
+
+def test_a_signal_waits_for_a_reader_that_does_not_read_and_a_second_one_does_not(
+    namespace: Namespace, tmp_path: Path
+) -> None:
+    """The second one has the message told that was deleted; over a second, because that must have passed in between."""
+    (body,) = filled(namespace, "unread", ["x" * 100_000])
+    told = tmp_path / "told"
+    with told.open("w") as errors:
+        receiving = namespace.start("receive", "unread", "--delete", "--follow", errors=errors)
+    eventually(lambda: namespace.active("unread") == 0, receiving)
+    deadline = time.monotonic() + PATIENCE_S
+    while not told.stat().st_size:
+        assert time.monotonic() < deadline
+        receiving.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    receiving.communicate(timeout=PATIENCE_S)
+    assert receiving.returncode == 130
+    assert told.read_text().splitlines() == ["error: 1 message was taken off the queue and not read here:", body]
+
+
+@pytest.mark.parametrize("mode", ["--delete", "--complete"])
+def test_what_nobody_read_of_a_closed_output_is_still_there_or_told(namespace: Namespace, mode: str) -> None:
+    """Its reader reads one line and goes: all others are on the standard error, or still in the queue."""
+    queue = f"closed{mode}"
+    bodies = filled(namespace, queue)
+    receiving = namespace.start("receive", queue, mode)
+    assert receiving.stdout is not None
+    assert receiving.stderr is not None
+    with receiving.stdout as output:
+        line = first_line(output)
+    with receiving.stderr as errors:
+        told = errors.read()
+    assert receiving.wait(PATIENCE_S) == 141
+    assert "Traceback" not in told
+    left = namespace.run("receive", queue, "--wait", "2").stdout.splitlines()
+    assert sorted({line, *told.splitlines(), *left} & {*bodies}) == bodies
+
+
+def test_a_message_that_cannot_be_printed_is_told(namespace: Namespace) -> None:
+    """As with a disk that is full: it was deleted, and is on the standard error."""
+    filled(namespace, "full", ["one", "two"])
+    with Path("/dev/full").open("w") as output:
+        receiving = namespace.start("receive", "full", "--delete", output=output)
+    told = receiving.communicate(timeout=PATIENCE_S)[1]
+    assert receiving.returncode == 1
+    left = namespace.run("receive", "full", "--wait", "1", code=3 if "two" in told else 0).stdout.splitlines()
+    assert {"one", "two"} <= {*told.splitlines(), *left}
+    assert "No space left on device" in told
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_dead_letters_are_sent_again_one_after_the_other_until_a_signal(
+    namespace: Namespace, number: signal.Signals
+) -> None:
+    """It says how many were, and the others can be had at once; over a second, as 300 are dead-lettered first."""
+    queue = f"resent-{number.name}".lower()
+    bodies = BODIES[:300]
+    namespace.run("queue", "create", queue, "--plain", "--max-delivery-count", "1")
+    namespace.run("send", queue, text="\n".join(bodies))
+    namespace.run("receive", queue, "--abandon", "--max", "300")
+    resubmitting = namespace.start("dead-letter", "resubmit", queue)
+    eventually(lambda: namespace.active(queue), resubmitting)
+    resubmitting.send_signal(number)
+    printed, told = resubmitting.communicate(timeout=PATIENCE_S)
+    assert (resubmitting.returncode, told) == (128 + number, "")
+    sent = namespace.run("receive", queue, "--wait", "2").stdout.splitlines()
+    assert printed == f"sent {len(sent)} messages to {queue} again\n"
+    left = namespace.run("receive", queue, "--dead-letter", "--wait", "2").stdout.splitlines()
+    assert sorted(sent + left) == bodies
+
+
+def test_waiting_for_a_session_ends_with_ctrl_c(namespace: Namespace) -> None:
+    """Soon, however long it would wait for one."""
+    namespace.run("queue", "create", "no-session", "--sessions")
+    waiting = namespace.start("session", "receive", "no-session", "--wait", "600")
+    with redis.Redis.from_url(namespace.redis_url) as store:
+        eventually(lambda: any(b"no-session" in key for key in store.scan_iter("*receivers*")), waiting)
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.communicate(timeout=PATIENCE_S / 4) == ("", "")
+    assert waiting.returncode == 130

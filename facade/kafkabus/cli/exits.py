@@ -13,6 +13,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOTHING = 3
     NOT_FOUND = 4
+    HUNG_UP = 129
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
     TERMINATED = 143
@@ -41,8 +42,8 @@ class OutputClosed(Exception):
 EXIT_CODES_HELP = (
     """\
 [bold]Exit status[/bold]: 0 done; 1 failed, stderr says why; 2 wrong usage; 3 nothing there: no message came, nothing
-runs; 4 no such queue, topic, subscription or rule; 130 interrupted by Ctrl-C; 141 nobody reads the output any more; 143
-terminated.
+runs; 4 no such queue, topic, subscription or rule; 130 interrupted by Ctrl-C; 129 the terminal was closed; 141 nobody reads
+the output any more; 143 terminated.
 
 [bold]Connection[/bold]: --connection-string before the command, else the variable KAFKABUS_CONNECTION_STRING, else
 the namespace that 'kafkabus up' runs on this machine.""".replace("\n\n", "\0")

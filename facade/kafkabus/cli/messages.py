@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import base64
+import json
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from kafkabus.cli.terminal import printable, write, write_json
+from kafkabus.cli.terminal import printable
 
 if TYPE_CHECKING:
     from kafkabus.message import ServiceBusReceivedMessage
 
 
-def print_body(message: ServiceBusReceivedMessage) -> None:
-    """Write a message's body."""
-    write(printable(body_of(message)))
+def body_text(message: ServiceBusReceivedMessage) -> str:
+    """A message's body as it is printed."""
+    return printable(body_of(message))
 
 
-def print_json(message: ServiceBusReceivedMessage) -> None:
-    """Write a message as a JSON object on one line."""
-    write_json(_fields(message), indent=None)
+def json_text(message: ServiceBusReceivedMessage) -> str:
+    """A message as a JSON object on one line."""
+    return json.dumps(_fields(message), ensure_ascii=False)
 
 
 def body_of(message: ServiceBusReceivedMessage) -> bytes:

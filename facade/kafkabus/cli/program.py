@@ -28,6 +28,7 @@ from kafkabus.cli.commands import (
 )
 from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
+from kafkabus.cli.stopping import unwind_on_signals
 from kafkabus.cli.terminal import discard_output, flush, say, write
 
 _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}
@@ -115,6 +116,7 @@ def _global_options(
 def main() -> NoReturn:
     """Run the program with the process's arguments, and end the process."""
     options = GlobalOptions()
+    unwind_on_signals()
     try:
         try:
             app(prog_name="kafkabus", obj=options)

@@ -65,16 +65,19 @@ def flush() -> None:
         raise OutputClosed from None
 
 
-def write_json(value: object, *, indent: int | None = 2) -> None:
-    """Write a JSON document, on one line where ``indent`` is None."""
-    write(json.dumps(value, ensure_ascii=False, indent=indent))
+def write_json(value: object) -> None:
+    """Write a JSON document."""
+    write(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def printable(body: bytes) -> str:
     """A body as text: a terminal is not given control characters, other programs get all but broken UTF-8 unchanged."""
     text = body.decode("utf-8", "backslashreplace")
-    if not sys.stdout.isatty():
-        return text
+    return without_controls(text) if sys.stdout.isatty() else text
+
+
+def without_controls(text: str) -> str:
+    """Text as a terminal may be given it: control characters are written out."""
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 

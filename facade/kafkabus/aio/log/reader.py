@@ -352,11 +352,12 @@ class Reader:
         """
         self._closed = True
         async with self._turn:
-            if self._taken:
+            for grant in self._taken:
                 LOGGER.error(
-                    "lost_by_receive_and_delete entity=%s count=%d: settled, and handed to nobody",
+                    "lost_by_receive_and_delete entity=%s partition=%d offsets=%s: settled, and handed to nobody",
                     self._entity.path,
-                    sum(len(grant.records) for grant in self._taken),
+                    grant.delivery.partition,
+                    runs_of(grant.records),
                 )
             await self._let_go()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafkabus.cli.commands.receive import receive_next
 from kafkabus.cli.connection import counts_of, existing_entity, open_administration, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
-from kafkabus.cli.messages import body_of, print_json
+from kafkabus.cli.messages import body_of, json_text
 from kafkabus.cli.options import JsonLinesOption, SourceArgument
+from kafkabus.cli.stopping import stopping
 from kafkabus.cli.terminal import counting, printable, say, write, write_table
 from kafkabus.enums import ServiceBusSubQueue
 from kafkabus_mapping.names import split_subscription
@@ -25,6 +28,8 @@ TransferOption = Annotated[bool, typer.Option("--transfer", help="Those that cou
 
 AT_ONCE = 100
 """How many messages are sent again at a time."""
+WAIT_S = 5.0
+"""How long, in seconds, it waits for one that is there but locked."""
 LONGEST_BODY = 40
 """How much of a body a table shows."""
 
@@ -52,7 +57,7 @@ def list_messages(
         raise typer.Exit(ExitCode.NOTHING)
     if json:
         for message in messages:
-            print_json(message)
+            write(json_text(message))
         return
     write_table(
         {"SEQUENCE NUMBER": True, "ENQUEUED (UTC)": False, "REASON": False, "DESCRIPTION": False, "BODY": False},
@@ -85,18 +90,23 @@ def resubmit(
         receiver_of(client, entity, sub_queue=_which(transfer)) as receiver,
         _sender_of(client, entity) as sender,
         counting("sent again", left) as advance,
+        stopping() as stop,
     ):
         # No more than there were: what fails again comes back meanwhile.
-        while sent < left:
-            messages = receiver.receive_messages(min(AT_ONCE, left - sent), max_wait_time=5)
-            if not messages:
-                break
-            for message in messages:
-                sender.send_messages(message)
-                receiver.complete_message(message)
-                sent += 1
-                advance(1)
+        while sent < left and (messages := receive_next(receiver, min(AT_ONCE, left - sent), WAIT_S, stop)):
+            waiting = deque(messages)
+            try:
+                while waiting and not stop.requested():
+                    sender.send_messages(waiting[0])
+                    receiver.complete_message(waiting.popleft())
+                    sent += 1
+                    advance(1)
+            finally:
+                # Those that an error or a signal left.
+                if waiting:
+                    receiver.abandon_messages(waiting)
     write(f"sent {sent} message{'' if sent == 1 else 's'} to {entity} again")
+    stop.end()
     if not sent:
         raise typer.Exit(ExitCode.NOTHING)
 

@@ -8,9 +8,9 @@ import typer
 
 from kafkabus.cli.connection import existing_entity, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
-from kafkabus.cli.messages import print_body, print_json
+from kafkabus.cli.messages import body_text, json_text
 from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
-from kafkabus.cli.terminal import say
+from kafkabus.cli.terminal import say, write
 
 app = typer.Typer()
 
@@ -35,7 +35,7 @@ def peek(
 
     Prints their bodies, one per line, partition by partition. With none, the exit status is 3.
     """
-    show = print_json if json else print_body
+    text_of = json_text if json else body_text
     seen = 0
     with (
         existing_entity(context, entity),
@@ -49,7 +49,7 @@ def peek(
             if not messages:
                 break
             for message in messages:
-                show(message)
+                write(text_of(message))
             seen += len(messages)
             number = 0
     if not seen:

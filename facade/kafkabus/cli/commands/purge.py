@@ -6,7 +6,7 @@ import typer
 
 from kafkabus.cli.connection import existing_entity, open_client, receiver_of
 from kafkabus.cli.options import DeadLetterOption, SourceArgument, TransferDeadLetterOption, YesOption, sub_queue
-from kafkabus.cli.terminal import interactive, write
+from kafkabus.cli.terminal import interactive, say, write
 
 app = typer.Typer()
 
@@ -28,5 +28,9 @@ def purge(
         receiver = receiver_of(client, entity, sub_queue=sub_queue(dead_letter, transfer_dead_letter))
         if not yes and interactive():
             typer.confirm(f"Throw away what waits in {receiver.entity_path}?", abort=True, err=True)
-        count = receiver.purge_messages()
+        try:
+            count = receiver.purge_messages()
+        except (KeyboardInterrupt, SystemExit):
+            say(f"interrupted: some or all of what waited in {receiver.entity_path} may be purged")
+            raise
     write(f"purged {count} message{'' if count == 1 else 's'} from {receiver.entity_path}")

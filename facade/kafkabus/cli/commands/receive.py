@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from contextlib import nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,20 +11,25 @@ import typer
 
 from kafkabus.cli.connection import existing_entity, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
-from kafkabus.cli.messages import print_body, print_json
+from kafkabus.cli.messages import body_text, json_text
 from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
-from kafkabus.cli.terminal import flush, say
+from kafkabus.cli.printout import Printout
+from kafkabus.cli.stopping import Stop, stopping
+from kafkabus.cli.terminal import say
 from kafkabus.enums import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 from kafkabus.exceptions import OperationTimeoutError
 
 if TYPE_CHECKING:
     from kafkabus.message import ServiceBusReceivedMessage
     from kafkabus.receiver import ServiceBusReceiver
+    from kafkabus.session import ServiceBusSession
 
 app = typer.Typer()
 
 BATCH = 200
 """Most messages that are received together: few enough to be printed well before their locks expire."""
+SLICE_S = 0.5
+"""Longest single wait, in seconds: so late a signal is noticed."""
 ABANDONED = 100
 """How many messages ``--abandon`` looks at where nobody says how many."""
 
@@ -110,21 +116,26 @@ def receive_from(
             raise typer.BadParameter("--abandon with --follow would print the same messages for ever: use one of them")
         limit = ABANDONED if limit is None else limit
     with existing_entity(context, entity), open_client(context) as client:
-        try:
-            receiver = receiver_of(
-                client,
-                entity,
-                session_id=None if session is None else NEXT_AVAILABLE_SESSION if session[0] is None else session[0],
-                sub_queue=which,
-                receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",
-                max_wait_time=wait,
+        receiver = receiver_of(
+            client,
+            entity,
+            session_id=None if session is None else NEXT_AVAILABLE_SESSION if session[0] is None else session[0],
+            sub_queue=which,
+            receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",
+            max_wait_time=wait,
+        )
+        # Until it is open, a signal ends the program at once: it holds nothing.
+        with receiver if session is None else nullcontext(), stopping() as stop:
+            received = _receive_all(
+                receiver,
+                Printout(json_text if json else body_text),
+                outcome,
+                stop,
+                limit=limit,
+                wait=wait,
+                follow=follow,
             )
-            with receiver:
-                batches = _batches(receiver, limit, wait, follow)
-                received = _print_all(receiver, batches, outcome, print_json if json else print_body)
-        except OperationTimeoutError as error:
-            say(str(error))
-            raise typer.Exit(ExitCode.NOTHING) from error
+    stop.end()
     if not received:
         say(f"no message came within {wait:g} s")
         raise typer.Exit(ExitCode.NOTHING)
@@ -136,42 +147,63 @@ def _outcome(complete: bool, abandon: bool, delete: bool) -> _Outcome:
     return _Outcome.ABANDON if abandon else _Outcome.DELETE if delete else _Outcome.COMPLETE
 
 
-def _batches(
-    receiver: ServiceBusReceiver, limit: int | None, wait: float, follow: bool
-) -> Iterator[list[ServiceBusReceivedMessage]]:
-    """Messages as they come, until there were enough or no more come."""
-    left = limit
-    while left is None or left > 0:
-        batch = receiver.receive_messages(BATCH if left is None else min(left, BATCH), wait)
-        if batch:
-            yield batch
-            left = None if left is None else left - len(batch)
-        elif not follow:
-            return
+def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
+    """Lock a session, unless a signal comes before one is available.
+
+    Raises:
+        typer.Exit: None was available in time.
+    """
+    try:
+        session._open(None, stop.requested)
+    except OperationTimeoutError as error:
+        stop.end()
+        say(str(error))
+        raise typer.Exit(ExitCode.NOTHING) from error
+    stop.end()
 
 
-def _print_all(
+def receive_next(receiver: ServiceBusReceiver, count: int, wait: float, stop: Stop) -> list[ServiceBusReceivedMessage]:
+    """Receive up to ``count`` messages; none if none came within ``wait`` seconds, or a signal came."""
+    deadline = time.monotonic() + wait
+    while not stop.requested() and (left := deadline - time.monotonic()) > 0:
+        messages = receiver.receive_messages(count, min(left, SLICE_S))
+        if messages:
+            return messages
+    return []
+
+
+def _receive_all(
     receiver: ServiceBusReceiver,
-    batches: Iterator[list[ServiceBusReceivedMessage]],
+    printout: Printout,
     outcome: _Outcome,
-    show: Callable[[ServiceBusReceivedMessage], None],
+    stop: Stop,
+    *,
+    limit: int | None,
+    wait: float,
+    follow: bool,
 ) -> int:
-    """Print messages and settle them; returns how many."""
+    """Receive messages until there were enough, none came, or a signal did; print and settle them. Returns how many."""
+    if receiver.session is not None:
+        _lock_session(receiver.session, stop)
+    deletes = outcome is _Outcome.DELETE
+    most = 1 if deletes and printout.may_close else BATCH
     received = 0
     kept: list[ServiceBusReceivedMessage] = []
     try:
-        for batch in batches:
-            received += len(batch)
-            if outcome is not _Outcome.DELETE:
-                kept += batch
-            for message in batch:
-                show(message)
-            flush()
+        while not stop.requested() and (limit is None or received < limit):
+            messages = receive_next(receiver, most if limit is None else min(limit - received, most), wait, stop)
+            if not messages and not follow:
+                break
+            received += len(messages)
+            if not deletes:
+                kept += messages
+            printout.print(messages)
             if outcome is _Outcome.COMPLETE:
-                receiver.complete_messages(kept)
-                kept = []
+                printed, kept = kept, []
+                receiver.complete_messages(printed)
     finally:
-        # Also what a closed pipe or Ctrl-C kept from being printed: another receiver may have it at once.
+        printout.tell_unread(kept)
         if kept:
+            # Also those that a closed output or a signal kept from being printed: another receiver may have them at once.
             receiver.abandon_messages(kept)
     return received

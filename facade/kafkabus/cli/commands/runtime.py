@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-import signal
 import time
 from collections.abc import Generator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
@@ -125,7 +123,7 @@ def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, in
             f"a namespace runs on {folder} already (process {running.pid}): 'kafkabus status' shows its connection "
             "string, 'kafkabus down' stops it"
         )
-    with _terminable(), _runtime(folder, brokers, namespace):
+    with _runtime(folder, brokers, namespace):
         running = find(folder)
         if running is not None:
             _create_namespace(running.connection_string, *kind)
@@ -156,20 +154,6 @@ def _runtime(folder: Path, brokers: int, namespace: str) -> Generator[None, None
         raise
     finally:
         runtime.stop()
-
-
-@contextlib.contextmanager
-def _terminable() -> Generator[None, None, None]:
-    """Have a termination end the block in order, as Ctrl-C does."""
-
-    def end(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise SystemExit(ExitCode.TERMINATED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -179,12 +179,12 @@ class _Shipment:
 
 @contextmanager
 def _counted(shipment: _Shipment) -> Generator[None, None, None]:
-    """Say how many were sent before an error or Ctrl-C, so that nobody sends them twice."""
+    """Say how many were sent before an error or a signal, so that nobody sends them twice."""
     from kafkabus.exceptions import ServiceBusError
 
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         say(f"interrupted: {shipment.sent} messages are known to be sent")
         raise
     except (ServiceBusError, ValueError) as error:
