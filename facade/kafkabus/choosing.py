@@ -144,6 +144,7 @@ class Chooser:
         # The last ones first, as nearly all records are theirs.
         self._sets = [(one.offsets, _Rules(one.rules)) for one in reversed(rule_sets)]
         self._gate = _gate(rule_sets[-1].rules, self._key)
+        self._latest: tuple[Record, Selected] | None = None
 
     @property
     def may_fail(self) -> bool:
@@ -221,7 +222,13 @@ class Chooser:
         return bool(selected) or (self._keeps_faulty and bool(selected.errors))
 
     def of(self, record: Record) -> Selected:
-        """What becomes of a record."""
+        """What becomes of a record; it is said once of one that is asked for several times in a row."""
+        latest = self._latest
+        if latest is None or latest[0] is not record:
+            self._latest = latest = (record, self._said_of(record))
+        return latest[1]
+
+    def _said_of(self, record: Record) -> Selected:
         if isinstance(record, ChangedRecord):
             return _AS_IT_IS
         addressed_to = _addressed_to(record)

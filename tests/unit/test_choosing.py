@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +14,14 @@ from kafkabus.record import StoredRecord, envelope_of
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers
 from kafkabus_mapping.entities import RuleSet
+from kafkabus_mapping.filters.evaluate import Subject
 from kafkabus_mapping.filters.rules import (
     CorrelationFilterDescription,
     FalseFilterDescription,
     RuleDescription,
+    Selected,
     SqlActionDescription,
+    SqlFilterDescription,
     TrueFilterDescription,
 )
 
@@ -108,3 +112,19 @@ def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:
     assert isinstance(changed, ChangedRecord)
     assert envelope_of(changed).subject == "blue"
     assert choose.received([changed]) == [changed]
+
+
+def test_a_record_that_is_asked_for_several_times_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it can be had, why not, and what its copies are is asked one after the other, and a filter may take long."""
+    asked: list[str | None] = []
+    one = chooser(SqlFilterDescription(expression="color = 'red'"), action="SET color = 'blue'")
+
+    def select(subject: Subject) -> Selected:
+        asked.append(subject.envelope.message_id)
+        return Selected(copies=[subject.envelope])
+
+    monkeypatch.setattr(one._sets[0][1], "select", select)
+    records = [record(Envelope(message_id=name, application_properties={"color": "red"})) for name in ("a", "b")]
+    for each in records:
+        assert (one.complaint(each), one.several(each), one.sets_apart(each)) == (None, [], False)
+    assert asked == ["a", "b"]

@@ -5,10 +5,11 @@ Sources: Service Bus's "Subscription Rule SQL Filter Syntax" and "… SQL Action
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from kafkabus_mapping.codec import Envelope
@@ -127,6 +128,68 @@ def test_a_pattern_of_many_wildcards_is_not_tried_over_and_over() -> None:
     """What takes polynomial time with a regular expression."""
     subject = Subject(Envelope(application_properties={"text": "a" * 5_000}))
     assert compile_condition(parse_filter(f"text LIKE '{'%a' * 400}%b'"))(subject) is False
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [f"%{'_' * 1000}x%", f"%{'_' * 1000}x", f"%{'a_' * 500}b", f"%{'a_' * 500}b%"],
+    ids=["any-before", "any-before-the-end", "at-the-end", "anywhere"],
+)
+def test_a_text_is_not_compared_with_a_pattern_at_each_place(pattern: str) -> None:
+    """A million characters, the most, take 0.22 s of a processor at worst; the limit leaves room for a busy one."""
+    subject = Subject(Envelope(application_properties={"text": "a" * LONGEST_TEXT}))
+    holds = compile_condition(parse_filter(f"text LIKE '{pattern}'"))
+    begun = time.process_time()
+    assert holds(subject) is False
+    assert time.process_time() - begun < 0.6
+
+
+def is_like(text: str, pattern: str, escape: str) -> bool:
+    """Whether a text is as a pattern says, in the words of the documentation: tried in every way."""
+    characters = iter(pattern)
+    # Two characters for one that is meant as it is, one for a wildcard.
+    parts = ["=" + next(characters) if one == escape else one if one in "%_" else "=" + one for one in characters]
+    reached = {0}
+    for part in parts:
+        if part == "%":
+            reached = set(range(min(reached, default=len(text) + 1), len(text) + 1))
+        else:
+            reached = {at + 1 for at in reached if at < len(text) and (part == "_" or part == "=" + text[at])}
+    return len(text) in reached
+
+
+LETTERS = st.sampled_from("aab\n\U0001f600")
+# The latter are longer than those that are tried at each place.
+SEGMENTS = st.text(alphabet="aab__!", max_size=12) | st.sampled_from(
+    [part * 65 for part in ("a_", "_a", "ab_", "a", "ba_ab")]
+)
+
+
+@given(
+    data=st.data(),
+    segments=st.lists(SEGMENTS, min_size=1, max_size=5),
+    escape=st.sampled_from(["", "!", "%", "_", "a"]),
+)
+def test_like_agrees_with_trying_in_every_way(data: st.DataObject, segments: list[str], escape: str) -> None:
+    """Whatever stands where; texts that are made of the pattern match often, those with a character less or more may not."""
+    pattern = "%".join(segments)
+    made = (
+        pattern.replace("%", data.draw(st.text(LETTERS, max_size=3))).replace("_", data.draw(LETTERS)).replace("!", "")
+    )
+    cut = data.draw(st.integers(0, len(made)))
+    text = data.draw(st.sampled_from([made, made[:cut] + made[cut + 1 :], made[:cut] + "b" + made[cut:], made[:cut]]))
+    text = data.draw(st.just(text) | st.text(LETTERS, max_size=20))
+    suffix = f" ESCAPE '{escape}'" if escape else ""
+    subject = Subject(Envelope(application_properties={"text": text, "pattern": pattern}))
+    holds = compile_condition(parse_filter(f"text LIKE pattern{suffix}"))
+    try:
+        expected = is_like(text, pattern, escape)
+    except StopIteration:
+        with pytest.raises(FilterEvaluationError, match="ends with its escape character"):
+            holds(subject)
+        return
+    event(f"{expected}")
+    assert holds(subject) is expected
 
 
 def test_a_text_that_is_doubled_again_and_again_is_not_made() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -43,6 +42,7 @@ from kafkabus_mapping.filters.nodes import (
     Value,
 )
 from kafkabus_mapping.filters.parse import INT64, LONGEST, LONGEST_TEXT, is_character
+from kafkabus_mapping.filters.segments import Segment
 
 
 class FilterEvaluationError(ValueError):
@@ -428,38 +428,41 @@ _COMPUTE = {
 def _matches(text: str, pattern: str, escape: str) -> bool:
     """Whether a text is as a pattern says, which is no longer than a filter may be.
 
-    What stands between two ``%`` is looked for at its first place from where the one before ended: no later place can be
+    Each segment between two ``%`` is looked for at its first place from where the one before ended: no later place can be
     better, so nothing is tried twice.
     """
     if len(pattern) > LONGEST:
         raise FilterEvaluationError(f"the pattern has {len(pattern)} characters: {LONGEST} are allowed")
-    first, *rest = _pieces(pattern, escape)
+    first, *rest = _segments(pattern, escape)
+    if not first.stands_at(text, 0):
+        return False
     if not rest:
-        return first.fullmatch(text) is not None
-    found = first.match(text)
-    for piece in rest[:-1]:
-        if found is None:
+        return len(text) == first.length
+    *middle, last = rest
+    end = first.length
+    for segment in middle:
+        end = segment.find(text, end)
+        if end < 0:
             return False
-        found = piece.search(text, found.end())
-    return found is not None and rest[-1].search(text, found.end()) is not None
+    start = len(text) - last.length
+    return end <= start and last.stands_at(text, start)
 
 
 @lru_cache(maxsize=1024)
-def _pieces(pattern: str, escape: str) -> tuple[re.Pattern[str], ...]:
-    """What stands before, between and behind the ``%`` of a pattern; the last one ends with the text."""
-    parts, position = [""], 0
+def _segments(pattern: str, escape: str) -> tuple[Segment, ...]:
+    """The segments before, between and behind the ``%`` of a pattern."""
+    parts: list[list[str | None]] = [[]]
+    position = 0
     while position < len(pattern):
         character = pattern[position]
         if character == escape:
             position += 1
             if position == len(pattern):
                 raise FilterEvaluationError(f"the pattern {pattern!r} ends with its escape character")
-            parts[-1] += re.escape(pattern[position])
+            parts[-1].append(pattern[position])
         elif character == "%":
-            parts.append("")
+            parts.append([])
         else:
-            parts[-1] += "." if character == "_" else re.escape(character)
+            parts[-1].append(None if character == "_" else character)
         position += 1
-    if len(parts) > 1:
-        parts[-1] += r"\Z"
-    return tuple(re.compile(part, re.DOTALL) for part in parts)
+    return tuple(Segment(part) for part in parts)

@@ -1,0 +1,96 @@
+"""Segments of LIKE patterns: the characters between two ``%``, found in a time that grows with the text alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+SHORT = 128
+"""How many characters a segment may have for it to be tried at each place in turn, by ``re``."""
+
+
+class Segment:
+    """Characters that must follow each other in a text.
+
+    Args:
+        characters: The characters; None for any one.
+
+    Attributes:
+        length: How many they are.
+    """
+
+    def __init__(self, characters: Sequence[str | None]) -> None:
+        self.length = len(characters)
+        self._characters = characters
+        given = [place for place, character in enumerate(characters) if character is not None]
+        # Any characters at its ends take no looking for: what is searched begins and ends with a character that is given.
+        self._before = given[0] if given else self.length
+        core = characters[given[0] : given[-1] + 1] if given else ()
+        self._after = self.length - self._before - len(core)
+        self._end_of_core = _finder(core)
+
+    @cached_property
+    def _whole(self) -> re.Pattern[str]:
+        return _expression(self._characters)
+
+    def stands_at(self, text: str, place: int) -> bool:
+        """Whether a text has these characters from a place on."""
+        return self._whole.match(text, place) is not None
+
+    def find(self, text: str, start: int) -> int:
+        """Where the first place in a text at which they stand, from ``start`` on, ends; -1 if there is none."""
+        end = self._end_of_core(text, start + self._before)
+        # At a later place there would be even less room behind it.
+        return -1 if end < 0 or end + self._after > len(text) else end + self._after
+
+
+def _finder(core: Sequence[str | None]) -> Callable[[str, int], int]:
+    """A function that says where the first place of some characters in a text, from a place on, ends; -1 if there is none.
+
+    Few are tried at each place, many are followed at all places at once: no text and no pattern make it take as long as the
+    product of their lengths.
+    """
+    if None in core:
+        return _tried(core) if len(core) <= SHORT else _followed(core)
+    wanted = "".join(character or "" for character in core)
+
+    def find(text: str, start: int) -> int:
+        found = text.find(wanted, start)
+        return -1 if found < 0 else found + len(wanted)
+
+    return find
+
+
+def _tried(core: Sequence[str | None]) -> Callable[[str, int], int]:
+    expression = _expression(core)
+
+    def find(text: str, start: int) -> int:
+        found = expression.search(text, start)
+        return -1 if found is None else found.end()
+
+    return find
+
+
+def _followed(core: Sequence[str | None]) -> Callable[[str, int], int]:
+    """Shift-And (Baeza-Yates and Gonnet 1992): bit n is set while the last n + 1 characters are the core's first n + 1."""
+    any_one = sum(1 << place for place, character in enumerate(core) if character is None)
+    places: dict[str, int] = {}
+    for place, character in enumerate(core):
+        if character is not None:
+            places[character] = places.get(character, any_one) | 1 << place
+    last = 1 << (len(core) - 1)
+
+    def find(text: str, start: int) -> int:
+        state = 0
+        for place, character in enumerate(text[start:], start):
+            state = (state << 1 | 1) & places.get(character, any_one)
+            if state & last:
+                return place + 1
+        return -1
+
+    return find
+
+
+def _expression(characters: Sequence[str | None]) -> re.Pattern[str]:
+    return re.compile("".join("." if one is None else re.escape(one) for one in characters), re.DOTALL)
