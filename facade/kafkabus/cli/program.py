@@ -30,6 +30,7 @@ from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
 from kafkabus.cli.stopping import unwind_on_signals
 from kafkabus.cli.terminal import discard_output, flush, say, write
+from kafkabus.repetitions import limit_repetitions
 
 _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}
 
@@ -111,6 +112,8 @@ def _global_options(
     options.connection_string = connection_string
     options.debug = debug
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.DEBUG if debug else logging.WARNING)
+    if not debug:
+        limit_repetitions()
 
 
 def main() -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,8 @@ _LONGEST_DELAY_S = 5.0
 # A child that lived this long was well: what ended it is news.
 _WELL_AFTER_S = 10.0
 _CHECK_S = 1.0
-_LARGEST_LOG = 10 * 1024 * 1024
+LARGEST_LOG = 10 * 1024 * 1024
+"""How large a log may become, in bytes, before it is kept aside and begun anew."""
 
 
 def spawn(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
@@ -44,10 +46,38 @@ def spawn(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[b
     if sys.platform == "linux":
         shim = str(Path(__file__).with_name("die_with_parent.py"))
         command = [sys.executable, "-I", "-S", shim, str(os.getpid()), *command]
-    if log.exists() and log.stat().st_size > _LARGEST_LOG:
-        log.replace(log.with_name(f"{log.name}.1"))
     with log.open("ab") as output:
         return subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+
+def cut_log(log: Path, largest: int = LARGEST_LOG) -> None:
+    """Keep a log that has become too large aside, as ``NAME.1`` for this user alone, and begin it anew.
+
+    The programs that write it are not asked: they append, so they go on at its new end. Lines that they write between the copy
+    and the cut are lost.
+
+    Args:
+        log: The log; it need not exist.
+        largest: How large it may be, in bytes.
+    """
+    try:
+        if log.stat().st_size <= largest:
+            return
+    except FileNotFoundError:
+        return
+    aside = log.with_name(f"{log.name}.1")
+    try:
+        aside.unlink(missing_ok=True)
+        with log.open("rb") as source, open(aside, "xb", opener=_private) as target:
+            shutil.copyfileobj(source, target)
+    except OSError as error:
+        # On a full disk it is cut all the more.
+        _logger.warning("%s could not be kept aside: %s", log, error)
+    os.truncate(log, 0)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 class Child:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
 from kafkabus.embedded.lifeline import RELEASE
 from kafkabus.embedded.reports import Report
-from kafkabus.embedded.state import LOG_FOLDER
+from kafkabus.embedded.state import SUPERVISOR_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,7 +132,7 @@ class SupervisorLink:
 
     @property
     def _log(self) -> Path:
-        return self._data / LOG_FOLDER / "supervisor.log"
+        return self._data / SUPERVISOR_LOG
 
     def _next_report(self) -> Report | None:
         while b"\n" not in self._unread:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 STATE_FILE = "state.json"
 LOCK_FILE = "lock"
 LOG_FOLDER = "logs"
+SUPERVISOR_LOG = f"{LOG_FOLDER}/supervisor.log"
 
 Phase = Literal["starting", "ready", "stopping"]
 

