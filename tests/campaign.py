@@ -50,7 +50,7 @@ class Tally:
         messages: How many messages were acknowledged; how many steps both ledgers did; of how many pairs filters were said.
         kills: How many parties were killed.
         lost: How many messages were acknowledged and never received.
-        unexpected: How many were received and never sent, or that did not belong there.
+        unexpected: How many were received and never sent, did not belong there, or came before their time or after it.
         again: How many were delivered after their completion, twice where that may not be, or out of their order.
         failed: Seeds of what failed.
     """
@@ -108,7 +108,7 @@ def kill_parties(sessions: int, flow: str, ground: Ground, number: int, tally: T
     tally.messages += became.sent
     tally.kills += sum(became.kills.values())
     tally.lost += len(became.lost)
-    tally.unexpected += len(became.unexpected)
+    tally.unexpected += len(became.unexpected) + len(became.early)
     tally.again += len(became.again) + len(became.disordered) + len(became.doubled_wrongly)
     assert became.fine, str(became)
 

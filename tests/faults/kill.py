@@ -12,8 +12,10 @@ queue detects duplicates, both senders send the same messages, and now and then 
 where their order must hold as well. With ``--flow transactions`` they are moved on in transactions, by parties of their own;
 then *doubled* must be nothing. With ``--flow subscribing`` they are sent to a topic with two subscriptions; one gets all,
 the other those that a rule asks for, which is changed again and again. What was sent while a rule stood for certain must come
-where it asks for it, and must not where it does not. ``--runs 200 --kills 3`` does so with 200 seeds, each with queues of its
-own. ``make campaign`` runs all of these by turns.
+where it asks for it, and must not where it does not. With ``--flow ruling`` half of that is sent in transactions. With ``--flow
+forgetting`` Redis is emptied, too, while plain, scheduled and mortal messages are sent, and some in transactions. Then *early*
+must be nothing, which counts late deliveries of mortal ones as well, and *again* leaves out what was completed shortly before.
+``--runs 200 --kills 3`` does so with 200 seeds, each with queues of its own. ``make campaign`` runs all of these by turns.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from datetime import timedelta
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import redis
 from rich.console import Console
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
@@ -42,7 +45,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name, topic_name
-from tests.faults.party import FLOWS, RULE, session_of, subject_of, take_part
+from tests.faults.party import FLOWS, LIFE, RULE, SUBSCRIBING, kind_of, session_of, subject_of, take_part
 from tests.integration.embedded.serving import kill
 from tests.processes import PROCESSES
 from tests.servers import scratch_folder
@@ -65,6 +68,12 @@ PATIENCE = 120.0
 """For how long, in seconds, they may take for that, whoever was killed; and how long what is left may keep away."""
 CHANCE = 10.0
 """For how long, in seconds, receivers go on when senders have ended; what they leave is received afterwards."""
+FORGETTING = ("emptied", "emptied", "emptied")
+"""What else befalls Redis where it forgets."""
+WRITTEN_WITHIN = 30.0
+"""After how many seconds a settlement is written down for certain, whoever was killed meanwhile."""
+SLACK = 5.0
+"""How many seconds after its life a receiver may write down that it received a message in time, paused ones not counted."""
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
 """Which there are to be killed; what changes rules, or moves messages on, is among the receivers."""
 CASES = [
@@ -76,6 +85,8 @@ CASES = [
     (0, "transactions"),
     (0, "subscribing"),
     (5, "subscribing"),
+    (0, "ruling"),
+    (0, "forgetting"),
 ]
 """In how many sessions, and in which flow: what is run for every change."""
 
@@ -110,7 +121,7 @@ class Party:
     @property
     def entity(self) -> str:
         """What it sends to, receives from, or changes."""
-        if self.flow == "subscribing" and self.role != "send":
+        if self.flow in SUBSCRIBING and self.role != "send":
             return SOME if self.role == "rule" else sources_of(self.flow)[self.number % 2]
         return FIRST if self.flow in TWO_QUEUES and self.role != "receive" else QUEUE
 
@@ -135,6 +146,7 @@ class Count:
         again: Messages that were delivered after their completion had returned, with their sequence numbers.
         doubled: Messages that were stored more than once, with their sequence numbers.
         disordered: Messages that were delivered after a later one of their session.
+        early: Messages that were delivered before their time, or after it was over.
         flow: What is done beyond sending and receiving; where duplicates are detected, or messages moved on in transactions,
             nothing may be delivered that was stored more than once.
     """
@@ -148,6 +160,7 @@ class Count:
     again: list[str]
     doubled: list[list[str]]
     disordered: list[str]
+    early: list[str]
     flow: str
 
     @property
@@ -158,7 +171,7 @@ class Count:
     @property
     def fine(self) -> bool:
         """Whether nothing is lost, made up or delivered again."""
-        return not (self.lost or self.unexpected or self.again or self.disordered or self.doubled_wrongly)
+        return not (self.lost or self.unexpected or self.again or self.disordered or self.early or self.doubled_wrongly)
 
     def __str__(self) -> str:
         """The counts, with the first few of each that must be nothing."""
@@ -167,7 +180,8 @@ class Count:
             f"lost {len(self.lost)} {self.lost[:10]}\nunexpected {len(self.unexpected)} {self.unexpected[:10]}\n"
             f"delivered after completion {len(self.again)} {self.again[:10]}\n"
             f"stored twice {len(self.doubled)} {self.doubled[:10]}\n"
-            f"out of order {len(self.disordered)} {self.disordered[:10]}"
+            f"out of order {len(self.disordered)} {self.disordered[:10]}\n"
+            f"early or late {len(self.early)} {self.early[:10]}"
         )
 
 
@@ -190,7 +204,7 @@ def queues_of(flow: str) -> list[str]:
 
 def sources_of(flow: str) -> list[str]:
     """What is received from, in the end."""
-    return [ALL, SOME] if flow == "subscribing" else [QUEUE]
+    return [ALL, SOME] if flow in SUBSCRIBING else [QUEUE]
 
 
 def are_empty(administration: ServiceBusAdministrationClient, flow: str) -> bool:
@@ -200,7 +214,7 @@ def are_empty(administration: ServiceBusAdministrationClient, flow: str) -> bool
     """
     topics = administration._connections().topics
     with suppress(ServiceBusError):
-        for entity in sources_of(flow) if flow == "subscribing" else queues_of(flow):
+        for entity in sources_of(flow) if flow in SUBSCRIBING else queues_of(flow):
             names = split_subscription(entity)
             counts = (
                 administration.get_queue_runtime_properties(entity)
@@ -264,6 +278,11 @@ def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties:
         victim = chance.choice([one for one in parties if (one.role == "send") == (party == "sender")])
         victim.kill()
         victim.start()
+    elif party == "emptied":
+        with redis.Redis.from_url(runtime.redis_url) as server, suppress(redis.ConnectionError, redis.BusyLoadingError):
+            server.flushall()
+            return True
+        return False
     elif party == "pause":
         victim = chance.choice([one for one in parties if one.role != "send"])
         if victim.process is None or victim.process.pid is None:
@@ -330,7 +349,7 @@ def run(runtime: EmbeddedRuntime, seed: int, kills: int, sessions: int = 0, flow
 def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[None]:
     """The queues of a run, deleted afterwards."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
-        if flow == "subscribing":
+        if flow in SUBSCRIBING:
             yield from _topic(administration, sessions)
             return
         administration.create_queue(
@@ -373,27 +392,26 @@ def _topic(administration: ServiceBusAdministrationClient, sessions: int) -> Gen
 def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:
     chance = random.Random(seed)
     counts: Counter[str] = Counter()
+    emptied: list[float] = []
     parties = [
         Party(role, number, journals, runtime.connection_string, sessions, flow)
         for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
-        for number in ((1, 2, 3, 4) if flow == "subscribing" and role == "receive" else (1, 2))
+        for number in ((1, 2, 3, 4) if flow in SUBSCRIBING and role == "receive" else (1, 2))
     ]
-    if flow == "subscribing":
+    if flow in SUBSCRIBING:
         parties.append(Party("rule", 1, journals, runtime.connection_string, sessions, flow))
     try:
         for party in parties:
             party.start()
-        order = [PARTIES[index % len(PARTIES)] for index in range(kills)]
-        if kills < len(PARTIES):
-            order = chance.sample(PARTIES, kills)
-        chance.shuffle(order)
-        for which in order:
+        for which in _victims(chance, kills, flow):
             if chance.random() < 0.5:
                 go_on(parties)
             time.sleep(chance.uniform(0.2, 2.0))
             while not strike(which, chance, runtime, parties):
                 time.sleep(0.1)
             counts[which] += 1
+            if which == "emptied":
+                emptied.append(time.time())
         go_on(parties)
         for party in parties:
             if party.role == "send":
@@ -403,8 +421,18 @@ def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, s
         for party in parties:
             party.kill()
     left = drain(runtime.connection_string, sessions, flow)
-    by_source = [_count(counts, parties, source, left[source], sessions, flow) for source in left]
+    by_source = [_count(counts, parties, source, left[source], sessions, flow, emptied) for source in left]
     return by_source[0] if len(by_source) == 1 else _sum(by_source)
+
+
+def _victims(chance: random.Random, kills: int, flow: str) -> list[str]:
+    """Whom to kill, in which order."""
+    victims = (*PARTIES, *FORGETTING) if flow == "forgetting" else PARTIES
+    order = [victims[index % len(victims)] for index in range(kills)]
+    if kills < len(victims):
+        order = chance.sample(victims, kills)
+    chance.shuffle(order)
+    return order
 
 
 def _sum(counts: Sequence[Count]) -> Count:
@@ -418,6 +446,7 @@ def _sum(counts: Sequence[Count]) -> Count:
         again=[found for one in counts for found in one.again],
         doubled=[found for one in counts for found in one.doubled],
         disordered=[found for one in counts for found in one.disordered],
+        early=[found for one in counts for found in one.early],
     )
 
 
@@ -451,6 +480,7 @@ def _count(
     left: list[tuple[float, list[str]]],
     sessions: int,
     flow: str,
+    emptied: Sequence[float],
 ) -> Count:
     sends = [file for party in parties if party.role == "send" for file in party.files]
     receives = [file for party in parties if party.role == "receive" and party.entity == source for file in party.files]
@@ -460,6 +490,17 @@ def _count(
     got = sorted([*events(receives, "got"), *left], key=lambda one: one[0])
     deliveries = Counter(copy for _, copies in got for copy in copies)
     done = Counter(copy for _, copies in events(receives, "done") for copy in copies)
+    written = {copy: moment for moment, copies in reversed(events(receives, "done")) for copy in copies}
+    due = {body: float(words[0]) for _, words in events(sends, "due") for body in words[1:]}
+
+    def forgotten(copy: str) -> bool:
+        return any(moment - WRITTEN_WITHIN < written[copy] < moment + SLACK for moment in emptied)
+
+    def is_early(copy: str, moment: float) -> bool:
+        body = copy.partition("@")[0]
+        late = flow == "forgetting" and body in sent and kind_of(body, flow) == "mortal"
+        return moment < due.get(body, 0) or (late and moment > sent[body] + LIFE + SLACK + PAUSE)
+
     stored: defaultdict[str, list[str]] = defaultdict(list)
     for copy in deliveries:
         stored[copy.partition("@")[0]].append(copy)
@@ -468,15 +509,18 @@ def _count(
         sent=len(sent),
         received=len(deliveries),
         redelivered=deliveries.total() - len(deliveries),
-        lost=sorted(body for body in sent if wanted(body) and body not in stored),
+        lost=sorted(body for body in sent if wanted(body) and body not in stored and kind_of(body, flow) != "mortal"),
         unexpected=sorted(body for body in stored if body not in tried or wanted(body) is False),
         # Completed twice, or left in the queue after a completion that returned.
         again=sorted(
-            {copy for copy, count in done.items() if count > 1}
+            copy
+            for copy in {copy for copy, count in done.items() if count > 1}
             | (done.keys() & {copy for _, copies in left for copy in copies})
+            if not forgotten(copy)
         ),
         doubled=sorted(copies for copies in stored.values() if len(copies) > 1),
         disordered=_disordered([copy for _, copies in got for copy in copies], sessions) if sessions else [],
+        early=sorted(copy for moment, copies in got for copy in copies if is_early(copy, moment)),
         flow=flow,
     )
 

@@ -29,8 +29,12 @@ from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus_mapping.names import split_subscription
 
-FLOWS = ("plain", "detecting", "scheduling", "forwarding", "transactions", "subscribing")
+FLOWS = ("plain", "detecting", "scheduling", "forwarding", "transactions", "subscribing", "ruling", "forgetting")
 """What an entity may do beyond sending and receiving. Where it detects duplicates, senders send messages more than once."""
+KINDS = ("plain", "scheduled", "mortal", "in a transaction")
+"""What batches are in turn where Redis forgets them."""
+LIFE = 4.0
+"""How long, in seconds, mortal messages live."""
 RULE = "changing"
 """Name of the rule that is changed again and again."""
 BATCH = 20
@@ -40,6 +44,8 @@ RHYTHM = 0.05
 """For how long, in seconds, senders that send messages more than once send the same ones."""
 DELAY = 3.0
 """For how long, in seconds, messages are scheduled at the most."""
+SUBSCRIBING = {"subscribing", "ruling"}
+"""Flows in which messages are sent to a topic, and a rule of one of its subscriptions is changed."""
 SUBJECTS = ("even", "odd")
 """What messages to a topic are about: a rule asks for one of them, and then for the other."""
 STANDING = 1.0
@@ -62,8 +68,12 @@ def send(client: ServiceBusClient, queue: str, name: str, sessions: int, flow: s
         tell("try", *bodies)
         messages = [_message(body, first, sessions, flow) for body in bodies]
         try:
-            if flow == "scheduling" and random.random() < 0.5:
+            if kind_of(bodies[0], flow) == "in a transaction":
+                with client.transaction() as transaction:
+                    sender.send_messages(messages, transaction=transaction)
+            elif kind_of(bodies[0], flow) == "scheduled":
                 due = datetime.now(timezone.utc) + timedelta(seconds=random.uniform(0, DELAY))
+                tell("due", f"{due.timestamp():.3f}", *bodies)
                 sender.schedule_messages(messages, due)
             else:
                 sender.send_messages(messages)
@@ -75,13 +85,25 @@ def send(client: ServiceBusClient, queue: str, name: str, sessions: int, flow: s
 
 
 def _message(body: str, first: int, sessions: int, flow: str) -> ServiceBusMessage:
-    subject = subject_of(body) if flow == "subscribing" else None
+    subject = subject_of(body) if flow in SUBSCRIBING else None
     if sessions:
         return ServiceBusMessage(body, session_id=session_of(body, sessions), subject=subject)
     # What has no key may be stored twice where a partition does not answer.
-    key = f"key-{first // BATCH % 7}" if first // BATCH % 2 or flow == "transactions" else None
+    keyed = first // BATCH % 2 or flow == "transactions" or kind_of(body, flow) == "in a transaction"
+    key = f"key-{first // BATCH % 7}" if keyed else None
     message_id = body if flow == "detecting" else None
-    return ServiceBusMessage(body, partition_key=key, message_id=message_id, subject=subject)
+    life = timedelta(seconds=LIFE) if kind_of(body, flow) == "mortal" else None
+    return ServiceBusMessage(body, partition_key=key, message_id=message_id, subject=subject, time_to_live=life)
+
+
+def kind_of(body: str, flow: str) -> str:
+    """What a message of a flow is: one of ``KINDS``."""
+    batch = int(body.rpartition("-")[2]) // BATCH
+    if flow == "forgetting":
+        return KINDS[batch % len(KINDS)]
+    if flow == "ruling":
+        return "in a transaction" if batch % 2 else "plain"
+    return "scheduled" if flow == "scheduling" and batch % 2 else "plain"
 
 
 def _again_and_again() -> Generator[int]:
