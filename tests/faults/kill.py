@@ -428,7 +428,7 @@ def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, s
 def _victims(chance: random.Random, kills: int, flow: str) -> list[str]:
     """Whom to kill, in which order."""
     victims = (*PARTIES, *FORGETTING) if flow == "forgetting" else PARTIES
-    order = [victims[index % len(victims)] for index in range(kills)]
+    order: list[str] = [victims[index % len(victims)] for index in range(kills)]
     if kills < len(victims):
         order = chance.sample(victims, kills)
     chance.shuffle(order)
