@@ -74,7 +74,8 @@ class ServiceBusClient:
         """A client of the namespace that a connection string names: Azure's own, or as ``kafkabus up`` prints it.
 
         Args:
-            conn_str: The connection string.
+            conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
+                twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
             **unsupported: As of the class.
 

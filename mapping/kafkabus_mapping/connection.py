@@ -2,12 +2,18 @@
 
 Azure's own strings are taken unchanged. Where Kafka and Redis are is said by extra parts of the string
 (``KafkaBootstrapServers=…;Redis=…``) or by ``KAFKABUS_…`` variables, which the caller hands over.
+
+Semicolons divide the parts. A value that holds one, or begins with a double quote or a blank, stands in double quotes, and a
+quote inside it is written twice: ``KafkaSaslPassword="a;b""c"`` is the password ``a;b"c``. ``format_connection_string`` writes
+such quotes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -34,6 +40,16 @@ _PARTS = {
         "Redis",
     )
 }
+_SECRET_PARTS = {"SharedAccessKey", "SharedAccessSignature", "KafkaSaslPassword", "Redis"}
+_PART = re.compile(
+    r"""
+    (?P<name>[^=;]*)
+    (?: = (?: \s* "(?P<quoted>[^"]*(?:""[^"]*)*)" \s* | (?!\s*") (?P<plain>[^;]*) ) )?
+    (?: ; | \Z )
+    """,
+    re.VERBOSE,
+)
+"""One part with the semicolon behind it; it does not match where quotes are broken."""
 _KAFKA_OPTIONS = {
     "KafkaSecurityProtocol": "security.protocol",
     "KafkaSaslMechanism": "sasl.mechanism",
@@ -86,29 +102,40 @@ class KafkaLocation:
 def parse_connection_string(conn_str: str) -> ServiceBusConnectionStringProperties:
     """Read a connection string; part names are case-sensitive here, as in ``azure.servicebus``.
 
+    Args:
+        conn_str: Azure's connection string, with or without our parts. A value with a semicolon stands in double quotes, and a
+            quote inside it is written twice; ``azure.servicebus`` knows no quotes.
+
     Raises:
-        ValueError: A part is missing, malformed, unknown or contradicts another; the message says which.
+        ValueError: A part is missing, malformed, unknown or contradicts another; the message says which, and shows no secret.
     """
     parts = _split(conn_str)
     for name in parts:
         if name not in _PARTS.values() and name.lower() != "sharedaccesssignature":
-            raise ValueError(f"connection string: unknown part {name!r}; {_known(name)}")
+            raise ValueError(f"connection string: unknown part {name!r}; did you mean {_PARTS[name.lower()]!r}?")
     return properties_of(parts)
 
 
 def parse_parts(conn_str: str) -> dict[str, str]:
     """The parts of a connection string under their proper names; they may be written in any case.
 
+    Args:
+        conn_str: Azure's connection string, with or without our parts. A value with a semicolon stands in double quotes, and a
+            quote inside it is written twice.
+
     Raises:
-        ValueError: A part is unknown or has no value, or there are none.
+        ValueError: A part is unknown, has no value or broken quotes, or there are none; no value is shown.
     """
-    parts: dict[str, str] = {}
-    for name, value in _split(conn_str).items():
-        known = _PARTS.get(name.lower())
-        if known is None:
-            raise ValueError(f"connection string: unknown part {name!r}; {_known(name)}")
-        parts[known] = value
-    return parts
+    return {_PARTS[name.lower()]: value for name, value in _split(conn_str).items()}
+
+
+def format_connection_string(parts: Mapping[str, str]) -> str:
+    """Write a connection string, values in quotes where they need them; ``parse_parts`` reads the same parts.
+
+    Args:
+        parts: Values, none of them empty, by the names of their parts.
+    """
+    return ";".join(f"{name}={_quoted(value)}" for name, value in parts.items())
 
 
 def kafka_options(parts: Mapping[str, str]) -> dict[str, str]:
@@ -211,16 +238,28 @@ def properties_of(parts: Mapping[str, str]) -> ServiceBusConnectionStringPropert
 
 
 def _split(conn_str: str) -> dict[str, str]:
+    """The parts of a connection string, under names as they are written; all of them are known, in some case of letters."""
     parts: dict[str, str] = {}
-    for part in conn_str.strip().split(";"):
-        if not part.strip():
+    before, position = "", 0
+    while position < len(conn_str):
+        match = _PART.match(conn_str, position)
+        name = (match["name"] if match else conn_str[position:].partition("=")[0]).strip()
+        if match and not match[0].rstrip(";").strip():
+            position = match.end()
             continue
-        name, equals, value = part.strip().partition("=")
-        if not equals or not value:
+        _check_name(name, before)
+        if match is None:
+            raise ValueError(
+                f"connection string: the quotes of {name} are broken. A value that begins with a quote ends with one, ';' or "
+                f'nothing follows, and a quote inside is written twice: {name}="a;b""c" is a;b"c'
+            )
+        value = (match["plain"] or "").strip() if match["quoted"] is None else match["quoted"].replace('""', '"')
+        if not value:
             raise ValueError(
                 f"Connection string is either blank or malformed: part {name!r} has no value, write {name}=<value>"
             )
-        parts[name.strip()] = value.strip()
+        parts[name] = value
+        before, position = name, match.end()
     if not parts:
         raise ValueError(
             "Connection string is either blank or malformed: it begins with Endpoint=sb://<namespace host>/ ('kafkabus status' "
@@ -229,6 +268,21 @@ def _split(conn_str: str) -> dict[str, str]:
     return parts
 
 
-def _known(name: str) -> str:
-    near = _PARTS.get(name.lower())
-    return f"did you mean {near!r}?" if near else f"known parts: {', '.join(_PARTS.values())}"
+def _check_name(name: str, before: str) -> None:
+    """Refuse an unknown part; it may be the end of a secret that holds a semicolon, and is not shown then."""
+    if name.lower() in _PARTS:
+        return
+    near = get_close_matches(name.lower(), _PARTS, n=1, cutoff=0.8)
+    remedy = f"did you mean {_PARTS[near[0]]!r}?" if near else f"known parts: {', '.join(_PARTS.values())}"
+    secret = _PARTS.get(before.lower()) in _SECRET_PARTS
+    if name.isalpha() and not secret:
+        raise ValueError(f"connection string: unknown part {name!r}; {remedy}")
+    place = f"the part after {before}" if before else "the first part"
+    quotes = f"; a value with ';' stands in quotes, {before}=\"…;…\"" if secret else ""
+    raise ValueError(f"connection string: {place} is unknown (not shown: it may be secret){quotes}; {remedy}")
+
+
+def _quoted(value: str) -> str:
+    if ";" not in value and not value.startswith('"') and value == value.strip():
+        return value
+    return '"' + value.replace('"', '""') + '"'

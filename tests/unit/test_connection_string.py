@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkabus import ServiceBusClient, parse_connection_string
 from kafkabus.connection_string import host_of, parse_settings
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus_mapping.connection import format_connection_string, parse_parts
 
 AZURE = "Endpoint=sb://my-bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=secret="
 OURS = f"{AZURE};KafkaBootstrapServers=a:1,b:2;Redis=redis://:pw=@c:3/0"
@@ -102,6 +107,8 @@ def test_tls_and_sasl_parts_become_options() -> None:
         ("Endpoint=sb://a/;SharedAccessKey=b", "both SharedAccessKeyName and SharedAccessKey"),
         ("Endpoint=sb://a/;SharedAccessKeyName=a;SharedAccessKey=b;SharedAccessSignature=c", "Only one of"),
         ("Endpoint=sb://a/;Kafka=b", "unknown part 'Kafka'; known parts"),
+        ("Endpiont=sb://a/", "unknown part 'Endpiont'; did you mean 'Endpoint'"),
+        ("Endpoint=sb://a/;SharedAccessKey=b;EntityPth=c", "did you mean 'EntityPath'"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, complaint: str) -> None:
@@ -110,6 +117,62 @@ def test_what_is_wrong_is_named(text: str, complaint: str) -> None:
         parse_connection_string(text)
     with pytest.raises(ValueError, match=complaint):
         parse_settings(text, {})
+
+
+TEXT = st.text(min_size=1) | st.text('"; =a\n', min_size=1)
+
+
+@given(
+    st.dictionaries(st.sampled_from(["Endpoint", "SharedAccessKey", "KafkaSaslPassword", "Redis"]), TEXT, min_size=1)
+)
+def test_what_is_written_is_read_again(parts: dict[str, str]) -> None:
+    """Whatever the values hold."""
+    assert parse_parts(format_connection_string(parts)) == parts
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ('"a;b"', "a;b"),
+        ('  "a;b"  ', "a;b"),
+        ('"a""b"', 'a"b'),
+        ('""""', '"'),
+        ('" a "', " a "),
+        ('a"b', 'a"b'),
+        ("a%3Bb", "a%3Bb"),
+    ],
+)
+def test_a_value_may_stand_in_quotes(written: str, value: str) -> None:
+    """So that it may hold a semicolon; a quote inside is written twice. Nothing else has a meaning of its own."""
+    text = f"Endpoint=sb://a/;SharedAccessKeyName=k;SharedAccessKey={written};EntityPath=q"
+    assert parse_connection_string(text).shared_access_key == value
+    assert parse_parts(f"KafkaSaslPassword={written}") == {"KafkaSaslPassword": value}
+
+
+@pytest.mark.parametrize("written", ['"hunter22', '"hunter22;x', '"hun"ter22', ' "hunter22', '"'])
+def test_broken_quotes_are_refused(written: str) -> None:
+    """With the part's name, the rule and an example, without the value."""
+    with pytest.raises(ValueError, match=r"the quotes of KafkaSaslPassword are broken.*written twice") as caught:
+        parse_parts(f"Endpoint=sb://a/;KafkaSaslPassword={written};EntityPath=q")
+    assert "unter" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["SharedAccessKey", "SharedAccessSignature", "KafkaSaslPassword", "Redis"])
+@pytest.mark.parametrize("rest", ["hunter", "hunter=", "hunter=22", "hun ter", "=hunter", '"hunter', 'hunter="'])
+def test_the_end_of_a_secret_is_not_shown(part: str, rest: str) -> None:
+    """What is behind a semicolon in a secret looks like another part; the error says how to write it instead."""
+    with pytest.raises(ValueError, match=rf"the part after {part} is unknown.*in quotes, {part}=") as caught:
+        parse_parts(f"Endpoint=sb://a/;{part}=x;{rest}")
+    assert "hunter" not in str(caught.value)
+
+
+def test_something_else_than_a_connection_string_is_not_shown() -> None:
+    """It may be the URL of Redis, with its password."""
+    with pytest.raises(
+        ValueError, match=re.escape("the first part is unknown (not shown: it may be secret)")
+    ) as caught:
+        parse_parts("redis://:hunter22@localhost:6379/0")
+    assert "hunter" not in str(caught.value)
 
 
 def test_parts_are_case_sensitive_where_azures_are() -> None:

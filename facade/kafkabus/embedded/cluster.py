@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
 from kafkabus.embedded.ports import HOST, ReservedPort
+from kafkabus_mapping.connection import format_connection_string
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,10 +53,14 @@ class Cluster:
         Returns:
             An Azure connection string with the addresses of Kafka and Redis added.
         """
-        return (
-            f"Endpoint=sb://{namespace}.localhost/;SharedAccessKeyName=RootManageSharedAccessKey;"
-            f"SharedAccessKey=embedded;KafkaBootstrapServers={self.bootstrap_servers};"
-            f"Redis={self.redis_url}"
+        return format_connection_string(
+            {
+                "Endpoint": f"sb://{namespace}.localhost/",
+                "SharedAccessKeyName": "RootManageSharedAccessKey",
+                "SharedAccessKey": "embedded",
+                "KafkaBootstrapServers": self.bootstrap_servers,
+                "Redis": self.redis_url,
+            }
         )
 
 

@@ -15,6 +15,7 @@ from kafkabus.connection_string import Settings, parse_settings
 from kafkabus.testing.log import Cluster, MemoryConsumer, MemoryProducer, MemoryTopics
 from kafkabus.testing.store import AsyncMemoryRedis, MemoryRedis, Store
 from kafkabus.upkeep.service import Upkeep
+from kafkabus_mapping.connection import format_connection_string
 
 
 class InMemoryNamespace:
@@ -86,9 +87,14 @@ class InMemoryNamespace:
 
     def __enter__(self) -> Self:
         servers, redis_url = in_process.enter(self, self._number)
-        self._connection_string = (
-            f"Endpoint=sb://{self._name}.servicebus.windows.net/;SharedAccessKeyName=memory;SharedAccessKey=memory;"
-            f"KafkaBootstrapServers={servers};Redis={redis_url}"
+        self._connection_string = format_connection_string(
+            {
+                "Endpoint": f"sb://{self._name}.servicebus.windows.net/",
+                "SharedAccessKeyName": "memory",
+                "SharedAccessKey": "memory",
+                "KafkaBootstrapServers": servers,
+                "Redis": redis_url,
+            }
         )
         self._settings = parse_settings(self._connection_string)
         if self._upkeep:

@@ -93,7 +93,8 @@ class Administration:
         """An administration client of the namespace that a connection string names.
 
         Args:
-            conn_str: The connection string.
+            conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
+                twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
             **unsupported: See ``ServiceBusClient``.
 
