@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 # Those that others import come first: pytest has its own way of importing them.
 pytest_plugins = (
     "tests.no_skips",
+    "tests.no_secrets",
     "tests.servers",
     "tests.named_tests",
     "tests.scheduling",

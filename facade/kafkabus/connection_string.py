@@ -22,6 +22,9 @@ from kafkabus_mapping.connection import (
     parse_parts,
     properties_of,
 )
+from kafkabus_mapping.secret import Secret
+
+_REDIS_SCHEMES = {"redis", "rediss", "unix", in_process.ADDRESS}
 
 __all__ = [
     "ServiceBusConnectionStringProperties",
@@ -41,19 +44,25 @@ class Settings:
         namespace: Its name, which prefixes topics and keys: the first label of the host name.
         fully_qualified_namespace: The host name.
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
-        redis_url: ``redis://…`` or ``rediss://…``.
+        redis_url: ``redis://…`` or ``rediss://…``, with the password where there is one.
         entity_path: The one entity that may be used, or None.
-        kafka_options: Further options of librdkafka: TLS and SASL.
+        kafka_options: Further options of librdkafka: TLS and SASL; the password is a ``Secret``.
         replication_factor: Of the topics of entities; None: 3, or as many as there are brokers.
     """
 
     namespace: str
     fully_qualified_namespace: str
     bootstrap_servers: str
-    redis_url: str
+    redis_url: Secret
     entity_path: str | None = None
-    kafka_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    kafka_options: Mapping[str, str | Secret] = field(default_factory=dict[str, str | Secret])
     replication_factor: int | None = None
+
+    @property
+    def redis_address(self) -> str:
+        """The URL of Redis without user, password and options, for errors and logs."""
+        url = urlsplit(self.redis_url.reveal())
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
 
 
 def parse_settings(conn_str: str, environment: Mapping[str, str] | None = None) -> Settings:
@@ -85,15 +94,15 @@ def settings_for(
     bootstrap_servers: str | None = None,
     redis_url: str | None = None,
     entity_path: str | None = None,
-    kafka_options: Mapping[str, str] | None = None,
+    kafka_options: Mapping[str, str | Secret] | None = None,
     replication_factor: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
     """Where a namespace lives, by its host name; what is not given comes from the environment.
 
     Raises:
-        ValueError: The host name names no namespace, it is not said where Kafka or Redis is, or the replication factor is no
-            number.
+        ValueError: The host name names no namespace, it is not said where Kafka or Redis is, the URL of Redis is malformed, or
+            the replication factor is no number.
     """
     env = os.environ if environment is None else environment
     servers = bootstrap_servers_of(fully_qualified_namespace, bootstrap_servers, env)
@@ -103,8 +112,7 @@ def settings_for(
             f"it is not said where Redis is for {fully_qualified_namespace!r}: add Redis=redis://host:port/0 "
             "to the connection string, or set KAFKABUS_REDIS_URL"
         )
-    if urlsplit(url).scheme not in {"redis", "rediss", "unix", in_process.ADDRESS}:
-        raise ValueError(f"Redis={url!r}: a Redis URL begins with redis://, rediss:// or unix://")
+    _check_redis_url(url)
     namespace = namespace_of(fully_qualified_namespace)
     factor = replication_factor or env.get("KAFKABUS_REPLICATION_FACTOR")
     if factor is not None and not (factor.isdigit() and int(factor) > 0):
@@ -113,8 +121,24 @@ def settings_for(
         namespace,
         fully_qualified_namespace,
         servers,
-        url,
+        Secret(url),
         entity_path,
         kafka_options or {},
         None if factor is None else int(factor),
     )
+
+
+def _check_redis_url(url: str) -> None:
+    """Refuse a URL that Redis's client would refuse too, or read in another way than it was meant, without showing it."""
+    try:
+        split = urlsplit(url)
+        # Behind the host no address has an '@': there it is the end of a password that holds a '/' or '#'.
+        valid = split.scheme in _REDIS_SCHEMES and "@" not in split.path + split.fragment and split.port != 0
+    except ValueError:
+        # No number stands in place of the port. The message shows what does: part of the password.
+        valid = False
+    if not valid:
+        raise ValueError(
+            "Redis: a URL begins with redis://, rediss:// or unix://, and special characters in its password are "
+            "percent-encoded (@ is %40, / is %2F, ? is %3F, # is %23): redis://:password@host:6379/0"
+        ) from None

@@ -18,7 +18,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kafkabus_mapping.names import NameRuleError, check_namespace
+from kafkabus_mapping.secret import Secret
 
+CONNECTION_STRING_VARIABLE: Final = "KAFKABUS_CONNECTION_STRING"
+"""Names the namespace of a program that is told by nothing else: the command line, the upkeep service."""
 BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKABUS_BOOTSTRAP_SERVERS"
 
 _PARTS = {
@@ -89,14 +92,14 @@ class KafkaLocation:
         fully_qualified_namespace: The host name.
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
         entity_path: The one entity that may be used, or None.
-        kafka_options: TLS and SASL options, named as librdkafka names them.
+        kafka_options: TLS and SASL options, named as librdkafka names them; the password is a ``Secret``.
     """
 
     namespace: str
     fully_qualified_namespace: str
     bootstrap_servers: str
     entity_path: str | None = None
-    kafka_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    kafka_options: Mapping[str, str | Secret] = field(default_factory=dict[str, str | Secret])
 
 
 def parse_connection_string(conn_str: str) -> ServiceBusConnectionStringProperties:
@@ -138,9 +141,13 @@ def format_connection_string(parts: Mapping[str, str]) -> str:
     return ";".join(f"{name}={_quoted(value)}" for name, value in parts.items())
 
 
-def kafka_options(parts: Mapping[str, str]) -> dict[str, str]:
+def kafka_options(parts: Mapping[str, str]) -> dict[str, str | Secret]:
     """The TLS and SASL options among the parts of a connection string, named as librdkafka names them."""
-    return {option: parts[part] for part, option in _KAFKA_OPTIONS.items() if part in parts}
+    return {
+        option: Secret(parts[part]) if part in _SECRET_PARTS else parts[part]
+        for part, option in _KAFKA_OPTIONS.items()
+        if part in parts
+    }
 
 
 def parse_kafka_location(conn_str: str, environment: Mapping[str, str]) -> KafkaLocation:

@@ -8,6 +8,7 @@ from py4j.protocol import Py4JJavaError
 
 from kafkabus_mapping.connection import KafkaLocation
 from kafkabus_mapping.names import EntityPath, split_subscription, topic_name
+from kafkabus_mapping.secret import revealed
 from kafkabus_spark.errors import ConnectorMissingError, EntityNotFoundError, NamespaceUnreachableError
 from kafkabus_spark.session import connector_package
 
@@ -28,7 +29,7 @@ _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 
 def java_options(location: KafkaLocation) -> dict[str, str]:
     """How Kafka's Java client reaches a namespace: brokers, TLS and SASL."""
-    given = dict(location.kafka_options)
+    given = {option: revealed(value) for option, value in location.kafka_options.items()}
     options = {"bootstrap.servers": location.bootstrap_servers}
     authority = given.pop("ssl.ca.location", None)
     if authority is not None:

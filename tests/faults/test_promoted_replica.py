@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from kafkabus.exceptions import ServiceBusError
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
+from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 from kafkabus_mapping.names import EntityPath
 from tests.proxy import Proxy
 from tests.redis_server import serving
@@ -58,7 +60,8 @@ def wait_until(done: Callable[[], object]) -> object:
 @contextmanager
 def upkeep(connection: str) -> Generator[None, None, None]:
     """The service, as a program of its own."""
-    program = subprocess.Popen([sys.executable, "-m", "kafkabus.upkeep", connection], stderr=subprocess.DEVNULL)
+    environment = {**os.environ, CONNECTION_STRING_VARIABLE: connection}
+    program = subprocess.Popen([sys.executable, "-m", "kafkabus.upkeep"], env=environment, stderr=subprocess.DEVNULL)
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.services import Services
 from kafkabus.transaction import ServiceBusTransaction
+from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.faults.transacting import ALL, NOTHING, STEPS, State, after, fill, state, transact
@@ -63,14 +64,20 @@ def decided(namespace: EmbeddedRuntime, queues: tuple[str, str], number: int, ex
     raise AssertionError(f"neither all nor nothing of it came in {PATIENCE:.0f} s: {seen[-1:]}")
 
 
+def die(namespace: EmbeddedRuntime, queues: tuple[str, str], step: str) -> int:
+    """Have a process begin a transaction and kill itself right after a step; its exit status."""
+    command = [sys.executable, "-m", "tests.faults.transacting", *queues, step]
+    environment = {**os.environ, CONNECTION_STRING_VARIABLE: namespace.connection_string}
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
 @pytest.mark.parametrize("queues", [True], indirect=True, ids=["of several ledgers"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_client_that_is_killed_after_a_step(namespace: EmbeddedRuntime, queues: tuple[str, str], step: str) -> None:
     """Before it was committed nothing of it happened, and afterwards all."""
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         number = fill(client, queues[0])
-    command = [sys.executable, "-m", "tests.faults.transacting", namespace.connection_string, *queues, step]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert die(namespace, queues, step) == -signal.SIGKILL
     expected = NOTHING if step in {"_produce", "_prepare"} else ALL
     assert decided(namespace, queues, number, (expected,)) == expected
 
@@ -166,8 +173,7 @@ def test_who_waits_behind_a_transaction_that_nobody_ends(namespace: EmbeddedRunt
     """Its broker aborts it, so that readers go on."""
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         number = fill(client, queues[0])
-    command = [sys.executable, "-m", "tests.faults.transacting", namespace.connection_string, *queues, "_produce"]
-    subprocess.run(command, check=False)
+    die(namespace, queues, "_produce")
     services = Services(parse_settings(namespace.connection_string))
     try:
         entity = services.entity(EntityPath(queues[1]))

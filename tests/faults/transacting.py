@@ -1,6 +1,7 @@
 """One transaction that does all that one can, the state before and after it, and a process that dies in the middle of it.
 
-Usage: ``python -m tests.faults.transacting CONNECTION_STRING SOURCE DESTINATION STEP`` kills itself right after a step.
+Usage: ``python -m tests.faults.transacting SOURCE DESTINATION STEP`` kills itself right after a step; the namespace is that of
+``KAFKABUS_CONNECTION_STRING``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus.exceptions import MessageNotFoundError
 from kafkabus.transaction import ServiceBusTransaction
+from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 STEPS = ("_produce", "_prepare", "_decide", "_settle")
 BODIES = ("complete a", "complete b", "abandon", "defer", "dead-letter")
@@ -103,9 +105,9 @@ def after(step: str, act: Callable[[], object]) -> Callable[..., Any]:
 
 def main() -> None:
     """Die in the middle of a transaction."""
-    connection_string, source, destination, step = sys.argv[1:]
+    source, destination, step = sys.argv[1:]
     setattr(ServiceBusTransaction, step, after(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-    with ServiceBusClient.from_connection_string(connection_string) as client:
+    with ServiceBusClient.from_connection_string(os.environ[CONNECTION_STRING_VARIABLE]) as client:
         transact(client, source, destination)
 
 

@@ -12,6 +12,7 @@ from kafkabus import ServiceBusClient, parse_connection_string
 from kafkabus.connection_string import host_of, parse_settings
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string, parse_parts
+from kafkabus_mapping.secret import Secret
 
 AZURE = "Endpoint=sb://my-bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=secret="
 OURS = f"{AZURE};KafkaBootstrapServers=a:1,b:2;Redis=redis://:pw=@c:3/0"
@@ -30,7 +31,7 @@ def test_azures_string_is_read() -> None:
 def test_our_parts_say_where_the_namespace_lives() -> None:
     """In any case of letters; the namespace is the host's first label."""
     settings = parse_settings(OURS.replace("KafkaBootstrapServers", "kafkabootstrapservers"), {})
-    assert (settings.namespace, settings.bootstrap_servers, settings.redis_url) == (
+    assert (settings.namespace, settings.bootstrap_servers, settings.redis_url.reveal()) == (
         "my-bus",
         "a:1,b:2",
         "redis://:pw=@c:3/0",
@@ -41,7 +42,7 @@ def test_azures_string_and_the_environment_are_enough() -> None:
     """Existing configuration moves unchanged."""
     environment = {"KAFKABUS_BOOTSTRAP_SERVERS": "a:1", "KAFKABUS_REDIS_URL": "redis://c:3/0"}
     settings = parse_settings(AZURE, environment)
-    assert (settings.bootstrap_servers, settings.redis_url) == ("a:1", "redis://c:3/0")
+    assert (settings.bootstrap_servers, settings.redis_url.reveal()) == ("a:1", "redis://c:3/0")
 
 
 @pytest.mark.parametrize(
@@ -91,7 +92,7 @@ def test_tls_and_sasl_parts_become_options() -> None:
     assert settings.kafka_options == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
-        "sasl.password": "hush",
+        "sasl.password": Secret("hush"),
     }
     assert "hush" not in repr(settings)
 

@@ -81,14 +81,16 @@ class Services:
         settings = self.settings
         self.client_id = uuid.uuid4().hex
         self.pool = Pool("kafkabus")
-        self.redis = connect(settings.redis_url)
-        self.courier = Courier(self.redis, address=settings.redis_url, rebuild=self._rebuild, retry_for=self._retry_for)
+        self.redis = connect(settings.redis_url.reveal())
+        self.courier = Courier(
+            self.redis, address=settings.redis_address, rebuild=self._rebuild, retry_for=self._retry_for
+        )
         self.topics = open_topics(settings)
         self.outbox = Outbox(settings, self.pool)
         self.points = PointReader(settings, self.pool)
         self.directory = Directory(
             self.companion("descriptions", COMPANION_TOPIC),
-            DescriptionCache(self.redis, settings.namespace, settings.redis_url),
+            DescriptionCache(self.redis, settings.namespace, settings.redis_address),
         )
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
@@ -205,7 +207,7 @@ class Services:
             if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
                 return known[1]
             if not self._checked:
-                await check(self.redis, self.settings.redis_url)
+                await check(self.redis, self.settings.redis_address)
                 self._checked = True
             # As old as what it is made of.
             asked_at = time.monotonic()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from kafkabus.cli.exits import CommandError, ExitCode
+from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 from kafkabus_mapping.names import SUBSCRIPTIONS, split_subscription
 
 if TYPE_CHECKING:
@@ -24,10 +25,8 @@ if TYPE_CHECKING:
     )
     from kafkabus.receiver import ServiceBusReceiver
 
-VARIABLE = "KAFKABUS_CONNECTION_STRING"
-"""Environment variable that names the namespace where no option does."""
 ADDRESSES = "KAFKABUS_BOOTSTRAP_SERVERS", "KAFKABUS_REDIS_URL"
-"""Environment variables that go with it."""
+"""Environment variables that go with ``CONNECTION_STRING_VARIABLE``."""
 
 
 @dataclass
@@ -39,7 +38,7 @@ class GlobalOptions:
         debug: Whether an error shows its traceback.
     """
 
-    connection_string: str | None = None
+    connection_string: str | None = field(default=None, repr=False)
     debug: bool = False
 
 
@@ -153,21 +152,21 @@ def _find(context: typer.Context) -> tuple[str, str]:
     given = context.find_object(GlobalOptions)
     if given is not None and given.connection_string is not None:
         return "--connection-string", given.connection_string
-    variable = os.environ.get(VARIABLE)
+    variable = os.environ.get(CONNECTION_STRING_VARIABLE)
     if variable:
-        return VARIABLE, variable
+        return CONNECTION_STRING_VARIABLE, variable
     addresses = [name for name in ADDRESSES if os.environ.get(name)]
     if addresses:
         raise CommandError(
             f"{' and '.join(addresses)}: this says where Kafka and Redis are, and not which namespace is meant; set "
-            f"{VARIABLE} too, or unset it to use what 'kafkabus up' runs"
+            f"{CONNECTION_STRING_VARIABLE} too, or unset it to use what 'kafkabus up' runs"
         )
     running = _running()
     if running is not None:
         return "kafkabus up", running
     raise CommandError(
         "no namespace: none runs on this machine, none was named. Start one with 'kafkabus up --detach', or name one: "
-        f"set {VARIABLE}, or write 'kafkabus --connection-string … COMMAND'"
+        f"set {CONNECTION_STRING_VARIABLE}, or write 'kafkabus --connection-string … COMMAND'"
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkabus.embedded.state import ProcessMark
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kafkabus.embedded.lifeline import Lifeline
 
@@ -30,7 +30,9 @@ LARGEST_LOG = 10 * 1024 * 1024
 """How large a log may become, in bytes, before it is kept aside and begun anew."""
 
 
-def spawn(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[bytes]:
+def spawn(
+    command: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a program that ends with this process, however this process ends (on Linux).
 
     To be called in the main thread: the kernel watches the thread, not the process.
@@ -39,6 +41,8 @@ def spawn(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[b
         command: Program and arguments.
         folder: The folder to run it in.
         log: The file that takes its output.
+        environment: Variables that it has besides those of this process. Secrets belong here: every user of the machine
+            sees its arguments.
 
     Returns:
         The process.
@@ -47,7 +51,14 @@ def spawn(command: Sequence[str], folder: Path, log: Path) -> subprocess.Popen[b
         shim = str(Path(__file__).with_name("die_with_parent.py"))
         command = [sys.executable, "-I", "-S", shim, str(os.getpid()), *command]
     with log.open("ab") as output:
-        return subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        return subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **(environment or {})},
+        )
 
 
 def cut_log(log: Path, largest: int = LARGEST_LOG) -> None:
@@ -88,15 +99,24 @@ class Child:
         command: Program and arguments.
         folder: The folder to run it in.
         log: The file that takes its output.
+        environment: Variables that it has besides those of this process.
     """
 
-    def __init__(self, name: str, command: Sequence[str], folder: Path, log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        folder: Path,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.log = log
         self.deaths = 0
         """How often it ended since it was last well."""
         self._command = command
         self._folder = folder
+        self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
         self._started = 0.0
         self._due = 0.0
@@ -143,7 +163,7 @@ class Child:
     def _start(self, now: float) -> None:
         self._started = now
         try:
-            self._process = spawn(self._command, self._folder, self.log)
+            self._process = spawn(self._command, self._folder, self.log, self._environment)
         except OSError as error:
             self._put_off(now, f"could not be started: {error}")
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
@@ -32,9 +32,9 @@ class RunningNamespace:
         data: The data folder.
     """
 
-    connection_string: str
+    connection_string: str = field(repr=False)
     bootstrap_servers: str
-    redis_url: str
+    redis_url: str = field(repr=False)
     pid: int
     brokers: int
     data: Path

@@ -88,9 +88,9 @@ class State:
     detached: bool
     namespace: str
     brokers: int
-    connection_string: str = ""
+    connection_string: str = field(default="", repr=False)
     bootstrap_servers: str = ""
-    redis_url: str = ""
+    redis_url: str = field(default="", repr=False)
     processes: dict[str, ProcessMark] = field(default_factory=dict[str, ProcessMark])
 
     def running_processes(self) -> dict[str, int]:

@@ -41,9 +41,10 @@ from kafkabus.embedded.state import (
     remove_state,
     write_state,
 )
+from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from kafkabus.embedded.cluster import Cluster
 
@@ -192,8 +193,10 @@ class Supervisor:
                 )
             broker.mark_formatted()
 
-    def _add_child(self, name: str, command: Sequence[str], folder: Path) -> None:
-        self._children.append(Child(name, command, folder, self._output(name)))
+    def _add_child(
+        self, name: str, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._children.append(Child(name, command, folder, self._output(name), environment))
         self._tend()
 
     def _await_service(self, cluster: Cluster) -> None:
@@ -232,8 +235,8 @@ class Supervisor:
         )
         self._write_state()
         if self._order.upkeep:
-            upkeep = [sys.executable, "-m", "kafkabus.upkeep", cluster.connection_string(self._order.namespace)]
-            self._add_child(_UPKEEP, upkeep, self._data)
+            told = {CONNECTION_STRING_VARIABLE: self._state.connection_string}
+            self._add_child(_UPKEEP, [sys.executable, "-m", "kafkabus.upkeep"], self._data, told)
         self._reporter.send("ready")
         if self._order.parent is None:
             self._lifeline.await_release()

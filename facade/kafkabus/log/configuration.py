@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from typing_extensions import override
 
 from kafkabus.connection_string import Settings
+from kafkabus_mapping.secret import revealed
 
 AGAIN_AFTER = 60.0
 """After how many seconds Kafka's client is heard again with what it said before."""
@@ -67,7 +68,7 @@ def common_options(settings: Settings) -> Options:
         "topic.metadata.refresh.interval.ms": 60_000,
         "topic.metadata.propagation.max.ms": 5_000,
         "log_level": 3,
-        **settings.kafka_options,
+        **{option: revealed(value) for option, value in settings.kafka_options.items()},
     }
 
 

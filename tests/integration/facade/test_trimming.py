@@ -236,7 +236,7 @@ def test_a_scheduled_message_does_not_keep_its_log(
     (peeked,) = client.get_queue_receiver("short").peek_messages(10)
     assert str(peeked) == "scheduled"
     settings = parse_settings(untended)
-    advance(settings.redis_url, settings.namespace, "short", 1001)
+    advance(settings.redis_url.reveal(), settings.namespace, "short", 1001)
     tend(untended, "short", monkeypatch)
     (message,) = receiver.receive_messages(5, max_wait_time=10)
     assert str(message) == "scheduled"

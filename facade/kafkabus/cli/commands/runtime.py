@@ -13,6 +13,7 @@ import typer
 
 from kafkabus.cli.exits import CommandError, ExitCode
 from kafkabus.cli.terminal import activity, flush, say, write, write_json
+from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if TYPE_CHECKING:
     from kafkabus.embedded import RunningNamespace
@@ -200,7 +201,6 @@ def _announce(running: RunningNamespace, json: bool) -> None:
 
 def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
     """What to type next; other commands find the namespace by themselves only in the default folder."""
-    from kafkabus.cli.connection import VARIABLE
     from kafkabus.embedded import default_data_folder
 
     tries = ["kafkabus queue create orders", "kafkabus send orders hello", "kafkabus receive orders"]
@@ -209,7 +209,7 @@ def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
     lines = [f"\nThe namespace runs (process {running.pid}); its data is in {folder}.", "Stop it with:   " + stop]
     label = "Try it with:    "
     if folder != default_data_folder():
-        lines.append(f"Use it with:    export {VARIABLE}=$(kafkabus status{_data_words(folder)})")
+        lines.append(f"Use it with:    export {CONNECTION_STRING_VARIABLE}=$(kafkabus status{_data_words(folder)})")
         label = " " * len(label)
     lines += [label + tries[0], *(" " * len(label) + one for one in tries[1:])]
     return "\n".join(lines)
