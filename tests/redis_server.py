@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import time
 from collections.abc import Generator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kafkabus.embedded.children import spawn
-from kafkabus.embedded.ports import ReservedPort
+from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus.embedded.redis_server import RedisProgram, answers_ping
 
 PATIENCE = 60.0
@@ -17,7 +18,7 @@ PATIENCE = 60.0
 
 @contextmanager
 def serving(program: RedisProgram, folder: Path) -> Generator[int]:
-    """Run a Redis that keeps nothing; gives the port at which it serves.
+    """Run a Redis that keeps nothing, and lets everybody do everything; gives the port at which it serves.
 
     Args:
         program: Which Redis.
@@ -25,7 +26,8 @@ def serving(program: RedisProgram, folder: Path) -> Generator[int]:
     """
     log = folder / "redis.log"
     reserved = ReservedPort()
-    process = spawn([*program.command(reserved.number), "--save", "", "--appendonly", "no"], folder, log)
+    settings = {"--bind": HOST, "--port": str(reserved.number), "--save": "", "--maxmemory-policy": "noeviction"}
+    process = spawn([str(program.path), *itertools.chain(*settings.items())], folder, log)
     try:
         deadline = time.monotonic() + PATIENCE
         while not answers_ping(reserved.number, 1):

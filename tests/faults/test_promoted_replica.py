@@ -35,16 +35,23 @@ PATIENCE_S = 60
 
 
 @contextmanager
-def replica_of(primary: redis.Redis) -> Generator[redis.Redis, None, None]:
-    """A Redis that follows another one, once it has caught up."""
+def another_redis() -> Generator[redis.Redis, None, None]:
+    """A Redis that may be followed, and may follow another one."""
     data = scratch_folder()
     try:
-        with serving(find_redis(), data) as port, closing(redis.Redis(HOST, port)) as replica:
-            replica.replicaof(HOST, str(primary.get_connection_kwargs()["port"]))
-            wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
-            yield replica
+        with serving(find_redis(), data) as port, closing(redis.Redis(HOST, port)) as server:
+            yield server
     finally:
         shutil.rmtree(data, ignore_errors=True)
+
+
+@contextmanager
+def replica_of(primary: redis.Redis) -> Generator[redis.Redis, None, None]:
+    """A Redis that follows another one, once it has caught up."""
+    with another_redis() as replica:
+        replica.replicaof(HOST, str(primary.get_connection_kwargs()["port"]))
+        wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
+        yield replica
 
 
 @retry(
@@ -72,7 +79,7 @@ def upkeep(connection: str) -> Generator[None, None, None]:
 def test_what_was_written_down_is_not_undone(runtime: RunningNamespace, untended: str) -> None:
     """What was settled stays settled, deferred messages deferred, the rest comes again; no stale lock settles anything."""
     with (
-        closing(redis.Redis.from_url(runtime.redis_url)) as primary,
+        another_redis() as primary,
         replica_of(primary) as replica,
         Proxy(primary.get_connection_kwargs()["port"]) as proxy,
     ):

@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
@@ -52,7 +53,14 @@ class Namespace:
             result = run_command(arguments, self.environment, text, Path(folder), PATIENCE_S)
         assert result.returncode == code, (arguments, result.stdout, result.stderr)
         assert "Traceback" not in result.stderr
+        self._expect_no_password(result.stderr)
+        if arguments[0] not in {"up", "status"}:
+            self._expect_no_password(result.stdout)
         return result
+
+    def _expect_no_password(self, text: str) -> None:
+        password = urlsplit(self.redis_url).password
+        assert password is None or password not in text
 
     def json(self, *arguments: str) -> Any:
         """Run the program for a JSON document."""

@@ -90,6 +90,8 @@ class ClassArchive:
 
     def accept(self) -> None:
         """Put the finished draft in place."""
+        # Beside the jars, in a folder that several users may have in common.
+        self.draft.chmod(0o644)
         self.draft.replace(self._file)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import secrets
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.folders import write_private
 from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus_mapping.connection import format_connection_string
+from kafkabus_mapping.secret import Secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +29,14 @@ class Cluster:
         broker_ports: Port of each broker's clients; the broker's id is its place, from 1.
         controller_ports: Port of each broker's controller.
         redis_port: Port of Redis.
+        redis_password: Password of Redis, made up when the folder is first used.
     """
 
     cluster_id: str
     broker_ports: tuple[int, ...]
     controller_ports: tuple[int, ...]
     redis_port: int
+    redis_password: Secret
 
     @property
     def bootstrap_servers(self) -> str:
@@ -41,8 +45,8 @@ class Cluster:
 
     @property
     def redis_url(self) -> str:
-        """The address of Redis, as its clients take it."""
-        return f"redis://{HOST}:{self.redis_port}/0"
+        """The address of Redis with its password, as its clients take it."""
+        return f"redis://:{self.redis_password.reveal()}@{HOST}:{self.redis_port}/0"
 
     def connection_string(self, namespace: str) -> str:
         """Return the connection string of a namespace.
@@ -90,6 +94,7 @@ class Addresses:
             tuple(numbers[:brokers]),
             tuple(numbers[brokers:-1]),
             numbers[-1],
+            before.redis_password if before else _new_password(),
         )
         _save(data, self.cluster)
 
@@ -123,6 +128,11 @@ def _new_cluster_id() -> str:
             return text
 
 
+def _new_password() -> Secret:
+    """Make up a password that stands in a URL as it is."""
+    return Secret(secrets.token_urlsafe(24))
+
+
 def _load(data: Path) -> Cluster | None:
     file = data / _FILE
     try:
@@ -132,6 +142,8 @@ def _load(data: Path) -> Cluster | None:
             tuple(int(port) for port in stored["broker_ports"]),
             tuple(int(port) for port in stored["controller_ports"]),
             int(stored["redis_port"]),
+            # A folder that was first used before Redis had a password.
+            Secret(stored["redis_password"]) if "redis_password" in stored else _new_password(),
         )
     except FileNotFoundError:
         return None
@@ -140,6 +152,5 @@ def _load(data: Path) -> Cluster | None:
 
 
 def _save(data: Path, cluster: Cluster) -> None:
-    draft = data / f"{_FILE}.new"
-    draft.write_text(json.dumps(asdict(cluster), indent=1))
-    draft.replace(data / _FILE)
+    stored = {**vars(cluster), "redis_password": cluster.redis_password.reveal()}
+    write_private(data / _FILE, json.dumps(stored, indent=1))

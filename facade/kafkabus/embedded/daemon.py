@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.folders import make_private
 from kafkabus.embedded.link import DataFolderBusyError, SupervisorLink
 from kafkabus.embedded.runtime import STOP_PATIENCE_S, check_platform, check_request
 from kafkabus.embedded.state import State, read_live_state
@@ -69,7 +70,7 @@ def up(
     check_request(brokers, namespace)
     check_platform()
     data = data.absolute()
-    data.mkdir(parents=True, exist_ok=True)
+    make_private(data)
     while (state := read_live_state(data)) is None or state.phase != "ready":
         if state is None:
             _start(data, brokers, namespace, startup_timeout, on_progress)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from pathlib import Path
 
 import platformdirs
+
+from kafkabus.embedded.errors import EmbeddedRuntimeError
 
 CACHE_VARIABLE = "KAFKABUS_CACHE"
 """Environment variable that names another cache folder than the user's own."""
@@ -30,6 +33,48 @@ def default_data_folder() -> Path:
         ``embedded`` in the user's data folder. It need not exist yet.
     """
     return Path(platformdirs.user_data_dir("kafkabus")) / "embedded"
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that other users may not look into, or keep them from one that is there.
+
+    Args:
+        folder: The folder; the folders above it are made as usual.
+
+    Raises:
+        EmbeddedRuntimeError: It is another user's, or one that all users have in common.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if folder.stat().st_mode & stat.S_ISVTX:
+        raise EmbeddedRuntimeError(
+            f"{folder} is a folder that users have in common, and would be theirs no more. Use one in it: {folder / 'kafkabus'}"
+        )
+    try:
+        folder.chmod(0o700)
+    except PermissionError as error:
+        raise EmbeddedRuntimeError(
+            f"{folder} belongs to another user, who could read and change the data in it. Use another data folder."
+        ) from error
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file that other users may not read, as the ``opener`` of ``open``."""
+    return os.open(path, flags, 0o600)
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file in one step by one that other users may not read.
+
+    Args:
+        file: The file.
+        text: What it is to hold.
+    """
+    draft = file.with_name(f"{file.name}.new")
+    # One that a killed process left might be readable.
+    draft.unlink(missing_ok=True)
+    with open(draft, "w", opener=open_private) as opened:
+        opened.write(text)
+    draft.replace(file)
 
 
 def scratch_folder(prefix: str = "kafkabus-") -> Path:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
+from kafkabus.embedded.folders import make_private, open_private
 from kafkabus.embedded.lifeline import RELEASE
 from kafkabus.embedded.reports import Report
 from kafkabus.embedded.state import SUPERVISOR_LOG
@@ -66,8 +67,8 @@ class SupervisorLink:
             *(["--temporary"] if temporary else []),
             *([] if upkeep else ["--no-upkeep"]),
         ]
-        self._log.parent.mkdir(exist_ok=True)
-        with self._log.open("ab") as log:
+        make_private(self._log.parent)
+        with open(self._log, "ab", opener=open_private) as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "kafkabus.embedded.supervisor", str(self._data), *options],
                 stdin=self._their_lifeline,

@@ -52,7 +52,7 @@ class ServiceProbe:
             Its name, or None when Redis answers, and Kafka says that all brokers and a controller
             are there.
         """
-        if not answers_ping(self._cluster.redis_port, timeout):
+        if not answers_ping(self._cluster.redis_port, timeout, self._cluster.redis_password):
             return "redis"
         for name, port in zip(self._awaited, self._cluster.broker_ports, strict=True):
             if not _accepts_connections(port, timeout):

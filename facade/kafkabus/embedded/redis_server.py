@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import re
@@ -13,14 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.folders import write_private
 from kafkabus.embedded.ports import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from kafkabus_mapping.secret import Secret
+
 OLDEST = (6, 2)
 """The oldest Redis that the ledger runs on."""
 
+_SETTINGS = "redis.conf"
+_RIGHTS = "~* &* +@all -@admin +client +config|get"
+"""All that concerns data, and reading settings. The rest would let Redis write other files, load programs, follow another
+Redis, change its users, or end: CONFIG SET, MODULE, DEBUG, REPLICAOF, SAVE, ACL, SHUTDOWN, ..."""
 _PROGRAMS = ("redis-server", "valkey-server")
 # A machine whose disk is busy takes its time to load a program.
 _TIMEOUT_S = 120.0
@@ -41,18 +49,23 @@ class RedisProgram:
     path: Path
     version: tuple[int, int]
 
-    def command(self, port: int) -> list[str]:
-        """Return how to run it on the folder it is started in.
+    def command(self) -> list[str]:
+        """Return how to run it in a folder for which ``configure`` was called."""
+        return [str(self.path), _SETTINGS]
+
+    def configure(self, folder: Path, port: int, password: Secret) -> None:
+        """Write its settings.
 
         Args:
+            folder: The folder it is to be run in.
             port: The port to listen on.
-
-        Returns:
-            Program and arguments.
+            password: What clients say to be let in.
         """
+        digest = hashlib.sha256(password.reveal().encode()).hexdigest()
         settings = {
             "bind": HOST,
             "port": str(port),
+            "user": f"default on #{digest} {_RIGHTS}",
             "dir": ".",
             "daemonize": "no",
             "appendonly": "yes",
@@ -60,11 +73,11 @@ class RedisProgram:
             # Redis answers up to two seconds before it writes whenever a flush is under way.
             "appendfsync": "no",
             # The append-only file alone restores everything.
-            "save": "",
+            "save": '""',
             # What is evicted would be locks and settlements.
             "maxmemory-policy": "noeviction",
         }
-        return [str(self.path), *(part for key in settings for part in (f"--{key}", settings[key]))]
+        write_private(folder / _SETTINGS, "".join(f"{key} {value}\n" for key, value in settings.items()))
 
 
 def find_redis() -> RedisProgram:
@@ -110,20 +123,24 @@ def refuse_newer_data(program: RedisProgram, folder: Path) -> None:
         )
 
 
-def answers_ping(port: int, timeout: float) -> bool:
+def answers_ping(port: int, timeout: float, password: Secret | None = None) -> bool:
     """Tell whether a Redis serves on a port.
 
     Args:
         port: The port on 127.0.0.1.
         timeout: How long to wait for its answer, in seconds.
+        password: Its password, None where it has none.
 
     Returns:
         Whether it answered; not so while it still loads its data.
     """
     try:
         with socket.create_connection((HOST, port), timeout) as connection:
+            if password is not None:
+                connection.sendall(f"AUTH {password.reveal()}\r\n".encode())
             connection.sendall(b"PING\r\n")
-            return connection.recv(5) == b"+PONG"
+            with connection.makefile("rb") as answers:
+                return (password is None or answers.readline() == b"+OK\r\n") and answers.readline() == b"+PONG\r\n"
     except OSError:
         return False
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.folders import make_private
 from kafkabus.embedded.link import SupervisorLink
 from kafkabus.embedded.state import State, read_live_state
 
@@ -143,10 +144,9 @@ class EmbeddedRuntime:
         if self._wanted_data is None:
             # Named before it is made, so that an interrupt in between leaves no folder behind.
             self._data = Path(tempfile.gettempdir(), f"kafkabus-{secrets.token_hex(16)}").absolute()
-            self._data.mkdir(mode=0o700)
         else:
             self._data = self._wanted_data
-            self._data.mkdir(parents=True, exist_ok=True)
+        make_private(self._data)
         self._link = SupervisorLink(self._data, detach=False)
         self._link.launch(
             namespace=self._namespace,

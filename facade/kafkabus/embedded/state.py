@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import psutil
 
+from kafkabus.embedded.folders import write_private
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -137,9 +139,7 @@ def write_state(data: Path, state: State) -> None:
         data: The data folder.
         state: What runs now.
     """
-    draft = data / f"{STATE_FILE}.new"
-    draft.write_text(json.dumps(asdict(state), indent=1, default=str))
-    draft.replace(data / STATE_FILE)
+    write_private(data / STATE_FILE, json.dumps(asdict(state), indent=1, default=str))
 
 
 def remove_state(data: Path) -> None:

@@ -159,11 +159,15 @@ class Supervisor:
         java = java_for_kafka()
         redis = find_redis()
         jars = provide_jars(java, self._bench, self._reporter.progress)
+        # What is made from now on, also by the servers, is for this user alone; what is downloaded may be for others too.
+        os.umask(0o077)
         self._reporter.progress("starting Kafka and Redis ...")
         self._addresses = Addresses(self._data, self._order.brokers)
         cluster = self._addresses.cluster
-        refuse_newer_data(redis, self._folder("redis"))
-        self._add_child("redis", redis.command(cluster.redis_port), self._folder("redis"))
+        folder = self._folder("redis")
+        refuse_newer_data(redis, folder)
+        redis.configure(folder, cluster.redis_port, cluster.redis_password)
+        self._add_child("redis", redis.command(), folder)
         archive = ClassArchive(java, jars)
         brokers = [
             Broker(number, cluster, self._folder(name), self._log(name), java, jars, archive)

@@ -104,8 +104,10 @@ def redis_call(url: str, *words: str) -> bytes:
     assert address.hostname is not None
     try:
         with socket.create_connection((address.hostname, address.port or 0), 2) as connection:
-            connection.sendall(" ".join(words).encode() + b"\r\n")
-            return connection.makefile("rb").readline().strip()
+            connection.sendall(f"AUTH {address.password}\r\n{' '.join(words)}\r\n".encode())
+            with connection.makefile("rb") as answers:
+                answers.readline()
+                return answers.readline().strip()
     except OSError:
         return b""
 

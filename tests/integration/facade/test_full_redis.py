@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded import RunningNamespace
+from kafkabus.embedded.ports import HOST
+from kafkabus.embedded.redis_server import find_redis
 from kafkabus.management import ServiceBusAdministrationClient
+from tests.redis_server import serving
 
-NAMESPACE = "full"
 BALLAST = 100_000_000
 """How many bytes of Redis's memory are used up."""
 
 
 def test_nothing_new_is_granted_and_what_was_is_settled(
-    own_runtime: EmbeddedRuntime, caplog: pytest.LogCaptureFixture
+    runtime: RunningNamespace, untended: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also for a receiver that was at work before; once there is room, the rest comes."""
+    """Also for a receiver that was at work before; once there is room, the rest comes. Some waits for nothing take seconds."""
     queue = "orders"
+    with serving(find_redis(), tmp_path) as port, redis.Redis(HOST, port) as server:
+        connection_string = untended.replace(runtime.redis_url, f"redis://{HOST}:{port}/0")
+        _fill_up(server, connection_string, queue)
+    assert "redis_full" in caplog.text
+
+
+def _fill_up(server: redis.Redis, connection_string: str, queue: str) -> None:
     with (
-        redis.Redis.from_url(own_runtime.redis_url) as server,
-        ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
-        ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
-        ServiceBusClient.from_connection_string(own_runtime.connection_string) as other,
+        ServiceBusAdministrationClient.from_connection_string(connection_string) as administration,
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        ServiceBusClient.from_connection_string(connection_string) as other,
     ):
         administration.create_queue(queue)
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -53,4 +63,3 @@ def test_nothing_new_is_granted_and_what_was_is_settled(
                 receiver.complete_messages(messages)
                 rest += map(str, messages)
             assert sorted(map(int, rest)) == list(range(3, 21))
-    assert "redis_full" in caplog.text
