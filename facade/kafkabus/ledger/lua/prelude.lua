@@ -97,7 +97,8 @@ local ledger = {
   rings = false,
 }
 
--- The ledger's clock goes on where Redis's is set back, or locks would last as much longer. Smaller steps are borne, in ms.
+-- The ledger's clock goes on where Redis's is set back, or locks would last as much longer.
+-- Smaller steps are borne, in ms.
 local STEP = 1000
 local time = redis.call('TIME')
 local wall = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(meta[18] or 0)
