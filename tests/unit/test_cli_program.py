@@ -41,6 +41,14 @@ def test_help_names_commands_and_exit_statuses() -> None:
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
+def test_a_connection_string_in_place_of_a_command_is_not_shown() -> None:
+    """It may hold passwords; the error says where it goes."""
+    result = run("Endpoint=sb://nowhere/;Redis=redis://:open-sesame@127.0.0.1:1/0", "queue", "list")
+    assert result.returncode == 2
+    assert "set KAFKABUS_CONNECTION_STRING, or write kafkabus -c … COMMAND" in words(result.stderr)
+    assert "sesame" not in result.stdout + result.stderr
+
+
 def test_the_version_is_the_package_s() -> None:
     """`kafkabus --version` names program and version."""
     assert run("--version").stdout == f"kafkabus {kafkabus.__version__}\n"

@@ -31,6 +31,7 @@ from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputCl
 from kafkabus.cli.stopping import unwind_on_signals
 from kafkabus.cli.terminal import discard_output, flush, say, write
 from kafkabus.repetitions import limit_repetitions
+from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}
 
@@ -51,6 +52,14 @@ class _Program(TyperGroup):
             raise typer.BadParameter(
                 f"{option} goes before the command: kafkabus {option}{value} {command} …"
             ) from error
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0].lower().startswith("endpoint="):
+            # The error for an unknown command would show it.
+            raise typer.BadParameter(
+                f"a connection string is no command: set {CONNECTION_STRING_VARIABLE}, or write kafkabus -c … COMMAND"
+            )
+        return super().resolve_command(ctx, args)
 
 
 app = typer.Typer(
