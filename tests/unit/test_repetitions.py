@@ -106,14 +106,14 @@ def test_messages_of_kafkas_client_are_told_apart_by_their_kind(log: Log) -> Non
 @pytest.mark.parametrize(
     "program",
     [
-        "sys.argv = ['', NOWHERE]; run('kafkabus.upkeep')",
+        "sys.argv = ['']; os.environ['KAFKABUS_CONNECTION_STRING'] = NOWHERE; run('kafkabus.upkeep')",
         "sys.argv = ['', '-c', NOWHERE, 'serve']; run('kafkabus.cli')",
     ],
 )
 def test_services_do_not_repeat_themselves(program: str) -> None:
     """What looks after a namespace, as the embedded runtime and as the command line start it."""
     script = f"""
-import logging, runpy, sys
+import logging, os, runpy, sys
 import kafkabus.upkeep
 
 NOWHERE = {NOWHERE!r}

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import event, given
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from kafkabus_mapping.codec import Envelope
@@ -173,6 +173,7 @@ SEGMENTS = st.text(alphabet="aab__!", max_size=12) | st.sampled_from(
 def test_like_agrees_with_trying_in_every_way(data: st.DataObject, segments: list[str], escape: str) -> None:
     """Whatever stands where; texts that are made of the pattern match often, those with a character less or more may not."""
     pattern = "%".join(segments)
+    assume(len(pattern) <= LONGEST)
     made = (
         pattern.replace("%", data.draw(st.text(LETTERS, max_size=3))).replace("_", data.draw(LETTERS)).replace("!", "")
     )
