@@ -15,15 +15,16 @@ class Proxy:
 
     Args:
         port: The server's port.
+        own: The proxy's own port; a free one by default.
 
     Attributes:
         port: The proxy's own port.
         lose_replies: Whether what the server answers is thrown away, and the connection then closed.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, own: int = 0) -> None:
         self._target = port
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", own))
         self.port: int = self._listener.getsockname()[1]
         self.lose_replies = False
         self._open: list[socket.socket] = []

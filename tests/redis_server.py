@@ -17,17 +17,19 @@ PATIENCE = 60.0
 
 
 @contextmanager
-def serving(program: RedisProgram, folder: Path) -> Generator[int]:
+def serving(program: RedisProgram, folder: Path, *options: str) -> Generator[int]:
     """Run a Redis that keeps nothing, and lets everybody do everything; gives the port at which it serves.
 
     Args:
         program: Which Redis.
-        folder: An empty folder for its log.
+        folder: A folder for its log, which is made where there is none.
+        *options: More of its settings, as on its command line.
     """
+    folder.mkdir(exist_ok=True)
     log = folder / "redis.log"
     reserved = ReservedPort()
     settings = {"--bind": HOST, "--port": str(reserved.number), "--save": "", "--maxmemory-policy": "noeviction"}
-    process = spawn([str(program.path), *itertools.chain(*settings.items())], folder, log)
+    process = spawn([str(program.path), *itertools.chain(*settings.items()), *options], folder, log)
     try:
         deadline = time.monotonic() + PATIENCE
         while not answers_ping(reserved.number, 1):

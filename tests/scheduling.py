@@ -27,6 +27,7 @@ BUSY = (
     "tests/integration/embedded/",
     "tests/integration/facade/test_duplicates.py",
     "tests/integration/facade/test_forwarded.py",
+    "tests/integration/facade/test_kafka_rights.py",
 )
 """What starts servers of its own, or Spark: folders and files, the longest first."""
 BUSY_WORKERS = 3

@@ -10,7 +10,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from kafkabus._acompat import sleep
-from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusQuotaExceededError
+from kafkabus.exceptions import OperationTimeoutError, ServiceBusError, ServiceBusQuotaExceededError
 from kafkabus.ledger.connection import Described, DescriptionCache
 from kafkabus.log.companion import Companion
 from kafkabus.log.parcel import UNKNOWN_OFFSET
@@ -191,5 +191,5 @@ class Turn:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._turns[self._name] -= 1
-        with suppress(ServiceBusCommunicationError):
+        with suppress(ServiceBusError):
             self._cache.end_turn(self._name, self._token)

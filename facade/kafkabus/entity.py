@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from kafkabus.choosing import Chooser
-from kafkabus.exceptions import MessagingEntityNotFoundError
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.ledger.keys import LedgerKeys, doorbell_channel, receivers_key
 from kafkabus.ledger.operations import Ledger
 from kafkabus.ledger.ranges import NEVER
@@ -36,6 +36,15 @@ def generation_of(path: EntityPath, description: EntityDescription, topic_id: st
     own = topic_id if path.is_dead_letter else description.generation
     incarnation = getattr(description, INCARNATIONS[path.sub_queue])
     return f"{own}.{incarnation}" if incarnation else own
+
+
+class LedgersReplacedError(ServiceBusError):
+    """An entity goes on with other ledgers than those that were asked; nothing was done, and the new ones may be asked.
+
+    Who found out why told that where something was lost by it; see docs/decisions/0013-generations.md.
+    """
+
+    retryable = True
 
 
 def has_sessions(path: EntityPath, description: EntityDescription) -> bool:

@@ -22,6 +22,7 @@
     ├── AutoLockRenewFailed
     ├── AutoLockRenewTimeout
     ├── LedgerError                         ours: Redis refused a request to a ledger
+    ├── UnsuitableRedisError                ours: Redis would drop locks, or is part of a cluster
     └── EmbeddedRuntimeError                ours, in kafkabus.embedded: Kafka or Redis cannot be provided
 
     MessageAlreadySettled                   a ValueError and no ServiceBusError, as in azure.servicebus
@@ -144,6 +145,13 @@ class AutoLockRenewTimeout(ServiceBusError):
 
 class LedgerError(ServiceBusError):
     """Redis refused a request to a ledger; kafkabus's own, the service has no such error."""
+
+
+class UnsuitableRedisError(ServiceBusError):
+    """The Redis is not one that kafkabus can use: it evicts keys, or is part of a cluster; nothing was done.
+
+    kafkabus's own, the service has no such error.
+    """
 
 
 class MessageAlreadySettled(ValueError):

@@ -19,7 +19,7 @@ from typing_extensions import Self
 from kafkabus import endings, forks
 from kafkabus._acompat import caller_left, guarded, on_left, uninterrupted
 from kafkabus.browser import Browser
-from kafkabus.entity import Entity
+from kafkabus.entity import Entity, LedgersReplacedError
 from kafkabus.enums import ServiceBusReceiveMode
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -501,7 +501,13 @@ class ServiceBusReceiver:
         """Have something done with messages, in one round trip: what was done, and messages whose partition is gone."""
         there, lost = still_there(held, entity)
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
-        self._services.courier.ask(*operations)
+        try:
+            self._services.courier.ask(*operations)
+        except LedgersReplacedError:
+            if not self._services.has_moved_on(entity):
+                raise
+            # The others know of no lock from before, and say so.
+            return self._ask(self._services.entity(self._path), held, operation)
         return list(zip(there, operations, strict=True)), lost
 
     def _settle(self, entity: Entity, verb: str, held: list[Held]) -> list[ServiceBusReceivedMessage]:
@@ -707,10 +713,15 @@ class ServiceBusReceiver:
             left = deadline - time.monotonic()
             # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
             patience = min(max(0.0, left), DESCRIPTION_AGE)
-            if lock is not None and isinstance(reader, SessionReader):
-                grants = reader.receive_next(lock, count, patience, self._is_unwanted)
-            else:
-                grants = reader.receive(count, patience, self._is_unwanted, take=take)
+            try:
+                if lock is not None and isinstance(reader, SessionReader):
+                    grants = reader.receive_next(lock, count, patience, self._is_unwanted)
+                else:
+                    grants = reader.receive(count, patience, self._is_unwanted, take=take)
+            except LedgersReplacedError:
+                if not self._services.has_moved_on(entity):
+                    raise
+                continue
             try:
                 messages = self._deliver(entity, grants, take)
             except BaseException:

@@ -22,13 +22,13 @@ from kafkabus.checkpoints import Checkpoints
 from kafkabus.clocks import Clocks
 from kafkabus.connection_string import Settings
 from kafkabus.directory import Directory, Turn
-from kafkabus.entity import INCARNATIONS, Entity, generation_of
+from kafkabus.entity import INCARNATIONS, Entity, LedgersReplacedError, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.keepsakes import Keepsakes
-from kafkabus.ledger.connection import DescriptionCache, check, connect
+from kafkabus.ledger.connection import DescriptionCache, RedisConnection, connect
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.keys import entity_keys, full_key
-from kafkabus.ledger.operations import MARKS, Keep, Ledger, Mark, MarkName
+from kafkabus.ledger.operations import MARKS, Claim, Keep, Ledger, Mark, MarkName
 from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
 from kafkabus.log.companion import Companion
@@ -83,15 +83,16 @@ class Services:
         self.client_id = uuid.uuid4().hex
         self.pool = Pool("kafkabus")
         self.redis = connect(settings.redis_url.reveal())
-        self.courier = Courier(
-            self.redis, address=settings.redis_address, rebuild=self._rebuild, retry_for=self._retry_for
+        self.connection = RedisConnection(
+            self.redis, address=settings.redis_address, namespace=settings.namespace, retry_for=self._retry_for
         )
+        self.courier = Courier(self.connection, rebuild=self._rebuild)
         self.topics = open_topics(settings)
         self.outbox = Outbox(settings, self.pool)
         self.points = PointReader(settings, self.pool)
         self.directory = Directory(
             self.companion("descriptions", COMPANION_TOPIC),
-            DescriptionCache(self.redis, settings.namespace, settings.redis_address),
+            DescriptionCache(self.connection, settings.namespace),
         )
         self.transfers = Transfers(self)
         self.clocks = Clocks(self)
@@ -104,7 +105,6 @@ class Services:
         self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
         self._transfer_outbox: Outbox | None = None
-        self._checked = False
         self._locks: dict[str, Lock] = {}
         self._made = itertools.count()
         self._known_paths: deque[str] = deque()
@@ -156,6 +156,7 @@ class Services:
             outbox=self.outbox,
             points=self.points,
             pool=self.pool,
+            servers=self.settings.bootstrap_servers,
         )
 
     def namespace(self) -> NamespaceDescription:
@@ -207,9 +208,7 @@ class Services:
             known = self._entities.get(path.key)
             if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
                 return known[1]
-            if not self._checked:
-                check(self.redis, self.settings.redis_address)
-                self._checked = True
+            self.reach_kafka()
             # As old as what it is made of.
             asked_at = time.monotonic()
             try:
@@ -260,6 +259,16 @@ class Services:
         for places in (self._marked, self._found):
             places.difference_update([place for place in places.copy() if place[1] == entity.generation])
         self._topics_seen.pop(entity.topic_id, None)
+
+    def reach_kafka(self) -> None:
+        """Reach a broker, where this client did not yet.
+
+        Raises:
+            ServiceBusAuthenticationError: Kafka refuses the credentials.
+            ServiceBusCommunicationError: No broker can be reached; the message says why.
+        """
+        if not self.topics.reached:
+            self.pool.run(self.topics.reach)
 
     def entity_anew(self, entity: Entity) -> Entity:
         """An entity as it is described now, not some seconds ago.
@@ -609,10 +618,14 @@ class Services:
 
     def _left(self, entity: Entity, why: str) -> str:
         """The next one who asks for an entity looks it up; what the one who found out is told."""
+        self._look_up_again(entity)
+        return f"{entity.path} is not what it was: {why}; call again to go on with what is there"
+
+    def _look_up_again(self, entity: Entity) -> None:
+        """The next one who asks for an entity looks it up."""
         known = self._entities.get(entity.path.key)
         if known is not None and known[1].generation == entity.generation:
             del self._entities[entity.path.key]
-        return f"{entity.path} is not what it was: {why}; call again to go on with what is there"
 
     def reader(self, entity: Entity) -> Reader:
         """The reader that all receivers of an entity share.
@@ -779,6 +792,22 @@ class Services:
         for ledger in ledgers:
             self.courier.create(ledger, 0)
 
+    def check_rights(self, path: EntityPath, description: EntityDescription) -> None:
+        """Make a ledger and delete it, so that what Redis refuses is known before a topic is created for an entity.
+
+        Raises:
+            ServiceBusError: Redis refuses; see ``RedisConnection.call``.
+        """
+        entity = self.described(path, description, description.topic, uuid.uuid4().hex)
+        ledger = entity.ledgers[0]
+        self._by_ledger[ledger] = entity
+        try:
+            self.create_ledgers([ledger])
+            self.courier.ask(Claim.of_nothing(ledger))
+            self.courier.forget([ledger])
+        finally:
+            del self._by_ledger[ledger]
+
     def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
         """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
 
@@ -811,10 +840,11 @@ class Services:
         """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
         entity = self._by_ledger.get(ledger)
         if entity is None:
-            raise MessagingEntityNotFoundError(f"{ledger.keys.prefix} is a ledger of an entity that was deleted")
+            # It was deleted; or it was made to look at what Redis allows, and nobody waits for it.
+            raise MessagingEntityNotFoundError(f"{ledger.keys.prefix} is no ledger of an entity that is known")
         self._check_its_topic(entity)
         if self._description_of(entity) is None:
-            raise ServiceBusError(self._left(entity, "it has other ledgers since one of its logs was truncated"))
+            raise self._replaced(entity)
         snapshot = self._restore(entity, ledger)
         if snapshot is not None:
             LOGGER.warning(
@@ -825,6 +855,31 @@ class Services:
                 snapshot.cursor,
                 snapshot.version,
             )
+
+    def _replaced(self, entity: Entity) -> ServiceBusError:
+        """Why an entity's ledgers are not to be made anew."""
+        known = self.directory.get(entity.path.name)
+        if known is None or known.status is EntityStatus.DELETING:
+            self._look_up_again(entity)
+            return MessagingEntityNotFoundError(_missing(entity.path, self.settings.namespace))
+        if known.generation != entity.description.generation:
+            return MessagingEntityNotFoundError(self._left(entity, "it was deleted and created again"))
+        return LedgersReplacedError(
+            self._left(
+                entity,
+                "it has other ledgers since one of its logs was truncated, or Redis went back to an earlier state, as in a "
+                "failover",
+            )
+        )
+
+    def has_moved_on(self, entity: Entity) -> bool:
+        """Whether an entity has other ledgers by now.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return (self.entity(entity.path)).generation != entity.generation
 
     def _restore(self, entity: Entity, ledger: Ledger, snapshot: Snapshot | None = None) -> Snapshot | None:
         """Make a ledger anew.

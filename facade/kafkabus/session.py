@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkabus import forks
 from kafkabus._acompat import guarded
-from kafkabus.entity import Entity
+from kafkabus.entity import Entity, LedgersReplacedError
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
     AutoLockRenewTimeout,
@@ -200,10 +200,16 @@ class ServiceBusSession:
         """
         if self._lock is not None:
             return self._lock
-        reader = self._reader()
+        entity = self._services.entity(self._path)
+        reader = _session_reader(self._services, entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
-        lock, held = reader.accept(self._wanted, seconds, closed)
+        try:
+            lock, held = reader.accept(self._wanted, seconds, closed)
+        except LedgersReplacedError:
+            if not self._services.has_moved_on(entity):
+                raise
+            return self._open(wait, closed)
         if lock is not None and self._is_open:
             # Another task was faster.
             reader.leave(lock)

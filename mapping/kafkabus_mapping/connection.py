@@ -24,6 +24,9 @@ CONNECTION_STRING_VARIABLE: Final = "KAFKABUS_CONNECTION_STRING"
 """Names the namespace of a program that is told by nothing else: the command line, the upkeep service."""
 BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKABUS_BOOTSTRAP_SERVERS"
 
+_BROKER = re.compile(r"(?:\w+://)?(?:[^\s:/@\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}")
+"""A broker's address, as librdkafka takes it; an IPv6 literal is in brackets."""
+
 _PARTS = {
     name.lower(): name
     for name in (
@@ -176,7 +179,7 @@ def bootstrap_servers_of(fully_qualified_namespace: str, given: str | None, envi
     """The brokers of a namespace: those given, else the environment's.
 
     Raises:
-        ValueError: Neither names any.
+        ValueError: Neither names any, or one has no port.
     """
     servers = given or environment.get(BOOTSTRAP_SERVERS_VARIABLE)
     if not servers:
@@ -185,6 +188,13 @@ def bootstrap_servers_of(fully_qualified_namespace: str, given: str | None, envi
             f"KafkaBootstrapServers=host:port to the connection string, or set {BOOTSTRAP_SERVERS_VARIABLE} "
             "('kafkabus up' starts both and prints a connection string)"
         )
+    for server in servers.split(","):
+        if not _BROKER.fullmatch(server.strip()) or not 0 < int(server.rpartition(":")[2]) < 65_536:
+            source = "KafkaBootstrapServers" if given else BOOTSTRAP_SERVERS_VARIABLE
+            raise ValueError(
+                f"{source}={servers!r}: {server.strip()!r} is no host:port; write each broker with its port, 1 to 65535, as in "
+                "kafka-1:9092,kafka-2:9092"
+            )
     return servers
 
 

@@ -74,6 +74,26 @@ def test_a_client_takes_an_address_too(
     assert client._settings.namespace == "contoso"
 
 
+@pytest.mark.parametrize(
+    "servers", ["a:1", "a:1, b:65535", "[::1]:9092", "SASL_SSL://kafka-1.example:9092", "10.0.0.1:9092"]
+)
+def test_brokers_have_ports(servers: str) -> None:
+    """As many as there are, in each way in which a host is written."""
+    parse_settings(f"{AZURE};KafkaBootstrapServers={servers};Redis=redis://c:3/0", {})
+    parse_settings(f"{AZURE};Redis=redis://c:3/0", {"KAFKABUS_BOOTSTRAP_SERVERS": servers})
+
+
+@pytest.mark.parametrize(
+    "servers", ["a", "a:0", "a:1,b", "a:65536", "a:", ":9092", "a:x", "::1:9092", "http://a/b:1", "a:1,"]
+)
+def test_a_broker_without_a_port_is_refused(servers: str) -> None:
+    """By name, wherever it is written: Kafka's client would take another port, or try for a minute."""
+    with pytest.raises(ValueError, match=r"^KafkaBootstrapServers=.*is no host:port"):
+        parse_settings(f"{AZURE};KafkaBootstrapServers={servers};Redis=redis://c:3/0", {})
+    with pytest.raises(ValueError, match=r"^KAFKABUS_BOOTSTRAP_SERVERS=.*is no host:port"):
+        parse_settings(f"{AZURE};Redis=redis://c:3/0", {"KAFKABUS_BOOTSTRAP_SERVERS": servers})
+
+
 def test_a_replication_factor_is_a_number() -> None:
     """From the string or the environment, and refused by name where it is none."""
     assert parse_settings(OURS, {}).replication_factor is None

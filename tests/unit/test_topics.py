@@ -42,6 +42,7 @@ def test_a_cluster_without_brokers_is_asked_again(monkeypatch: pytest.MonkeyPatc
         assert timeout > 0
         return SimpleNamespace(brokers=dict.fromkeys(range(answers.pop(0))))
 
-    monkeypatch.setattr(topics, "_admin", SimpleNamespace(list_topics=list_topics))
+    monkeypatch.setattr(topics, "_client", SimpleNamespace(list_topics=list_topics))
+    topics._contact.made = True
     assert topics.brokers() == 1
     assert answers == []

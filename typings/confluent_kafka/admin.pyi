@@ -12,6 +12,9 @@ from confluent_kafka import (
     TopicPartition,
     Uuid,
 )
+from confluent_kafka.admin._acl import AclBinding as AclBinding
+from confluent_kafka.admin._acl import AclOperation as AclOperation
+from confluent_kafka.admin._acl import AclPermissionType as AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType as AlterConfigOpType
 from confluent_kafka.admin._config import ConfigEntry as ConfigEntry
 from confluent_kafka.admin._config import ConfigResource as ConfigResource
@@ -19,6 +22,7 @@ from confluent_kafka.admin._metadata import BrokerMetadata as BrokerMetadata
 from confluent_kafka.admin._metadata import ClusterMetadata as ClusterMetadata
 from confluent_kafka.admin._metadata import PartitionMetadata as PartitionMetadata
 from confluent_kafka.admin._metadata import TopicMetadata as TopicMetadata
+from confluent_kafka.admin._resource import ResourcePatternType as ResourcePatternType
 from confluent_kafka.admin._resource import ResourceType as ResourceType
 from confluent_kafka.cimpl import NewPartitions as NewPartitions
 from confluent_kafka.cimpl import NewTopic as NewTopic
@@ -77,6 +81,7 @@ class AdminClient:
         request_timeout: float = ...,
         validate_only: bool = ...,
     ) -> dict[str, Future[None]]: ...
+    def create_acls(self, acls: Sequence[AclBinding]) -> dict[AclBinding, Future[None]]: ...
     def delete_topics(
         self, topics: Sequence[str], *, operation_timeout: float = ..., request_timeout: float = ...
     ) -> dict[str, Future[None]]: ...

@@ -11,7 +11,7 @@ from types import TracebackType
 from kafkabus.aio._acompat import sleep
 from kafkabus.aio.ledger.connection import Described, DescriptionCache
 from kafkabus.aio.log.companion import Companion
-from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusQuotaExceededError
+from kafkabus.exceptions import OperationTimeoutError, ServiceBusError, ServiceBusQuotaExceededError
 from kafkabus.log.parcel import UNKNOWN_OFFSET
 from kafkabus.record import as_bytes, place_of
 from kafkabus_mapping.entities import EntityDescription, read_description
@@ -190,5 +190,5 @@ class Turn:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._turns[self._name] -= 1
-        with suppress(ServiceBusCommunicationError):
+        with suppress(ServiceBusError):
             await self._cache.end_turn(self._name, self._token)

@@ -20,13 +20,14 @@ from kafkabus.aio.log.outbox import OutgoingRecord
 from kafkabus.aio.outages import LOOK_TIME
 from kafkabus.aio.services import Services
 from kafkabus.amqp import AmqpAnnotatedMessage
-from kafkabus.entity import Entity
+from kafkabus.entity import Entity, LedgersReplacedError
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     OperationTimeoutError,
+    ServiceBusAuthorizationError,
     ServiceBusCommunicationError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
@@ -34,6 +35,7 @@ from kafkabus.exceptions import (
 from kafkabus.keywords import warn, warn_of
 from kafkabus.ledger.operations import Cancel, Schedule
 from kafkabus.log.parcel import UNKNOWN_OFFSET, Failure, Parcel
+from kafkabus.log.refusals import NO_RIGHTS, no_rights
 from kafkabus.message import (
     Outgoing,
     ServiceBusMessage,
@@ -134,6 +136,7 @@ class ServiceBusSender:
             MessagingEntityDisabledError: The queue takes no messages.
             ServiceBusQuotaExceededError: The queue is full, or the partition that a key belongs to; nothing was sent.
             OperationTimeoutError: Not all was acknowledged in time; the message says what is unknown.
+            ServiceBusAuthorizationError: Kafka's user may not write to the queue's topic.
             ServiceBusCommunicationError: Kafka did not store all; the message says what was stored. So it is where the
                 partition that a key belongs to is unavailable; messages without a key go to another one.
         """
@@ -268,7 +271,12 @@ class ServiceBusSender:
             await self._send_keyless(entity, keyless, deadline, unsent, places, outgoing)
         unsent.check()
         if places.wanted:
-            await self._services.courier.ask(*schedules(entity, outgoing, places.of))
+            try:
+                await self._services.courier.ask(*schedules(entity, outgoing, places.of))
+            except LedgersReplacedError:
+                # They are stored, so that whoever sent them again would store them twice.
+                anew = await self._services.entity(self._path)
+                await self._services.courier.ask(*schedules(anew, outgoing, places.of))
         return places
 
     async def _send_keyed(
@@ -577,6 +585,7 @@ class _Unsent:
         self._servers = servers
         self._entity = entity
         self._total = total
+        self._began = time.monotonic()
         self._parts: list[tuple[Sequence[OutgoingRecord], Parcel, frozenset[int]]] = []
 
     def add(self, records: Sequence[OutgoingRecord], parcel: Parcel, unavailable: frozenset[int]) -> None:
@@ -588,10 +597,12 @@ class _Unsent:
 
         Raises:
             ServiceBusCommunicationError: Kafka did not store all, or a partition is unavailable.
+            ServiceBusAuthorizationError: Kafka's user may not write to the topic.
             OperationTimeoutError: Nothing is known but that time ran out.
         """
         if not self._parts:
             return
+        failures = [failure for _, parcel, _ in self._parts for failure in parcel.failures]
         causes: list[str] = []
         failed: list[str] = []
         unknown: list[str] = []
@@ -609,9 +620,13 @@ class _Unsent:
                 causes.append(str(parcel.failures[0].error))
         what = (
             f"of {self._total} messages to {self._entity.path}, {self._total - missing} were acknowledged within "
-            f"{self.timeout:g} s; not stored are {failed[:10]}; unknown is it of {unknown[:10]} (sending these again may store "
-            "them twice)"
+            f"{time.monotonic() - self._began:.3g} s; not stored are {failed[:10]}; unknown is it of {unknown[:10]} "
+            "(sending these again may store them twice)"
         )
+        refusal = next((one.error for one in failures if one.error.code() in NO_RIGHTS), None)
+        if refusal is not None:
+            refused = no_rights(self._servers, f"write to topic {self._entity.topic!r}", refusal)
+            raise ServiceBusAuthorizationError(f"{what}: {refused.message}", error=refused.inner_exception)
         if causes:
             raise ServiceBusCommunicationError(f"{what}: {'; '.join(causes)}")
         raise OperationTimeoutError(

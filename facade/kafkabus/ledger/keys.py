@@ -133,3 +133,11 @@ def deleted_key(namespace: str, name: str) -> str:
 def turn_key(namespace: str, name: str) -> str:
     """The token of the client that changes an entity's description; ``name`` is in lower case."""
     return f"{{{namespace}}}:turn:{name}"
+
+
+def rights_of(namespace: str) -> str:
+    """What the Redis user of a namespace's clients must be allowed, as rules of ``ACL SETUSER``."""
+    return (
+        f"~{{{namespace}}}* ~{{{namespace}/* resetchannels &kafkabus:{namespace}/* "
+        "+@read +@write +@scripting +@pubsub +@connection -@dangerous +info +time"
+    )

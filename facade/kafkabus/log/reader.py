@@ -47,6 +47,7 @@ from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import PASSING, consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, runs_of, sweeps
 from kafkabus.log.points import READ_TIMEOUT, SILENCE, LogTruncatedError, UnfinishedReadError
+from kafkabus.log.refusals import NO_RIGHTS, no_rights
 from kafkabus.record import Delivery, Record, schedule_of
 
 if TYPE_CHECKING:
@@ -822,6 +823,9 @@ class Reader:
             raise _OutOfLogError(view, str(error))
         elif code in PASSING:
             KAFKA_LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity.path, view.partition, error)
+        elif error is not None and code in NO_RIGHTS:
+            servers = self._services.settings.bootstrap_servers
+            raise no_rights(servers, f"read topic {self._entity.topic!r}", error)
         else:
             # Kafka's client would go on behind what it cannot read, and that would be settled as a hole.
             raise ServiceBusError(

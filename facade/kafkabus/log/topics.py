@@ -40,6 +40,7 @@ from kafkabus.connection_string import Settings
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.operations import Tail
 from kafkabus.log.configuration import LOGGER, common_options
+from kafkabus.log.refusals import NO_RIGHTS, FirstContact, no_rights
 
 ENTITY_TOPIC: Mapping[str, str] = {
     # The broker's clock is EnqueuedTimeUtc.
@@ -104,7 +105,28 @@ class Topics:
         self._timeout = timeout
         # A stopped broker's connection stays open, and may be the only one, until a request has waited for so long.
         options = common_options(settings) | {"socket.timeout.ms": round(1000 * ASKED_FOR)}
-        self._admin = AdminClient(options, logger=LOGGER)
+        self._client = AdminClient(options, logger=LOGGER)
+        self._contact = FirstContact(settings, self._client)
+
+    @property
+    def _admin(self) -> AdminClient:
+        """Kafka's client, which has reached a broker."""
+        self._contact.make()
+        return self._client
+
+    @property
+    def reached(self) -> bool:
+        """Whether a broker was reached."""
+        return self._contact.made
+
+    def reach(self) -> None:
+        """Reach a broker, where that was not done before; within some 7 seconds it is known why none can be reached.
+
+        Raises:
+            ServiceBusAuthenticationError: Kafka refuses the credentials.
+            ServiceBusCommunicationError: No broker can be reached.
+        """
+        self._contact.make()
 
     def brokers(self) -> int:
         """How many brokers the cluster has, at least one.
@@ -421,6 +443,8 @@ class Topics:
     def _translate(self, error: KafkaException, action: str) -> ServiceBusError:
         cause = error.args[0]
         reason = cause.str() if isinstance(cause, KafkaError) else str(error)
+        if isinstance(cause, KafkaError) and cause.code() in NO_RIGHTS:
+            return no_rights(self._servers, action, cause)
         message = f"could not {action} at Kafka {self._servers}: {reason}"
         if isinstance(cause, KafkaError) and cause.code() in _UNREACHABLE:
             return ServiceBusCommunicationError(f"{message} (tried for {self._timeout:.0f} s)", error=error)

@@ -17,6 +17,7 @@ from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationEr
 from kafkabus.log.clients import open_producer
 from kafkabus.log.configuration import transactional_options
 from kafkabus.log.outbox import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
+from kafkabus.log.refusals import NO_RIGHTS, no_rights
 
 TIMEOUT = 10.0
 """After how many seconds the broker aborts a transaction that nobody ended: readers wait behind it until then."""
@@ -75,18 +76,19 @@ class Transactor:
             Where each of them stands.
 
         Raises:
+            ServiceBusAuthorizationError: Kafka's user may not write to a topic.
             ServiceBusCommunicationError: Kafka did not store all.
             OperationTimeoutError: Not all were acknowledged in time.
             ServiceBusError: Kafka's client refuses one.
         """
         producer = self._begun()
         found: dict[int, Stored] = {}
-        failed: list[KafkaError] = []
+        failed: list[tuple[str, KafkaError]] = []
 
         def note(index: int) -> Callable[[KafkaError | None, Message], None]:
             def told(error: KafkaError | None, message: Message) -> None:
                 if error is not None:
-                    failed.append(error)
+                    failed.append((message.topic() or "", error))
                 elif (offset := message.offset()) is not None and offset >= 0:
                     found[index] = Stored(message.partition() or 0, offset)
 
@@ -97,8 +99,13 @@ class Transactor:
             self._give(producer, topic, record, note(index), until)
         self._pool.run(producer.flush, SEND_TIMEOUT)
         if failed:
+            topic, error = failed[0]
+            if error.code() == KafkaError._PURGE_QUEUE:
+                error = self._why_refused(producer, error)
+            if error.code() in NO_RIGHTS:
+                raise no_rights(self._settings.bootstrap_servers, f"write to topic {topic!r}", error)
             raise ServiceBusCommunicationError(
-                f"Kafka {self._settings.bootstrap_servers} did not store a record of a transaction: {failed[0]}"
+                f"Kafka {self._settings.bootstrap_servers} did not store a record of a transaction in {topic}: {error}"
             )
         if len(found) < len(records):
             raise OperationTimeoutError(
@@ -126,6 +133,14 @@ class Transactor:
         except KafkaException as error:
             look_again(self._pool, producer, topic, error, until)
             self._give(producer, topic, record, told, until)
+
+    def _why_refused(self, producer: Producer, error: KafkaError) -> KafkaError:
+        """Kafka's client drops the records of a transaction that failed; why, it says to who would begin another one."""
+        try:
+            self._pool.run(producer.begin_transaction)
+        except KafkaException as refused:
+            return refused.args[0] if isinstance(refused.args[0], KafkaError) else error
+        return error
 
     def commit(self) -> None:
         """Commit the transaction.
@@ -190,7 +205,11 @@ class Transactor:
             self.forget()
             raise self._refused(error) from error
 
-    def _refused(self, error: KafkaException) -> ServiceBusCommunicationError:
+    def _refused(self, error: KafkaException) -> ServiceBusError:
+        if error.args[0].code() in NO_RIGHTS:
+            return no_rights(
+                self._settings.bootstrap_servers, f"store transaction {self.transactional_id!r}", error.args[0]
+            )
         return ServiceBusCommunicationError(
             f"Kafka {self._settings.bootstrap_servers} did not take transaction {self.transactional_id}: {error.args[0]}",
             error=error,

@@ -287,6 +287,7 @@ class Administration:
     def _create_log(self, description: D) -> D:
         """Create the Kafka topic of a new queue or topic, and its ledgers; the description with the topic's id."""
         services = self._connections()
+        services.check_rights(EntityPath(description.name), description)
         # The broker lets one of several creations win.
         if not services.pool.run(services.topics.create_entity, description.topic, description.partitions):
             self._wait_for_other(description.name)

@@ -212,11 +212,7 @@ class MemoryRedis:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def config_get(self, *_names: str) -> dict[str, str]:
-        """It never drops keys; that it keeps nothing is known."""
-        return {"maxmemory-policy": "noeviction", "appendonly": "yes", "save": ""}
-
-    def info(self, _section: str) -> dict[str, int]:
+    def info(self, _section: str = "default") -> dict[str, int]:
         """Its memory has no limit, and it is no server: it says nothing of one, as to those who may not ask."""
         return {"maxmemory": 0, "used_memory": 0}
 

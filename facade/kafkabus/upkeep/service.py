@@ -7,11 +7,13 @@ import logging
 import signal
 import time
 import zlib
+from collections.abc import Coroutine
+from typing import Any
 
 from kafkabus.aio._acompat import uninterrupted
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import Settings
-from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError, UnsuitableRedisError
 from kafkabus.ledger.keys import upkeep_key
 from kafkabus.upkeep.forwarder import Forwarder
 from kafkabus.upkeep.tender import Tender
@@ -45,7 +47,11 @@ class Upkeep:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Tend the namespace until told to stop; what cannot be reached is waited for."""
+        """Tend the namespace until told to stop; what cannot be reached is waited for.
+
+        Raises:
+            UnsuitableRedisError: Redis is none that kafkabus can use, which no waiting changes.
+        """
         services = Services(self._settings)
         key = upkeep_key(self._settings.namespace)
         LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, services.client_id)
@@ -53,9 +59,13 @@ class Upkeep:
         try:
             while not stopping.done():
                 try:
-                    await self._share_out(services, key)
+                    await _or_stopped(stopping, self._share_out(services, key))
+                except UnsuitableRedisError:
+                    raise
                 except ServiceBusError as error:
                     LOGGER.warning("upkeep namespace=%s error=%s", self._settings.namespace, error)
+                except Exception:
+                    LOGGER.exception("upkeep namespace=%s", self._settings.namespace)
                 await asyncio.wait([stopping], timeout=TICK)
         finally:
             stopping.cancel()
@@ -74,6 +84,8 @@ class Upkeep:
 
     async def _share_out(self, services: Services, key: str) -> None:
         """Begin to tend what is this instance's, and leave what is others'."""
+        # Who never reached Kafka takes no entity from others.
+        await services.reach_kafka()
         members = await services.courier.heartbeat(key, services.client_id, HEARTBEAT_LIFETIME)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
@@ -126,12 +138,28 @@ async def serve(settings: Settings) -> None:
 
     Args:
         settings: Where the namespace lives.
+
+    Raises:
+        UnsuitableRedisError: Redis is none that kafkabus can use.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     await Upkeep(settings).run(stop)
+
+
+async def _or_stopped(stopping: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
+    """Work, but no longer than until told to stop: it may be waiting for Redis."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([stopping, task], return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait([task])
 
 
 def is_home(entity: str, instance: str, members: list[str]) -> bool:

@@ -18,7 +18,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import EmbeddedRuntime, EmbeddedRuntimeError, up
 from kafkabus.embedded.cluster import Addresses
 from kafkabus.embedded.folders import make_private, write_private
-from kafkabus.ledger.connection import check
+from kafkabus.ledger.connection import RedisConnection
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import parse_parts
 from tests.integration.embedded.serving import kill, redis_call, wait_until
@@ -115,7 +115,7 @@ def test_its_settings_can_be_read(
     assert server.config_get("save") == {"save": ""}
     assert server.config_get("appendonly") == {"appendonly": "yes"}
     assert server.config_get("requirepass")["requirepass"] in {"", None}
-    check(server, "redis://address")
+    assert RedisConnection(server, address="redis://address", namespace="n").call(server.ping)
     assert caplog.text == ""
 
 

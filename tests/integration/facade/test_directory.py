@@ -12,7 +12,7 @@ import redis
 
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError
-from kafkabus.ledger.connection import Described, DescriptionCache
+from kafkabus.ledger.connection import Described, DescriptionCache, RedisConnection
 from kafkabus.ledger.keys import descriptions_key
 from kafkabus.management import ServiceBusAdministrationClient
 
@@ -21,7 +21,8 @@ from kafkabus.management import ServiceBusAdministrationClient
 def cache(runtime: RunningNamespace) -> Iterator[DescriptionCache]:
     """An empty cache."""
     with redis.Redis.from_url(runtime.redis_url, protocol=2) as store:
-        yield DescriptionCache(store, f"directory-{uuid.uuid4().hex[:8]}", "redis")
+        namespace = f"directory-{uuid.uuid4().hex[:8]}"
+        yield DescriptionCache(RedisConnection(store, address="redis", namespace=namespace), namespace)
 
 
 def before_all_is_kept(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:

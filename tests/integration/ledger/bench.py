@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import redis
 
+from kafkabus.ledger.connection import RedisConnection
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.keys import LedgerKeys
 from kafkabus.ledger.operations import (
@@ -99,7 +100,8 @@ class Bench:
         self.keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0, sessions=sessions, detects=detects)
         self.client_id = uuid.uuid4().hex
         self.ledger = Ledger(self.keys, partition=0, channel=f"bell:{topic_id}", client_id=self.client_id)
-        self.courier = Courier(store, address="redis", rebuild=self._missing, retry_for=1)
+        connection = RedisConnection(store, address="redis", namespace="ledgers", retry_for=1)
+        self.courier = Courier(connection, rebuild=self._missing)
         self.courier.create(self.ledger, 0)
         self.rules = 0
         """Which version of a subscription's rules this client goes by."""

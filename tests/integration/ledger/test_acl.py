@@ -24,8 +24,8 @@ from redis.exceptions import ResponseError
 
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version
-from kafkabus.exceptions import LedgerError
-from kafkabus.ledger.connection import Described, DescriptionCache
+from kafkabus.exceptions import ServiceBusAuthorizationError
+from kafkabus.ledger.connection import Described, DescriptionCache, RedisConnection
 from kafkabus.ledger.keys import receivers_key
 from kafkabus.ledger.operations import Claim, Granted, Keep, Mark, Seen, Settlement
 from kafkabus.ledger.scripts import (
@@ -382,7 +382,7 @@ def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, po
         assert courier.heartbeat(receivers, "one", 60) == ["one"]
         assert sorted(courier.heartbeat(receivers, "two", 60)) == ["one", "two"]
 
-        descriptions = DescriptionCache(client, "acl", "redis")
+        descriptions = DescriptionCache(RedisConnection(client, address="redis", namespace="acl"), "acl")
         descriptions.keep({"q": Described(1, "text"), "gone": Described(2, None)})
         descriptions.keep({"q": Described(0, "older")}, all_of=descriptions.life())
         assert descriptions.all() == {"q": "text"}
@@ -411,7 +411,7 @@ def test_a_request_that_touches_more_is_refused(store: Narrow, fault: str) -> No
 
     broken = text.replace(right, wrong)
     bench.courier._script_for = lambda _names: Script(broken, _sha(broken))
-    with pytest.raises(LedgerError, match="refused a request"):
+    with pytest.raises(ServiceBusAuthorizationError, match="refused a request"):
         bench.settle("abandon", held)
     refused = name.format(slot=bench.keys.slot(bench.client_id), channel=bench.ledger.channel)
     assert store.refusals() == {(reason, refused)}

@@ -17,10 +17,12 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from kafkabus._acompat import Bell
+from kafkabus.aio.ledger.connection import RedisConnection as AsyncRedisConnection
 from kafkabus.aio.ledger.connection import connect
 from kafkabus.aio.ledger.courier import Courier as AsyncCourier
 from kafkabus.embedded.ports import HOST
 from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.ledger.connection import RedisConnection
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.operations import Claim, Ledger, Request, Seen, Settlement
 from tests.integration.ledger.bench import LOCK_MS, Bench
@@ -29,9 +31,10 @@ from tests.proxy import Proxy
 
 def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[Courier, Ledger]:
     """A client of the bench's ledger behind a proxy, which leaves retrying to the courier."""
-    connection = redis.Redis(port=proxy.port, protocol=2, retry=Retry(NoBackoff(), 0))
+    client = redis.Redis(port=proxy.port, protocol=2, retry=Retry(NoBackoff(), 0))
+    connection = RedisConnection(client, address="redis", namespace="ledgers", retry_for=retry_for)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
-    courier = Courier(connection, address="redis", rebuild=Bench._missing, retry_for=retry_for)
+    courier = Courier(connection, rebuild=Bench._missing)
     # Connected before anything is lost, so that what is lost is the reply to the request that matters.
     courier.ask(Claim(ledger, "", want=0, lock_ms=0))
     return courier, ledger
@@ -200,15 +203,18 @@ def test_of_those_who_settle_one_message_at_once_one_does(bench: Bench) -> None:
 @pytest.fixture
 async def tasks_courier(redis_port: int) -> AsyncGenerator[AsyncCourier]:
     """A way to ledgers for asyncio tasks."""
-    async with connect(f"redis://{HOST}:{redis_port}/0") as connection:
-        yield AsyncCourier(connection, address="redis", rebuild=missing, retry_for=1)
+    async with connect(f"redis://{HOST}:{redis_port}/0") as client:
+        yield AsyncCourier(
+            AsyncRedisConnection(client, address="redis", namespace="ledgers", retry_for=1), rebuild=missing
+        )
 
 
 async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench: Bench, redis_port: int) -> None:
     """As threads do: the same number brings the same reply."""
     with Proxy(redis_port) as proxy:
-        async with redis.asyncio.Redis(port=proxy.port, protocol=2, retry=AsyncRetry(NoBackoff(), 0)) as connection:
-            courier = AsyncCourier(connection, address="redis", rebuild=missing, retry_for=30)
+        async with redis.asyncio.Redis(port=proxy.port, protocol=2, retry=AsyncRetry(NoBackoff(), 0)) as client:
+            connection = AsyncRedisConnection(client, address="redis", namespace="ledgers", retry_for=30)
+            courier = AsyncCourier(connection, rebuild=missing)
             ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
             await courier.ask(Claim(ledger, "", want=0, lock_ms=0))
             proxy.lose_replies = True

@@ -9,10 +9,12 @@ from typing import NamedTuple, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential, wait_random
 
 from kafkabus import in_process
-from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
 from kafkabus.ledger.keys import deleted_key, descriptions_key, turn_key
+from kafkabus.ledger.refusals import of_cluster, passes, translated
 from kafkabus.ledger.scripts import describe_script, let_go_script
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -39,24 +41,113 @@ def connect(url: str) -> Redis:
     return Redis.from_url(url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT)
 
 
-async def check(redis: Redis, address: str) -> None:
-    """Refuse a Redis that drops keys when it is full, and warn of one that keeps nothing over a restart.
+class RedisConnection:
+    """One client's way to Redis: looked at before it is used, waited for while it cannot serve, its errors those of the SDK.
 
-    Raises:
-        ServiceBusCommunicationError: Redis cannot be reached.
-        ServiceBusError: Its maxmemory-policy is not noeviction.
+    Args:
+        redis: A client of it.
+        address: What error messages call it; without a password.
+        namespace: Whose keys it holds.
+        retry_for: For how long, in seconds, a call is made again while Redis cannot serve it.
+
+    Attributes:
+        redis: As given.
+        address: As given.
     """
-    try:
-        config = await _reach(lambda: redis.config_get("maxmemory-policy", "appendonly", "save"), address)
-    except ResponseError:
-        return  # The credentials may not ask, as with most hosted Redis.
-    policy, appends, saves = (_text(config.get(name)) for name in ("maxmemory-policy", "appendonly", "save"))
-    if policy not in {"", "noeviction"}:
-        raise ServiceBusError(
-            f"Redis {address} has maxmemory-policy {policy!r} and would drop locks when it is full: set it to noeviction"
-        )
-    if appends == "no" and not saves:
-        LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", address)
+
+    def __init__(self, redis: Redis, *, address: str, namespace: str, retry_for: float = 60.0) -> None:
+        self.redis = redis
+        self.address = address
+        self._namespace = namespace
+        self._retry_for = retry_for
+        self._looked_at = False
+
+    async def call(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask something of Redis, and while it cannot serve, again.
+
+        Raises:
+            ServiceBusCommunicationError: It cannot be reached, or cannot serve as in a failover; tried for ``retry_for``.
+            ServiceBusAuthenticationError: It refuses the credentials.
+            ServiceBusAuthorizationError: The credentials do not allow this.
+            ServiceBusServerBusyError: It takes no writes, because its memory is full or it cannot save.
+            UnsuitableRedisError: It would drop locks, or is part of a cluster; nothing was asked.
+            LedgerError: It refuses for another reason.
+        """
+
+        async def attempt() -> T:
+            try:
+                if not self._looked_at:
+                    await self._look_at()
+                return await ask()
+            except RedisError as error:
+                if passes(error):
+                    await self._may_be_another(error)
+                raise
+
+        try:
+            try:
+                return await attempt()
+            except RedisError as error:
+                if not passes(error):
+                    raise
+                LOGGER.warning("redis_retry address=%s error=%s", self.address, error)
+            retrying = AsyncRetrying(
+                retry=retry_if_exception(passes),
+                stop=stop_after_delay(self._retry_for),
+                wait=wait_exponential(multiplier=0.05, max=1.0) + wait_random(0, 0.05),
+                reraise=True,
+            )
+            return await retrying(attempt)
+        except RedisError as error:
+            raise self.translated(error) from error
+
+    async def ask_about(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask something about Redis; None where the credentials do not allow that, as with some hosted ones.
+
+        Raises:
+            ServiceBusError: See ``call``.
+        """
+        try:
+            return await self.call(ask)
+        except (ServiceBusAuthorizationError, LedgerError):
+            return None
+
+    def translated(self, error: RedisError, what: str = "a command") -> ServiceBusError:
+        """The SDK's error for one of Redis's to what it was asked for."""
+        return translated(error, address=self.address, namespace=self._namespace, tried_for=self._retry_for, what=what)
+
+    async def _may_be_another(self, error: RedisError) -> None:
+        """The next call may reach another Redis: it is looked at again, and its address is looked up again."""
+        self._looked_at = False
+        if isinstance(error, ResponseError):
+            await self.redis.connection_pool.disconnect(inuse_connections=False)
+
+    async def _look_at(self) -> None:
+        """Refuse a Redis that drops keys when it is full or is part of a cluster, warn of one that keeps nothing."""
+        try:
+            info = await self.redis.info()
+        except ResponseError as error:
+            if passes(error):
+                raise
+            info = {}  # The credentials may not ask, as with some hosted Redis.
+        if info.get("redis_mode") == "cluster":
+            raise of_cluster(self.address)
+        policy = info.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction":
+            raise UnsuitableRedisError(
+                f"Redis {self.address} has maxmemory-policy {policy!r} and would drop locks when it is full: set it to "
+                "noeviction"
+            )
+        # Whose answer this was may have gone meanwhile; then the call that follows fails, and the next one looks again.
+        self._looked_at = True
+        if info.get("aof_enabled") == 0 and await self._saves_nothing():
+            LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", self.address)
+
+    async def _saves_nothing(self) -> bool:
+        try:
+            return (await self.redis.config_get("save")).get("save") == ""
+        except ResponseError:
+            return False  # The credentials may not ask.
 
 
 class Described(NamedTuple):
@@ -75,16 +166,15 @@ class DescriptionCache:
     """Descriptions of a namespace's entities, by their names in lower case; see ``lua/describe.lua``.
 
     Args:
-        redis: Holds them.
+        connection: To the Redis that holds them.
         namespace: Whose they are.
-        address: What error messages call Redis.
     """
 
-    def __init__(self, redis: Redis, namespace: str, address: str) -> None:
-        self._redis = redis
+    def __init__(self, connection: RedisConnection, namespace: str) -> None:
+        self._connection = connection
+        self._redis = connection.redis
         self._key = descriptions_key(namespace)
         self._namespace = namespace
-        self._address = address
 
     async def get(self, name: str) -> tuple[bool, str | None]:
         """Whether the cache holds all there is, and one description, None where it holds none.
@@ -92,7 +182,7 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        loaded, kept = await self._reach(lambda: self._redis.hmget(self._key, [_LOADED, name]))
+        loaded, kept = await self._connection.call(lambda: self._redis.hmget(self._key, [_LOADED, name]))
         return loaded is not None, _kept_text(kept)
 
     async def all(self) -> dict[str, str] | None:
@@ -101,7 +191,7 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        cached = await self._reach(lambda: self._redis.hgetall(self._key))
+        cached = await self._connection.call(lambda: self._redis.hgetall(self._key))
         for field in (_LIFE, _SERVER):
             cached.pop(field.encode(), None)
         if cached.pop(_LOADED.encode(), None) is None:
@@ -114,8 +204,8 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        await self._reach(lambda: self._redis.hsetnx(self._key, _LIFE, uuid.uuid4().hex))
-        (life,) = await self._reach(lambda: self._redis.hmget(self._key, [_LIFE]))
+        await self._connection.call(lambda: self._redis.hsetnx(self._key, _LIFE, uuid.uuid4().hex))
+        (life,) = await self._connection.call(lambda: self._redis.hmget(self._key, [_LIFE]))
         return _text(life)
 
     async def keep(self, described: Mapping[str, Described], *, all_of: str = "") -> None:
@@ -131,7 +221,7 @@ class DescriptionCache:
         """
         keys = [self._key, *(deleted_key(self._namespace, name) for name in described)]
         arguments = [part for name, (offset, text) in described.items() for part in (name, offset, text or "")]
-        await self._reach(
+        await self._connection.call(
             lambda: self._redis.eval(describe_script().text, len(keys), *keys, all_of, *arguments),
         )
 
@@ -143,14 +233,12 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        try:
-            server = (await self._reach(lambda: self._redis.info("server"))).get("run_id")
-        except ResponseError:
-            return False  # The credentials may not ask.
-        if server is None or _text(await self._reach(lambda: self._redis.hget(self._key, _SERVER))) == server:
+        info = await self._connection.ask_about(lambda: self._redis.info("server"))
+        server = None if info is None else info.get("run_id")
+        if server is None or _text(await self._connection.call(lambda: self._redis.hget(self._key, _SERVER))) == server:
             return False
-        await self._reach(lambda: self._redis.delete(self._key))
-        await self._reach(lambda: self._redis.hset(self._key, _SERVER, server))
+        await self._connection.call(lambda: self._redis.delete(self._key))
+        await self._connection.call(lambda: self._redis.hset(self._key, _SERVER, server))
         return True
 
     async def take_turn(self, name: str, token: str, seconds: int) -> bool:
@@ -160,7 +248,7 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         key = turn_key(self._namespace, name)
-        return bool(await self._reach(lambda: self._redis.set(key, token, nx=True, ex=seconds)))
+        return bool(await self._connection.call(lambda: self._redis.set(key, token, nx=True, ex=seconds)))
 
     async def has_turn(self, name: str, token: str) -> bool:
         """Whether a client's turn has not ended by itself.
@@ -169,7 +257,7 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         key = turn_key(self._namespace, name)
-        return await self._reach(lambda: self._redis.get(key)) == token.encode()
+        return await self._connection.call(lambda: self._redis.get(key)) == token.encode()
 
     async def end_turn(self, name: str, token: str) -> None:
         """End a client's turn.
@@ -178,21 +266,7 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached; it ends by itself.
         """
         key = turn_key(self._namespace, name)
-        await self._reach(lambda: self._redis.eval(let_go_script().text, 1, key, token))
-
-    async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await _reach(call, self._address)
-
-
-async def _reach(call: Callable[[], Awaitable[T]], address: str) -> T:
-    try:
-        return await call()
-    except ResponseError:
-        raise
-    except RedisError as error:
-        raise ServiceBusCommunicationError(
-            f"Redis {address} cannot be reached: {error}; is it running, and is the address right?", error=error
-        ) from error
+        await self._connection.call(lambda: self._redis.eval(let_go_script().text, 1, key, token))
 
 
 def _text(value: bytes | str | None) -> str:

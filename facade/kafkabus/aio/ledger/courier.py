@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_exponential, wait_random
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from kafkabus.aio._acompat import Bell, Lock, sleep, try_acquire
-from kafkabus.exceptions import LedgerError, MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus.aio.ledger.connection import RedisConnection
+from kafkabus.exceptions import LedgerError, MessageLockLostError, ServiceBusError
 from kafkabus.ledger.operations import Ledger, LedgerState, Operation, Prepare, Request
+from kafkabus.ledger.refusals import passes
 from kafkabus.ledger.scripts import (
     Script,
     create_script,
@@ -52,8 +52,6 @@ _LOCKS_LOST = (
 _STALE = 2
 """``restore.lua``'s reply where Redis was emptied since the mark was set."""
 
-_PASSING = (ConnectionError, TimeoutError, BusyLoadingError)
-
 
 class _Errand:
     """Operations that one caller waits for."""
@@ -77,24 +75,14 @@ class Courier:
     wakes those whose operations are done and one of the others, who goes next.
 
     Args:
-        redis: Client of the Redis that holds the ledgers.
-        address: What error messages call it.
+        connection: To the Redis that holds the ledgers.
         rebuild: Makes a ledger anew that Redis does not hold.
-        retry_for: For how long a round trip is tried again while Redis cannot be reached, in seconds.
     """
 
-    def __init__(
-        self,
-        redis: Redis,
-        *,
-        address: str,
-        rebuild: Callable[[Ledger], Awaitable[None]],
-        retry_for: float = 60.0,
-    ) -> None:
-        self._redis = redis
-        self._address = address
+    def __init__(self, connection: RedisConnection, *, rebuild: Callable[[Ledger], Awaitable[None]]) -> None:
+        self._connection = connection
+        self._redis = connection.redis
         self._rebuild = rebuild
-        self._retry_for = retry_for
         self._turn = Lock()
         self._waiting: dict[Ledger, None] = {}
         self._errands: dict[_Errand, None] = {}
@@ -105,7 +93,7 @@ class Courier:
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached; whether the operations were done is unknown.
-            LedgerError: Redis refused the script.
+            ServiceBusError: Redis refused the script; see ``RedisConnection.call``.
         """
         for operation in operations:
             operation.ledger.pending.append(operation)
@@ -314,10 +302,9 @@ class Courier:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        try:
-            memory = await self._patiently(lambda: self._redis.info("memory"))
-        except ResponseError:
-            return False  # The credentials may not ask.
+        memory = await self._connection.ask_about(lambda: self._redis.info("memory"))
+        if memory is None:
+            return False
         limit = int(memory.get("maxmemory", 0))
         return limit > 0 and int(memory["used_memory"]) >= FULL * limit
 
@@ -369,7 +356,7 @@ class Courier:
             ]
             for request in missing:
                 await self._make_anew(request)
-        except ServiceBusCommunicationError as error:
+        except ServiceBusError as error:
             for request in requests:
                 _fail(request, error)
             raise
@@ -388,6 +375,8 @@ class Courier:
                 await self._load_scripts(requests)
                 return await self._exchange(requests)
             except ResponseError as error:
+                if passes(error):
+                    raise
                 return [error]
         pipeline = self._redis.pipeline(transaction=False)
         for request in requests:
@@ -398,7 +387,7 @@ class Courier:
             await self._load_scripts(requests)
             return await self._exchange(requests)
         for reply in replies:
-            if isinstance(reply, _PASSING):
+            if isinstance(reply, RedisError) and passes(reply):
                 raise reply
         return replies
 
@@ -435,10 +424,7 @@ class Courier:
         ledger = request.ledger
         if isinstance(reply, RedisError):
             ledger.in_doubt = None
-            _fail(
-                request,
-                LedgerError(f"Redis {self._address} refused a request to {ledger.keys.prefix}: {reply}", error=reply),
-            )
+            _fail(request, self._connection.translated(reply, f"a request to {ledger.keys.prefix}"))
             return True
         answer = json.loads(reply)
         status = answer["status"]
@@ -477,28 +463,7 @@ class Courier:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        async def attempt() -> Any:
-            # By its type, a lambda is none of the functions whose results tenacity awaits.
-            return await call()
-
-        try:
-            return await attempt()
-        except _PASSING as error:
-            LOGGER.warning("redis_retry address=%s error=%s", self._address, error)
-        retrying = AsyncRetrying(
-            retry=retry_if_exception_type(_PASSING),
-            stop=stop_after_delay(self._retry_for),
-            wait=wait_exponential(multiplier=0.05, max=1.0) + wait_random(0, 0.05),
-            reraise=True,
-        )
-        try:
-            return await retrying(attempt)
-        except _PASSING as error:
-            raise ServiceBusCommunicationError(
-                f"Redis {self._address} cannot be reached (tried for {self._retry_for:.0f} s): {error}; "
-                "is it running, and is the address right?",
-                error=error,
-            ) from error
+        return await self._connection.call(call)
 
 
 def _fail(request: Request, error: Exception) -> None:

@@ -8,6 +8,7 @@ from kafkabus.aio._acompat import Pool
 from kafkabus.aio.log.outbox import Outbox, OutgoingRecord
 from kafkabus.aio.log.points import READ_TIMEOUT, PointReader
 from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.log.refusals import NO_RIGHTS, no_rights
 from kafkabus.log.topics import Topics
 from kafkabus.record import Record
 
@@ -25,6 +26,7 @@ class Companion:
         outbox: Writes records.
         points: Reads them.
         pool: Threads for blocking calls.
+        servers: Where Kafka is, for errors.
 
     Attributes:
         name: As given.
@@ -39,6 +41,7 @@ class Companion:
         outbox: Outbox,
         points: PointReader,
         pool: Pool,
+        servers: str,
     ) -> None:
         self.name = name
         self._config = config
@@ -46,6 +49,7 @@ class Companion:
         self._outbox = outbox
         self._points = points
         self._pool = pool
+        self._servers = servers
         self._exists = False
 
     async def make_ready(self) -> None:
@@ -70,6 +74,7 @@ class Companion:
             Their offsets; ``UNKNOWN_OFFSET`` where the broker did not say.
 
         Raises:
+            ServiceBusAuthorizationError: Kafka's user may not write to the topic.
             ServiceBusCommunicationError: They were not all stored.
         """
         await self.make_ready()
@@ -77,6 +82,9 @@ class Companion:
         parcel = await self._outbox.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
         if not parcel.done or parcel.failures:
             self._exists = False
+            refusal = next((one.error for one in parcel.failures if one.error.code() in NO_RIGHTS), None)
+            if refusal is not None:
+                raise no_rights(self._servers, f"write to topic {self.name!r}", refusal)
             reason = parcel.failures[0].error if parcel.failures else f"no answer within {timeout:.0f} s"
             raise ServiceBusCommunicationError(f"{what} was not stored in {self.name}: {reason}")
         return [offset for _, offset in parcel.stored]

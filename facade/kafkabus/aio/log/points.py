@@ -13,6 +13,7 @@ from kafkabus.connection_string import Settings
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.log.clients import open_consumer
 from kafkabus.log.configuration import PASSING, point_options
+from kafkabus.log.refusals import NO_RIGHTS, no_rights
 from kafkabus.record import Record
 
 READ_TIMEOUT = 30.0
@@ -164,6 +165,8 @@ class _PointConsumer:
         """An event that no patience mends is an error, and so is one that Kafka's client would pass over."""
         if error.code() in _GONE:
             raise _gone(topic)
+        if error.code() in NO_RIGHTS:
+            raise no_rights(self._settings.bootstrap_servers, f"read topic {topic!r}", error)
         if error.fatal() or error.code() not in PASSING:
             raise ServiceBusError(f"reading {topic}/{partition} from offset {offset} failed: {error}")
 

@@ -1,0 +1,403 @@
+"""A Redis that refuses: for a moment, as in a failover, or for as long as it is set up so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.connection_string import parse_settings
+from kafkabus.embedded import RunningNamespace
+from kafkabus.embedded.ports import HOST
+from kafkabus.embedded.redis_server import find_redis
+from kafkabus.exceptions import (
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+    UnsuitableRedisError,
+)
+from kafkabus.ledger.keys import rights_of, upkeep_key
+from kafkabus.ledger.operations import Ledger
+from kafkabus.log.topics import Topics
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.services import Services
+from kafkabus.upkeep.service import Upkeep
+from kafkabus_mapping.entities import QueueDescription
+from kafkabus_mapping.names import EntityPath, topic_name
+from tests.proxy import Proxy
+from tests.redis_server import serving
+
+PATIENCE = 30.0
+
+Change = Callable[[redis.Redis], object]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[redis.Redis]:
+    """A Redis of the test's own."""
+    with serving(find_redis(), tmp_path) as port, redis.Redis(HOST, port, protocol=2) as client:
+        yield client
+
+
+@pytest.fixture
+def connection(untended: str, runtime: RunningNamespace, server: redis.Redis) -> str:
+    """How clients reach a namespace whose ledgers are in it."""
+    return with_redis(untended, runtime, server, "")
+
+
+def with_redis(untended: str, runtime: RunningNamespace, server: redis.Redis, user: str) -> str:
+    """How clients reach it as a user, ``name:password@``."""
+    port = server.get_connection_kwargs()["port"]
+    return untended.replace(runtime.redis_url, f"redis://{user}{HOST}:{port}/0")
+
+
+def wait_until(true: Callable[[], object], what: str) -> None:
+    """Wait for something, and fail when it does not come true in time."""
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def cannot_save(server: redis.Redis) -> None:
+    """Have it fail to write its snapshot."""
+    server.config_set("dir", "/proc")
+    server.config_set("save", "1 1")
+    server.bgsave()
+    wait_until(lambda: server.info("persistence")["rdb_last_bgsave_status"] == "err", "it saves nothing")
+
+
+def saves_again(server: redis.Redis, folder: str) -> None:
+    """Undo that."""
+    server.config_set("save", "")
+    server.config_set("dir", folder)
+
+
+def cut_off(server: redis.Redis) -> None:
+    """A replica that answers nothing without its primary."""
+    server.config_set("replica-serve-stale-data", "no")
+    to_replica(server)
+
+
+def to_replica(server: redis.Redis) -> None:
+    """As a demoted primary is one, of a Redis that does not answer."""
+    server.replicaof(HOST, "1")
+
+
+def to_primary(server: redis.Redis) -> None:
+    """Undo that."""
+    server.replicaof("NO", "ONE")
+
+
+@contextmanager
+def failover(server: redis.Redis) -> Generator[None]:
+    """It is a replica for half a second."""
+    to_replica(server)
+    mended = threading.Timer(0.5, to_primary, [server])
+    mended.start()
+    yield
+    mended.join()
+
+
+def drop_others(server: redis.Redis) -> None:
+    """Close the connections of all clients but this one."""
+    server.execute_command("CLIENT KILL TYPE normal SKIPME yes")
+
+
+def new_password(server: redis.Redis) -> None:
+    """A password that no other client has."""
+    server.config_set("requirepass", "changed")
+    drop_others(server)
+
+
+def settings(**wanted: str) -> Change:
+    """Set some of its settings."""
+
+    def change(server: redis.Redis) -> None:
+        for name, value in wanted.items():
+            server.config_set(name.replace("_", "-"), value)
+
+    return change
+
+
+def rights(*rules: str) -> Change:
+    """Change those of the user that clients are."""
+
+    def change(server: redis.Redis) -> None:
+        server.execute_command("ACL SETUSER default", *rules)
+
+    return change
+
+
+FAULTS: Mapping[str, tuple[Change, Change]] = {
+    "READONLY": (to_replica, to_primary),
+    "MASTERDOWN": (cut_off, to_primary),
+    "OOM": (settings(maxmemory="1000"), settings(maxmemory="0")),
+    "MISCONF": (cannot_save, lambda server: saves_again(server, "/tmp")),  # noqa: S108 - it keeps nothing there
+    "NOREPLICAS": (settings(min_replicas_to_write="1"), settings(min_replicas_to_write="0")),
+    "NOPERM": (rights("-eval"), rights("+eval")),
+    "NOAUTH": (new_password, lambda server: server.config_set("requirepass", "")),
+}
+"""How Redis comes to refuse, and how that ends."""
+
+
+@contextmanager
+def upkeep(connection: str) -> Generator[threading.Thread]:
+    """The service, in a thread."""
+    stop = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def run() -> None:
+        loops.append(asyncio.get_running_loop())
+        await Upkeep(parse_settings(connection)).run(stop)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        yield thread
+    finally:
+        if thread.is_alive():
+            loops[0].call_soon_threadsafe(stop.set)
+        thread.join(PATIENCE)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_upkeep_outlives_all_that_redis_answers(
+    connection: str, server: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes on once Redis serves again; about two seconds a fault, in which its rounds fail and come back."""
+    caplog.set_level(logging.WARNING, "kafkabus")
+    key = upkeep_key(parse_settings(connection).namespace)
+
+    def last_heard_of() -> float:
+        latest: list[Any] = server.zrange(key, -1, -1, withscores=True)
+        return float(latest[0][1]) if latest else 0.0
+
+    with upkeep(connection) as service:
+        wait_until(last_heard_of, "upkeep begins")
+        for name, (breaks, mends) in FAULTS.items():
+            caplog.clear()
+            breaks(server)
+            try:
+                wait_until(lambda: caplog.records or not service.is_alive(), f"{name} is noticed")
+            finally:
+                mends(server)
+            before = last_heard_of()
+            wait_until(
+                lambda since=before: last_heard_of() > since or not service.is_alive(),  # type: ignore[misc]
+                f"upkeep goes on after {name}",
+            )
+            assert service.is_alive(), f"upkeep ended with {name}"
+        assert "Traceback" not in caplog.text
+
+
+def test_a_client_waits_while_redis_is_a_replica(connection: str, server: redis.Redis) -> None:
+    """In the middle of a failover: what it was about to do is done once Redis takes writes; nothing fails."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(connection) as administration,
+        ServiceBusClient.from_connection_string(connection) as client,
+    ):
+        administration.create_queue("orders")
+        sender, receiver = client.get_queue_sender("orders"), client.get_queue_receiver("orders")
+        sender.send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
+        one, two = receiver.receive_messages(2, max_wait_time=PATIENCE)
+        for act in (
+            lambda: receiver.complete_message(one),
+            lambda: receiver.renew_message_lock(two),
+            lambda: administration.create_queue("invoices"),
+        ):
+            with failover(server):
+                act()
+        receiver.complete_message(two)
+        assert administration.get_queue_runtime_properties("orders").total_message_count == 0
+
+
+def test_a_full_redis_is_busy(connection: str, server: redis.Redis) -> None:
+    """For the scripts of locks and for descriptions; what was refused can be done once there is room."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(connection) as administration,
+        ServiceBusClient.from_connection_string(connection) as client,
+    ):
+        administration.create_queue("orders")
+        receiver = client.get_queue_receiver("orders")
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("one"))
+        (one,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        settings(maxmemory="1000")(server)
+        with pytest.raises(ServiceBusServerBusyError, match=r"is full and refused .*: raise its maxmemory") as caught:
+            receiver.renew_message_lock(one)
+        assert "user_script" not in str(caught.value)
+        with pytest.raises(ServiceBusServerBusyError, match="maxmemory"):
+            administration.create_queue("invoices")
+        settings(maxmemory="0")(server)
+        receiver.renew_message_lock(one)
+        receiver.complete_message(one)
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_redis_that_evicts_is_refused_by_every_operation(connection: str, server: redis.Redis, policy: str) -> None:
+    """Before a topic is created; by upkeep, too, which ends."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(connection) as administration,
+        ServiceBusClient.from_connection_string(connection) as client,
+    ):
+        administration.create_queue("orders", requires_duplicate_detection=True)
+    settings(maxmemory_policy=policy)(server)
+    settled = parse_settings(connection)
+    with (
+        ServiceBusAdministrationClient.from_connection_string(connection) as administration,
+        ServiceBusClient.from_connection_string(connection) as client,
+    ):
+        operations: list[Callable[[], object]] = [
+            lambda: administration.create_queue("invoices"),
+            lambda: list(administration.list_queues()),
+            lambda: client.get_queue_sender("orders").send_messages(ServiceBusMessage("one")),
+            lambda: client.get_queue_receiver("orders").receive_messages(1, max_wait_time=1),
+            lambda: asyncio.run(Upkeep(settled).run(asyncio.Event())),
+        ]
+        for operation in operations:
+            with pytest.raises(UnsuitableRedisError, match=f"maxmemory-policy '{policy}'.*set it to noeviction"):
+                operation()
+    assert Topics(settled).describe(topic_name(settled.namespace, EntityPath("invoices"))) is None
+
+
+def test_a_redis_that_begins_to_evict_is_noticed_when_it_comes_back(connection: str, server: redis.Redis) -> None:
+    """A failover may lead to another Redis, which is set up otherwise."""
+    with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+        administration.create_queue("orders")
+        settings(maxmemory_policy="allkeys-lru")(server)
+        with failover(server), pytest.raises(UnsuitableRedisError):
+            administration.create_queue("invoices")
+
+
+def test_a_cluster_is_refused_by_name(
+    untended: str, runtime: RunningNamespace, tmp_path: Path, server: redis.Redis
+) -> None:
+    """Before a topic is created."""
+    with serving(find_redis(), tmp_path / "node", "--cluster-enabled", "yes") as port:
+        connection = untended.replace(runtime.redis_url, f"redis://{HOST}:{port}/0")
+        settled = parse_settings(connection)
+        with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+            with pytest.raises(UnsuitableRedisError, match="Redis Cluster, which kafkabus does not support"):
+                administration.create_queue("orders")
+        assert Topics(settled).describe(topic_name(settled.namespace, EntityPath("orders"))) is None
+
+
+def test_a_user_with_the_documented_rights_can_do_everything(
+    untended: str, runtime: RunningNamespace, server: redis.Redis
+) -> None:
+    """Those that the error names where one is missing."""
+    namespace = parse_settings(untended).namespace
+    server.execute_command("ACL SETUSER app on >secret", *rights_of(namespace).split())
+    connection = with_redis(untended, runtime, server, "app:secret@")
+    with (
+        ServiceBusAdministrationClient.from_connection_string(connection) as administration,
+        ServiceBusClient.from_connection_string(connection) as client,
+    ):
+        administration.create_queue("orders", requires_session=True, requires_duplicate_detection=True)
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("one", session_id="a"))
+        receiver = client.get_queue_receiver("orders", session_id="a")
+        (one,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        assert receiver.session is not None
+        receiver.session.set_state(b"x")
+        receiver.complete_message(one)
+        administration.delete_queue("orders")
+    # What redis-py and the look at how Redis is set up do without.
+    assert {str(entry["object"]) for entry in server.acl_log()} <= {"client", "config"}
+
+
+@pytest.mark.parametrize("taken", ["-eval", "-evalsha", "-hset", "-@scripting", "resetkeys"])
+def test_a_missing_right_is_named_before_a_topic_is_created(
+    untended: str, runtime: RunningNamespace, server: redis.Redis, taken: str
+) -> None:
+    """With Redis's words, which name the command, and the keys that it is about."""
+    settled = parse_settings(untended)
+    server.execute_command("ACL SETUSER app on >secret", *rights_of(settled.namespace).split(), taken)
+    connection = with_redis(untended, runtime, server, "app:secret@")
+    with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+        with pytest.raises(ServiceBusAuthorizationError) as caught:
+            administration.create_queue("orders")
+    assert rights_of(settled.namespace) in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert Topics(settled).describe(topic_name(settled.namespace, EntityPath("orders"))) is None
+
+
+def test_refused_credentials_are_no_silence(untended: str, runtime: RunningNamespace, server: redis.Redis) -> None:
+    """At once, and without the password."""
+    server.execute_command("ACL SETUSER app on >secret +@all ~*")
+    began = time.monotonic()
+    with ServiceBusAdministrationClient.from_connection_string(
+        with_redis(untended, runtime, server, "app:guessed@")
+    ) as administration:
+        with pytest.raises(ServiceBusAuthenticationError, match="refuses the credentials") as caught:
+            administration.create_queue("orders")
+    assert "guessed" not in str(caught.value)
+    assert time.monotonic() - began < 10
+    assert isinstance(caught.value, ServiceBusError)
+
+
+def test_who_may_not_ask_about_redis_asks_once(untended: str, runtime: RunningNamespace, server: redis.Redis) -> None:
+    """As with some hosted ones: a client does without the answer."""
+    namespace = parse_settings(untended).namespace
+    server.execute_command("ACL SETUSER app on >secret", *rights_of(namespace).split(), "-info")
+    connection = with_redis(untended, runtime, server, "app:secret@")
+    with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+        administration.create_queue("orders")
+        assert [one.name for one in administration.list_queues()] == ["orders"]
+    refused = {str(entry["object"]): int(str(entry["count"])) for entry in server.acl_log()}
+    assert refused["info"] == 1
+
+
+def test_upkeep_stops_while_it_waits(connection: str, server: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
+    """For a Redis that takes no writes; it would wait for a minute."""
+    caplog.set_level(logging.WARNING, "kafkabus")
+    to_replica(server)
+    with upkeep(connection) as service:
+        wait_until(lambda: "redis_retry" in caplog.text, "upkeep waits")
+        began = time.monotonic()
+    assert not service.is_alive()
+    assert time.monotonic() - began < PATIENCE / 2
+
+
+def test_a_look_at_the_rights_that_was_cut_off_is_over(
+    connection: str, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its request is sent again with what its client asks next, and finds no ledger: that is nobody else's concern."""
+    port = server.get_connection_kwargs()["port"]
+    now = datetime.now(timezone.utc)
+    orders = QueueDescription(
+        name="orders",
+        enable_partitioning=False,
+        partitions=1,
+        topic="orders",
+        topic_id="",
+        created_at=now,
+        updated_at=now,
+    )
+    with Proxy(port) as proxy:
+        settled = parse_settings(connection.replace(f"{HOST}:{port}", f"{HOST}:{proxy.port}"))
+        with closing(Services(settled, retry_for=0.2)) as services:
+            create = services.create_ledgers
+
+            def create_and_cut(ledgers: Sequence[Ledger]) -> None:
+                create(ledgers)
+                proxy.lose_replies = True
+
+            monkeypatch.setattr(services, "create_ledgers", create_and_cut)
+            with pytest.raises(ServiceBusCommunicationError):
+                services.check_rights(EntityPath("orders"), orders)
+            proxy.lose_replies = False
+            server.flushall()
+            services.courier.flush()
