@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
 from kafkabus.exceptions import MessageLockLostError, ServiceBusError
-from kafkabus.ledger.operations import Settlement
+from kafkabus.ledger.operations import Schedule, Settlement
 from kafkabus.log.plan import runs_of
-from kafkabus.record import Delivery, Record, any_lives, is_over
+from kafkabus.record import Delivery, Record, any_lives, is_over, schedule_of
 from kafkabus_mapping.codec import Envelope
 
 if TYPE_CHECKING:
@@ -85,6 +85,24 @@ def give_up(
         )
     except ServiceBusError as error:
         LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
+
+
+def put_off(services: Services, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
+    """Scheduled messages that nobody was granted yet wait for their time, whoever stored them. Returns the others.
+
+    Args:
+        services: The client's connections.
+        entity: Theirs.
+        partition: Theirs.
+        records: What is stored there.
+    """
+    items = schedule_of(records)
+    if not items:
+        return list(records)
+    services.mark_later(entity, partition, "schedules")
+    services.courier.ask(Schedule(entity.ledgers[partition], items))
+    waiting = dict(items)
+    return [record for record in records if record.offset() not in waiting]
 
 
 def activate(services: Services, entity: Entity, partition: int) -> None:

@@ -58,6 +58,8 @@ def _go_on() -> None:
 def _begin_anew() -> None:
     global opening  # noqa: PLW0603
     gc.freeze()
+    # Of several threads that fork at once, the first one knows.
+    del _paused[1:]
     opening = threading.RLock()
     _watched.after_fork()
     _go_on()

@@ -120,22 +120,27 @@ class _Workers:
         self._calls.put(call)
 
     def _work(self) -> None:
-        free = self._note(1)
+        self._note(1)
         while True:
             call = self._calls.get()
             self._note(-1)
             call.run()
-            free = self._note(1)
+            goes_on = self._stay()
             call.end()
             del call
-            if free > 1:
-                self._note(-1)
+            if not goes_on:
                 return
 
-    def _note(self, change: int) -> int:
+    def _note(self, change: int) -> None:
         with self._guard:
             self._free += change
-            return self._free
+
+    def _stay(self) -> bool:
+        """Count as free, unless another one does."""
+        with self._guard:
+            stays = self._free == 0
+            self._free += stays
+            return stays
 
 
 _workers = _Workers()

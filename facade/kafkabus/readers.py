@@ -92,10 +92,10 @@ class Readers:
             self._rest(one)
 
     def forget(self, path: EntityPath) -> None:
-        """An entity is gone: close its reader."""
+        """An entity is gone, and so is its reader; this may be found out by those who read with it."""
         known = self._known.pop(path.key, None)
         if known is not None:
-            known.reader.close()
+            known.reader.give_up()
 
     def close(self) -> None:
         """Close all readers."""
@@ -104,7 +104,7 @@ class Readers:
             alarm, self._alarm = self._alarm, None
         if alarm is not None:
             alarm.stop()
-        for known in self._known.values():
+        for known in list(self._known.values()):
             known.reader.close()
 
     def _watch(self) -> None:

@@ -7,7 +7,7 @@ import logging
 import time
 import uuid
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -57,6 +57,8 @@ DEFAULT_WAIT = 60.0
 """How long a receive waits for a first message where nobody says otherwise, in seconds."""
 DEFERRED_LIMIT = 100_000
 """How many messages of one partition may be deferred at a time."""
+LOOKED_AT_ONCE = 1_000
+"""How many offsets are read together to look for scheduled messages."""
 FOREVER = 3600.0
 """How long one wait of an iteration that never ends lasts, in seconds; then it waits again."""
 
@@ -461,9 +463,10 @@ class ServiceBusReceiver:
 
     @guarded
     def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
-        """Settle all messages that wait, unseen; locked and deferred ones stay.
+        """Settle all messages that wait, unseen; locked, deferred and scheduled ones stay.
 
-        Nothing is read for it, however many there are. As ``PurgeMessagesAsync`` of Azure's .NET SDK.
+        Nothing is read for it, however many there are, unless senders ever scheduled some there. What a plain Kafka producer
+        scheduled, and nobody has come across yet, goes with the rest. As ``PurgeMessagesAsync`` of Azure's .NET SDK.
 
         Args:
             before_enqueue_time_utc: Only what was enqueued before; by default all that is there now. Naive times are UTC.
@@ -487,6 +490,7 @@ class ServiceBusReceiver:
             upto = self._services.pool.run(
                 topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
             )
+        self._put_off(entity, upto)
         purged = 0
         purges = [Purge(entity.ledgers[partition], offset) for partition, offset in upto.items()]
         while purges:
@@ -494,6 +498,16 @@ class ServiceBusReceiver:
             purged += sum(purge.purged for purge in purges)
             purges = [Purge(purge.ledger, purge.upto) for purge in purges if purge.more]
         return purged
+
+    def _put_off(self, entity: Entity, upto: Mapping[int, int]) -> None:
+        """Scheduled messages outlast a purge, also those that were stored and not told of yet."""
+        for partition, state in enumerate(self._services.courier.states(entity.ledgers)):
+            if entity.description.schedules or (state is not None and state.schedules):
+                first = 0 if state is None else state.cursor
+                for start in range(first, upto.get(partition, 0), LOOKED_AT_ONCE):
+                    last = min(start + LOOKED_AT_ONCE, upto[partition]) - 1
+                    records = self._services.keepsakes.read(entity, partition, start, last)
+                    endings.put_off(self._services, entity, partition, records)
 
     def _ask(
         self, entity: Entity, held: list[Held], operation: Callable[[Ledger, Held], S]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kafkabus import forks
 from kafkabus._acompat import Lock, Pool
 from kafkabus.checkpoints import Checkpoints
+from kafkabus.choosing import Chooser
 from kafkabus.clocks import Clocks
 from kafkabus.connection_string import Settings
 from kafkabus.directory import Directory, Turn
@@ -347,14 +348,18 @@ class Services:
             self._found.add(place)
             self.courier.later(Mark(entity.ledgers[partition], name))
 
-    def tell_topic(self, entity: Entity) -> None:
+    def tell_topic(self, entity: Entity, chooser: Chooser | None) -> None:
         """Where a subscription's log holds records of scheduled messages, its topic knows before they are passed.
+
+        Args:
+            entity: The subscription.
+            chooser: Who has read its log.
 
         Raises:
             OperationTimeoutError: Another client has been changing the topic for long.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        if entity.chooser is not None and entity.chooser.saw_scheduled:
+        if chooser is not None and chooser.saw_scheduled:
             topic = self.entity(entity.log_path)
             self.mark(topic, range(topic.partitions), "schedules")
 

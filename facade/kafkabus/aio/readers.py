@@ -91,10 +91,10 @@ class Readers:
             await self._rest(one)
 
     async def forget(self, path: EntityPath) -> None:
-        """An entity is gone: close its reader."""
+        """An entity is gone, and so is its reader; this may be found out by those who read with it."""
         known = self._known.pop(path.key, None)
         if known is not None:
-            await known.reader.close()
+            await known.reader.give_up()
 
     async def close(self) -> None:
         """Close all readers."""
@@ -103,7 +103,7 @@ class Readers:
             alarm, self._alarm = self._alarm, None
         if alarm is not None:
             await alarm.stop()
-        for known in self._known.values():
+        for known in list(self._known.values()):
             await known.reader.close()
 
     def _watch(self) -> None:

@@ -33,6 +33,7 @@ from kafkabus.aio.outages import Outages
 from kafkabus.aio.readers import Readers
 from kafkabus.aio.session_states import SessionStates
 from kafkabus.aio.transfer import Transfers
+from kafkabus.choosing import Chooser
 from kafkabus.connection_string import Settings
 from kafkabus.entity import INCARNATIONS, Entity, LedgersReplacedError, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
@@ -346,14 +347,18 @@ class Services:
             self._found.add(place)
             self.courier.later(Mark(entity.ledgers[partition], name))
 
-    async def tell_topic(self, entity: Entity) -> None:
+    async def tell_topic(self, entity: Entity, chooser: Chooser | None) -> None:
         """Where a subscription's log holds records of scheduled messages, its topic knows before they are passed.
+
+        Args:
+            entity: The subscription.
+            chooser: Who has read its log.
 
         Raises:
             OperationTimeoutError: Another client has been changing the topic for long.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        if entity.chooser is not None and entity.chooser.saw_scheduled:
+        if chooser is not None and chooser.saw_scheduled:
             topic = await self.entity(entity.log_path)
             await self.mark(topic, range(topic.partitions), "schedules")
 

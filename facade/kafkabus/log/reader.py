@@ -202,7 +202,7 @@ class Reader:
             self.put_back(grants)
             raise
         finally:
-            self._turn.release()
+            self._release()
 
     def _read_on(self, want: int, wait: float) -> bool:
         """Read up to ``want`` messages, where that is what comes next; False where the log is to be read from elsewhere."""
@@ -326,6 +326,18 @@ class Reader:
         """Whether it has connections of its own."""
         return self._consumer is not None or self._bell.is_listening
 
+    def give_up(self) -> None:
+        """Stop reading, without waiting for the call that is under way: that lets go when it ends."""
+        self._closed = True
+        self._tell_lost()
+        self.rest()
+
+    def _release(self) -> None:
+        """The end of a call that read."""
+        self._turn.release()
+        if self._closed:
+            self.rest()
+
     def rest(self) -> None:
         """Let consumer and doorbell go until the next call; while one is under way, nothing happens."""
         if try_acquire(self._turn):
@@ -351,14 +363,17 @@ class Reader:
         """
         self._closed = True
         with self._turn:
-            for grant in self._taken:
-                LOGGER.error(
-                    "lost_by_receive_and_delete entity=%s partition=%d offsets=%s: settled, and handed to nobody",
-                    self._entity.path,
-                    grant.delivery.partition,
-                    runs_of(grant.records),
-                )
+            self._tell_lost()
             self._let_go()
+
+    def _tell_lost(self) -> None:
+        for grant in self._taken:
+            LOGGER.error(
+                "lost_by_receive_and_delete entity=%s partition=%d offsets=%s: settled, and handed to nobody",
+                self._entity.path,
+                grant.delivery.partition,
+                runs_of(grant.records),
+            )
 
     def _patience(self, deadline: float) -> float:
         """How long the next poll may wait, in seconds, up to the next millisecond: of less, Kafka's client makes nothing."""
@@ -456,7 +471,7 @@ class Reader:
 
     def _claim(self, planned: Sequence[PlannedClaim], take: bool, grants: list[Grant]) -> None:
         """One round trip of claims; what was granted, with its records, is added to ``grants``."""
-        self._services.tell_topic(self._entity)
+        self._services.tell_topic(self._entity, self._chooser)
         lock_ms, known = self._entity.lock_ms, len(grants)
         claims = [
             Claim(

@@ -305,7 +305,7 @@ class SessionReader(Reader):
                         if not is_new():
                             self._read_and_file(deadline)
                     finally:
-                        self._turn.release()
+                        self._release()
                 if is_new() or self._closed or time.monotonic() >= deadline:
                     return
         finally:
@@ -365,7 +365,7 @@ class SessionReader(Reader):
         filings = [self._filing(view) for view in views]
         if not filings:
             return
-        self._services.tell_topic(self._entity)
+        self._services.tell_topic(self._entity, self._chooser)
         judges = self._judges(zip(views, (filing.seen for filing in filings), strict=True))
         self._services.courier.ask(*judges, *filings)
         self._follow_judges(judges)

@@ -72,6 +72,7 @@ class Holes:
             if first == ends[partition] or first - state.cursor >= PASSED_OVER:
                 # Nobody who receives passes them before another message comes, or nobody receives at all.
                 seize = Seize(ledger, new_lease(), [], 1, looked.seen(state.cursor, first), entity.rules_version)
+                await self._services.tell_topic(entity, entity.chooser)
                 await self._services.courier.ask(seize)
                 left -= first - state.cursor
             if left and entity.detects_duplicates:

@@ -16,11 +16,11 @@ from kafkabus.aio.services import marks_of
 from kafkabus.detection import judge
 from kafkabus.entity import Entity, generation_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Claim, Keep, LedgerState, Mark, Peek, Purge, Schedule, Seen, Seize, new_lease
+from kafkabus.ledger.operations import Claim, Keep, LedgerState, Mark, Peek, Purge, Seen, Seize, new_lease
 from kafkabus.ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus.ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.log.plan import runs_of
-from kafkabus.record import Record, is_over, schedule_of
+from kafkabus.record import Record, is_over
 from kafkabus.upkeep.expiries import Expiries
 from kafkabus.upkeep.holes import Holes
 from kafkabus.upkeep.idleness import Idleness
@@ -126,7 +126,8 @@ class Tender:
             return None
         await self._settle_rules(entity)
         states = await services.courier.states(entity.ledgers)
-        await self._mark(entity, states)
+        if await self._mark(entity, states):
+            states = await services.courier.states(entity.ledgers)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
         busy = [
@@ -147,14 +148,20 @@ class Tender:
         for partition, state in enumerate(states):
             if state is not None and state.schedules:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
+                # What was not looked at yet may be scheduled, and expires later.
+                ends = {**ends, partition: min(ends[partition], max(self._looked_at[partition][0], state.cursor))}
         await self._keep(entity, states, log_ends)
         if busy:
             await self._clear_away(entity, states, ends, busy)
         await self._look_after(entity, states, log_ends)
         return entity
 
-    async def _mark(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
-        """Ledgers that forgot what senders said are told once more; those that are gone are made anew by it."""
+    async def _mark(self, entity: Entity, states: Sequence[LedgerState | None]) -> bool:
+        """Ledgers that forgot what senders said are told once more; those that are gone are made anew by it.
+
+        Returns:
+            Whether there were any.
+        """
         marks = [
             Mark(entity.ledgers[partition], name)
             for name in marks_of(entity, entity.description)
@@ -163,6 +170,7 @@ class Tender:
         ]
         if marks:
             await self._services.courier.ask(*marks)
+        return bool(marks)
 
     async def _settle_rules(self, entity: Entity) -> None:
         """Where a change of rules was cut off, go on with it."""
@@ -314,9 +322,7 @@ class Tender:
         until = time.monotonic() + JUDGE_FOR
         while at < end and time.monotonic() < until:
             upto = min(end, at + LOOKED_AT_ONCE)
-            items = schedule_of(await self._read(entity, partition, at, upto - 1))
-            if items:
-                await self._services.courier.ask(Schedule(entity.ledgers[partition], items))
+            await endings.put_off(self._services, entity, partition, await self._read(entity, partition, at, upto - 1))
             at = upto
         self._looked_at[partition] = (at, state.version)
         if state.scheduled:
@@ -568,6 +574,7 @@ class Tender:
             expiries.add(*stretch, await self._read(entity, partition, stretch[0], stretch[1]), entity.life_ms)
         for first, last in expiries.due(now):
             records = await self._read(entity, partition, first, last)
+            records = await endings.put_off(self._services, entity, partition, records)
             over = [record for record in records if is_over(record, entity.life_ms, now)]
             if over:
                 await self._take(entity, partition, runs_of(over), over)
@@ -589,7 +596,8 @@ class Tender:
     async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
         """Take what was never granted, from the cursor on, and let it expire."""
         records = await self._read(entity, partition, first, upto - 1)
-        await self._services.tell_topic(entity)
+        await self._services.tell_topic(entity, entity.chooser)
+        records = await endings.put_off(self._services, entity, partition, records)
         await self._take(entity, partition, runs_of(records), records, (first, upto))
 
     async def _take(

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from kafkabus import (
     ServiceBusClient,
     ServiceBusMessage,
+    ServiceBusMessageState,
     ServiceBusReceiveMode,
     ServiceBusReceiver,
     ServiceBusSender,
@@ -21,7 +22,7 @@ from kafkabus import (
 )
 from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
-from kafkabus.ledger.operations import Keep
+from kafkabus.ledger.operations import Keep, Operation, Schedule
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus.upkeep import tender
@@ -271,6 +272,65 @@ def test_what_a_plain_producer_scheduled_for_a_topic_comes_at_its_time(
     forgetful.wait(TOPIC, BEYOND)
     forgetful.tend(TOPIC)
     assert subscribed.received(2) == ["1", "2"]
+
+
+def test_what_a_plain_producer_scheduled_for_a_topic_is_known_though_nobody_receives(
+    forgetful: Forgetful, subscribed: Subscribed, runtime: RunningNamespace
+) -> None:
+    """Upkeep passes it in the subscription, and tells the topic before."""
+    produce(runtime, f"{forgetful.name}.{TOPIC}", "1", "2")
+    forgetful.tend(SUBSCRIPTION, TOPIC)
+    assert subscribed.scheduled == 2
+
+
+@pytest.mark.parametrize("stored_by", ["a plain producer", "a sender"])
+def test_what_waits_for_its_time_does_not_expire_before(
+    forgetful: Forgetful, runtime: RunningNamespace, stored_by: str
+) -> None:
+    """Its life begins when it is enqueued, also where Redis forgot it. Takes the second that it would live."""
+    keeps = stored_by == "a plain producer"
+    queue = new_queue(
+        forgetful.connection_string,
+        default_message_time_to_live=LIFE,
+        dead_lettering_on_message_expiration=keeps,
+    )
+    with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
+        if stored_by == "a sender":
+            client.get_queue_sender(queue).schedule_messages(ServiceBusMessage("1"), in_an_hour())
+        else:
+            produce(runtime, f"{forgetful.name}.{queue}", "1")
+        (peeked,) = client.get_queue_receiver(queue).peek_messages(1)
+        over_at = peeked.enqueued_time_utc + LIFE
+        time.sleep(max(0.0, (over_at - datetime.now(timezone.utc)).total_seconds() + 0.1))
+        if stored_by == "a sender":
+            forgetful.forget()
+        forgetful.tend(queue)
+        (peeked,) = client.get_queue_receiver(queue).peek_messages(1)
+        assert peeked.state == ServiceBusMessageState.SCHEDULED
+
+
+def test_a_purge_leaves_what_was_scheduled_and_not_told_of_yet(
+    forgetful: Forgetful, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes between the record and what its sender tells the ledger of it."""
+    queue = new_queue(forgetful.connection_string)
+    with (
+        ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
+        ServiceBusClient.from_connection_string(forgetful.connection_string) as other,
+    ):
+        courier = client._connections().courier
+        ask = courier.ask
+
+        def purge_before(*operations: Operation) -> None:
+            if any(isinstance(operation, Schedule) for operation in operations):
+                other.get_queue_receiver(queue).purge_messages()
+            ask(*operations)
+
+        monkeypatch.setattr(courier, "ask", purge_before)
+        client.get_queue_sender(queue).schedule_messages(ServiceBusMessage("1"), in_an_hour())
+        monkeypatch.undo()
+        forgetful.wait(queue, BEYOND)
+        assert all_of(client, queue, 1) == ["1"]
 
 
 def test_a_sender_describes_its_times_to_live_though_it_received_others(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -11,10 +13,14 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
+from kafkabus.aio import ServiceBusClient as AsyncClient
+from kafkabus.aio._acompat import sleep
+from kafkabus.aio.log.reader import Reader as AsyncReader
 from kafkabus.connection_string import parse_settings
 from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     MessagingEntityAlreadyExistsError,
+    MessagingEntityNotFoundError,
     ServiceBusCommunicationError,
     ServiceBusQuotaExceededError,
 )
@@ -22,10 +28,13 @@ from kafkabus.ledger.operations import Keep, Rule
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
 from kafkabus.rules import LARGEST
 from kafkabus.services import Services
+from kafkabus.testing import InMemoryNamespace
 from kafkabus.upkeep import tender
 from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath, subscription_name
 from tests.upkeep import tend
+
+PATIENCE = 30.0
 
 TOPIC = "news"
 
@@ -546,3 +555,51 @@ def test_rejected_messages_cost_redis_no_work(
     assert before is not None
     assert after is not None
     assert after.version - before.version < 20
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Let other tasks go on until something is so."""
+    while not done():
+        await sleep(0.01)
+
+
+async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rules_blocks_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another task finds out that it is gone, and gives up its reader, which is about to ask for the same."""
+    reached, go_on = asyncio.Event(), asyncio.Event()
+    learn = AsyncReader._learn_rules
+
+    async def learn_later(self: AsyncReader) -> None:
+        reached.set()
+        await go_on.wait()
+        await learn(self)
+
+    path = EntityPath("t/Subscriptions/s")
+    with (
+        InMemoryNamespace() as namespace,
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+    ):
+        administration.create_topic("t")
+        administration.create_subscription("t", "s")
+        async with AsyncClient.from_connection_string(namespace.connection_string) as client:
+            services = client._connections()
+            monkeypatch.setattr(AsyncReader, "_learn_rules", learn_later)
+            receiving = asyncio.create_task(
+                client.get_subscription_receiver("t", "s").receive_messages(1, max_wait_time=30)
+            )
+
+            async def delete_it() -> list[object]:
+                await until(lambda: path.key in services.readers._known)
+                await asyncio.to_thread(administration.create_rule, "t", "s", "another")
+                await client.get_topic_sender("t").send_messages(ServiceBusMessage("x"))
+                await reached.wait()
+                await asyncio.to_thread(administration.delete_subscription, "t", "s")
+                services._entities[path.key] = (-math.inf, services._entities[path.key][1])
+                asking = asyncio.create_task(services.entity(path))
+                await until(lambda: asking.done() or services._locks[path.key].locked())
+                go_on.set()
+                return list(await asyncio.gather(receiving, asking, return_exceptions=True))
+
+            found = await asyncio.wait_for(delete_it(), PATIENCE)
+            assert [type(one) for one in found] == [MessagingEntityNotFoundError] * 2

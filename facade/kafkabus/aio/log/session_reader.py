@@ -308,7 +308,7 @@ class SessionReader(Reader):
                         if not is_new():
                             await self._read_and_file(deadline)
                     finally:
-                        self._turn.release()
+                        await self._release()
                 if is_new() or self._closed or time.monotonic() >= deadline:
                     return
         finally:
@@ -368,7 +368,7 @@ class SessionReader(Reader):
         filings = [self._filing(view) for view in views]
         if not filings:
             return
-        await self._services.tell_topic(self._entity)
+        await self._services.tell_topic(self._entity, self._chooser)
         judges = self._judges(zip(views, (filing.seen for filing in filings), strict=True))
         await self._services.courier.ask(*judges, *filings)
         await self._follow_judges(judges)
