@@ -11,7 +11,7 @@ from kafkabus.entity import Entity
 from kafkabus.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus.ledger.operations import Schedule, Settlement
 from kafkabus.log.plan import runs_of
-from kafkabus.record import Delivery, Record, any_lives, is_over, schedule_of
+from kafkabus.record import Delivery, Record, any_lives, is_over, part_scheduled
 from kafkabus_mapping.codec import Envelope
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def give_up(
 
 
 def put_off(services: Services, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
-    """Scheduled messages that nobody was granted yet wait for their time, whoever stored them. Returns the others.
+    """Scheduled messages that nobody was granted yet wait for their time, also those of plain producers. Returns the others.
 
     Args:
         services: The client's connections.
@@ -96,13 +96,11 @@ def put_off(services: Services, entity: Entity, partition: int, records: Sequenc
         partition: Theirs.
         records: What is stored there.
     """
-    items = schedule_of(records)
-    if not items:
-        return list(records)
-    services.mark_later(entity, partition, "schedules")
-    services.courier.ask(Schedule(entity.ledgers[partition], items))
-    waiting = dict(items)
-    return [record for record in records if record.offset() not in waiting]
+    items, others = part_scheduled(records)
+    if items:
+        services.mark_later(entity, partition, "schedules")
+        services.courier.ask(Schedule(entity.ledgers[partition], items))
+    return others
 
 
 def activate(services: Services, entity: Entity, partition: int) -> None:

@@ -2,7 +2,7 @@
 
 A child has a copy of the parent's objects and none of its threads: locks stay taken that another thread held, a client of
 Kafka waits for threads that are not there, even where it is only freed, and a lock of a message is the parent's. So objects
-that say ``watch`` begin anew in a child. Clients of Kafka are never freed there: what nobody refers to any more is kept by
+that are watched begin anew in a child. Clients of Kafka are never freed there: what nobody refers to any more is kept by
 ``gc.freeze``, and what an object let go by ``abandon``.
 """
 

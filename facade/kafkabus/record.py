@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -156,6 +156,13 @@ def schedule_of(records: Iterable[Record]) -> list[tuple[int, int]]:
     return [
         (record.offset() or 0, due) for record in _with_times(records) if (due := scheduled_for(record)) is not None
     ]
+
+
+def part_scheduled(records: Sequence[Record]) -> tuple[list[tuple[int, int]], list[Record]]:
+    """Offset and time of those records that are scheduled, and the other records."""
+    items = schedule_of(records)
+    waiting = dict(items)
+    return items, [record for record in records if record.offset() not in waiting] if items else list(records)
 
 
 def any_lives(records: Iterable[Record]) -> bool:

@@ -250,7 +250,7 @@ class AutoLockRenewer:
         except SessionLockLostError:
             if not one.over:
                 self._fail(one, None)
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to this one
             LOGGER.warning("renew entity=%s session=%r error=%s", one.receiver.entity_path, session.session_id, error)
             self._try_again(one, error)
         else:

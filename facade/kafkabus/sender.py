@@ -275,7 +275,7 @@ class ServiceBusSender:
             try:
                 self._services.courier.ask(*schedules(entity, outgoing, places.of))
             except LedgersReplacedError:
-                # They are stored, so that whoever sent them again would store them twice.
+                # They are stored: a sender that sent them again would store them twice.
                 anew = self._services.entity(self._path)
                 self._services.courier.ask(*schedules(anew, outgoing, places.of))
         return places

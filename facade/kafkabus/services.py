@@ -205,7 +205,7 @@ class Services:
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
         with self._locks.setdefault(path.key, Lock()):
-            # Looked at again: whoever had the lock before may have made it.
+            # Looked at again: another task may have made it, which had the lock before.
             known = self._entities.get(path.key)
             if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
                 return known[1]
@@ -240,7 +240,7 @@ class Services:
             if entity is None:
                 continue
             if time.monotonic() - asked_at > OLD:
-                # Whoever asked for the new one is served all the same.
+                # The caller asked for the new one, and is served all the same.
                 with suppress(ServiceBusError):
                     known = self.directory.get(entity.path.name)
                     if known is None or known.generation != entity.description.generation:
@@ -251,9 +251,7 @@ class Services:
 
     def _forget(self, entity: Entity) -> None:
         """Nobody asks for an entity any more, as it is gone, or another one."""
-        known = self._entities.get(entity.path.key)
-        if known is not None and known[1].generation == entity.generation:
-            del self._entities[entity.path.key]
+        if self._look_up_again(entity):
             self.readers.forget(entity.path)
         for ledger in entity.ledgers:
             self._by_ledger.pop(ledger, None)
@@ -626,11 +624,13 @@ class Services:
         self._look_up_again(entity)
         return f"{entity.path} is not what it was: {why}; call again to go on with what is there"
 
-    def _look_up_again(self, entity: Entity) -> None:
-        """The next one who asks for an entity looks it up."""
+    def _look_up_again(self, entity: Entity) -> bool:
+        """The next one who asks for an entity looks it up; False where another one of that name is known already."""
         known = self._entities.get(entity.path.key)
-        if known is not None and known[1].generation == entity.generation:
-            del self._entities[entity.path.key]
+        if known is None or known[1].generation != entity.generation:
+            return False
+        del self._entities[entity.path.key]
+        return True
 
     def reader(self, entity: Entity) -> Reader:
         """The reader that all receivers of an entity share.

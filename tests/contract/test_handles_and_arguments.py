@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter, UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import MappingProxyType
@@ -91,6 +91,14 @@ def until_renewed(message: ServiceBusReceivedMessage) -> None:
         assert time.monotonic() < deadline, "it was not renewed"
         assert message.auto_renew_error is None
         sleep(0.02)
+
+
+def until_told(bell: Bell, told: Sequence[str], count: int) -> None:
+    """Wait until a callback, which rings a bell each time, was told so often."""
+    deadline = time.monotonic() + PATIENCE
+    while len(told) < count:
+        assert time.monotonic() < deadline
+        bell.wait(PATIENCE)
 
 
 def until_given_up(message: ServiceBusReceivedMessage) -> str:
@@ -434,10 +442,7 @@ def test_a_renewer_takes_what_it_shall_work_with(
         for message in messages:
             until_renewed(message)
         later(queue, 30)
-        deadline = time.monotonic() + PATIENCE
-        while len(told) < 3:
-            assert time.monotonic() < deadline
-            bell.wait(PATIENCE)
+        until_told(bell, told, 3)
     assert sorted(told) == ["0", "1", "2"]
     executor.shutdown()
     assert threads == {"mine_0"}
@@ -466,10 +471,7 @@ def test_a_renewer_goes_on_whatever_becomes_of_its_callbacks(
             renewer.register(receiver, message)
             until_renewed(message)
         later(queue, 30)
-        deadline = time.monotonic() + PATIENCE
-        while len(told) < 2:
-            assert time.monotonic() < deadline
-            bell.wait(PATIENCE)
+        until_told(bell, told, 2)
         (again,) = take(receiver, 1)
         renewer.register(receiver, again)
         until_renewed(again)

@@ -274,7 +274,7 @@ class ServiceBusSender:
             try:
                 await self._services.courier.ask(*schedules(entity, outgoing, places.of))
             except LedgersReplacedError:
-                # They are stored, so that whoever sent them again would store them twice.
+                # They are stored: a sender that sent them again would store them twice.
                 anew = await self._services.entity(self._path)
                 await self._services.courier.ask(*schedules(anew, outgoing, places.of))
         return places

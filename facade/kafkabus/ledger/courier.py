@@ -464,6 +464,7 @@ class Courier:
         return self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
+        """As ``RedisConnection.call``, whose types do not know that replies are bytes here."""
         return self._connection.call(call)
 
 

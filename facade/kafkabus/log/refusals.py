@@ -56,7 +56,7 @@ def no_rights(servers: str, action: str, error: KafkaError) -> ServiceBusAuthori
 
 
 class FirstContact:
-    """Reaches a broker once. Whoever cannot is told why within some seconds; once it was done, Kafka's client waits by itself.
+    """Reaches a broker once. A client that cannot is told why within some seconds; once it has, Kafka's client waits by itself.
 
     Args:
         settings: Where Kafka is.

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter, UserDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 # blocking: from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -86,6 +86,14 @@ async def until_renewed(message: ServiceBusReceivedMessage) -> None:
         assert time.monotonic() < deadline, "it was not renewed"
         assert message.auto_renew_error is None
         await sleep(0.02)
+
+
+async def until_told(bell: Bell, told: Sequence[str], count: int) -> None:
+    """Wait until a callback, which rings a bell each time, was told so often."""
+    deadline = time.monotonic() + PATIENCE
+    while len(told) < count:
+        assert time.monotonic() < deadline
+        await bell.wait(PATIENCE)
 
 
 async def until_given_up(message: ServiceBusReceivedMessage) -> str:
@@ -437,10 +445,7 @@ async def test_a_renewer_takes_what_it_shall_work_with(
         for message in messages:
             await until_renewed(message)
         await later(queue, 30)
-        deadline = time.monotonic() + PATIENCE
-        while len(told) < 3:
-            assert time.monotonic() < deadline
-            await bell.wait(PATIENCE)
+        await until_told(bell, told, 3)
     assert sorted(told) == ["0", "1", "2"]
     assert threads == {threading.current_thread().name}  # aio-only
     # blocking: executor.shutdown()
@@ -471,10 +476,7 @@ async def test_a_renewer_goes_on_whatever_becomes_of_its_callbacks(
             renewer.register(receiver, message)
             await until_renewed(message)
         await later(queue, 30)
-        deadline = time.monotonic() + PATIENCE
-        while len(told) < 2:
-            assert time.monotonic() < deadline
-            await bell.wait(PATIENCE)
+        await until_told(bell, told, 2)
         (again,) = await take(receiver, 1)
         renewer.register(receiver, again)
         await until_renewed(again)

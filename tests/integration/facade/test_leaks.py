@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import uuid
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,25 +18,22 @@ from kafkabus.embedded import RunningNamespace
 from kafkabus.entity import Entity
 from kafkabus.ledger.keys import descriptions_key
 from kafkabus.management import ServiceBusAdministrationClient
+from tests.integration.embedded.serving import wait_until
 from tests.servers import NAMESPACE
 
 ENTITIES = 300
 AT_A_TIME = 8
-PATIENCE = 60.0
-
-
-def until(done: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + PATIENCE
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def held() -> tuple[int, int]:
     """How many threads this process has, those of Kafka's client among them, and how many files and connections."""
     task, fd = (len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("task", "fd"))
     return task, fd
+
+
+def alarms() -> list[threading.Thread]:
+    """Those that are to have readers rest."""
+    return [thread for thread in threading.enumerate() if thread.name == "kafkabus-alarm"]
 
 
 def alive(*kinds: type) -> int:
@@ -104,8 +99,7 @@ def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypa
                 (message,) = receiver.receive_messages(1, max_wait_time=30)
                 assert str(message) == body
                 receiver.complete_message(message)
-                reading = [thread for thread in threading.enumerate() if thread.name == "kafkabus-alarm"]
-                assert reading
-                until(lambda: not any(thread.name == "kafkabus-alarm" for thread in threading.enumerate()))
+                assert alarms()
+                wait_until(lambda: not alarms(), "all readers rest")
                 assert not any(one.reader.is_awake for one in client._connections().readers._known.values())
             administration.delete_queue(name)

@@ -463,6 +463,7 @@ class Courier:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """As ``RedisConnection.call``, whose types do not know that replies are bytes here."""
         return await self._connection.call(call)
 
 

@@ -47,7 +47,7 @@ from kafkabus.log.configuration import LOGGER as KAFKA_LOGGER
 from kafkabus.log.configuration import PASSING, consumer_options
 from kafkabus.log.plan import PartitionView, Plan, PlannedClaim, home_partitions, runs_of, sweeps
 from kafkabus.log.refusals import NO_RIGHTS, no_rights
-from kafkabus.record import Delivery, Record, schedule_of
+from kafkabus.record import Delivery, Record, part_scheduled, schedule_of
 
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
@@ -526,12 +526,10 @@ class Reader:
 
     async def _postpone(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
         """Scheduled messages wait for their time from now on, also those of plain producers. Returns the others."""
-        items = schedule_of(records)
-        if not items:
-            return list(records)
-        waiting = dict(items)
-        await self._services.courier.ask(Postpone(self._entity.ledgers[delivery.partition], delivery.lease, items))
-        return [record for record in records if record.offset() not in waiting]
+        items, others = part_scheduled(records)
+        if items:
+            await self._services.courier.ask(Postpone(self._entity.ledgers[delivery.partition], delivery.lease, items))
+        return others
 
     @property
     def _has_strays(self) -> bool:
