@@ -186,7 +186,7 @@ class Count:
 
 
 def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
-    """When such an event was written down, and what, but for a last line that was cut off."""
+    """When such an event was written down, and what, the earliest first; but for a last line that was cut off."""
     found: list[tuple[float, list[str]]] = []
     for file in files:
         for line in file.read_text().splitlines(keepends=True):
@@ -194,7 +194,7 @@ def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
                 moment, event, *words = line.split()
                 if event == kind:
                     found.append((float(moment), words))
-    return found
+    return sorted(found, key=lambda one: one[0])
 
 
 def queues_of(flow: str) -> list[str]:

@@ -1,10 +1,17 @@
-"""What Kafka's client says is heard once, not with each attempt."""
+"""What Kafka's client says is heard once, not with each attempt; what it keeps to itself is found out."""
 
 from __future__ import annotations
 
-import pytest
+import threading
 
-from kafkabus.log.configuration import AGAIN_AFTER, LOGGER
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from kafkabus.connection_string import parse_settings
+from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.log import refusals
+from kafkabus.log.configuration import AGAIN_AFTER, LOGGER, common_options
+from kafkabus.log.refusals import FirstContact
 
 
 def test_the_same_is_heard_once_a_minute(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +36,23 @@ def test_the_same_is_heard_once_a_minute(caplog: pytest.LogCaptureFixture, monke
     now += AGAIN_AFTER
     fail(1, "there:1")
     assert len(caplog.messages) == 3
+
+
+def test_a_name_server_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's client waits for it and says nothing meanwhile."""
+    answered = threading.Event()
+
+    def never(*_: object) -> None:
+        answered.wait()
+
+    monkeypatch.setattr("kafkabus.log.refusals.socket.getaddrinfo", never)
+    monkeypatch.setattr(refusals, "AT_FIRST", 0.1)
+    monkeypatch.setattr(refusals, "REACHED_WITHIN", 0.2)
+    settings = parse_settings(
+        "Endpoint=sb://tests.localhost/;SharedAccessKeyName=any;SharedAccessKey=any;"
+        "KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1"
+    )
+    contact = FirstContact(settings, AdminClient(common_options(settings) | {"log_level": 0}))
+    with pytest.raises(ServiceBusCommunicationError, match=r"Failed to resolve '127\.0\.0\.1' in time"):
+        contact.make()
+    answered.set()

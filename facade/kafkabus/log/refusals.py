@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -106,11 +108,16 @@ class FirstContact:
         # What it hears it tells; the client that was asked first goes on logging.
         setup: dict[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log_level": 0, "error_cb": hear}
         admin = AdminClient(common_options(self._settings) | setup)
+        found = _look_up(self._settings.bootstrap_servers)
         until = time.monotonic() + REACHED_WITHIN - AT_FIRST
         while (left := until - time.monotonic()) > 0 and not _of_credentials(causes):
             if _answers(admin, min(1.0, left)):
                 return None
             admin.poll(0)
+        told = [text for text, error in causes.items() if error.code() == KafkaError._RESOLVE]
+        for host in [host for host, known in found.items() if not known and not any(host in text for text in told)]:
+            # Kafka's client waits for the name server, and says nothing until then.
+            causes[f"Failed to resolve '{host}' in time"] = KafkaError(KafkaError._RESOLVE)
         return self._unreachable(causes)
 
     def _unreachable(self, causes: Mapping[str, KafkaError]) -> ServiceBusError:
@@ -143,6 +150,20 @@ class FirstContact:
 def _of_credentials(causes: Mapping[str, KafkaError]) -> bool:
     """Whether a broker was reached and refused the credentials, which no waiting changes."""
     return any(cause.code() in _OF_CREDENTIALS for cause in causes.values())
+
+
+def _look_up(servers: str) -> dict[str, bool]:
+    """Look the hosts' names up meanwhile; whether each is known is there once the name server has answered."""
+    hosts = {server.strip().rpartition("://")[2].rpartition(":")[0].strip("[]") for server in servers.split(",")}
+    found = dict.fromkeys(sorted(hosts - {""}), False)
+
+    def look(host: str) -> None:
+        with suppress(OSError):
+            found[host] = bool(socket.getaddrinfo(host, None))
+
+    for host in found:
+        threading.Thread(target=look, args=(host,), daemon=True, name=f"kafkabus-look-up-{host}").start()
+    return found
 
 
 def _answers(admin: AdminClient, timeout: float) -> bool:
