@@ -19,9 +19,11 @@ def tend(connection_string: str, *names: str) -> None:
     async def look_after() -> None:
         services = Services(parse_settings(connection_string))
         tenders = [Tender(services, EntityPath(name)) for name in names]
-        for _ in range(ROUNDS):
-            for one in tenders:
-                await one.tend()
-        await services.close()
+        try:
+            for _ in range(ROUNDS):
+                for one in tenders:
+                    await one.tend()
+        finally:
+            await services.close()
 
     asyncio.run(look_after())

@@ -62,23 +62,28 @@ class Checkpoints:
             written = self._written[prefix]
             return None if written.head is None else read_snapshot(written.head, written.blocks)
 
-    def write(self, snapshots: Mapping[str, Snapshot]) -> None:
+    def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
         """Write checkpoints, as far as they differ from the last ones; none that is older than the one that is there.
 
         Args:
             snapshots: By the prefix of each ledger's keys.
+
+        Returns:
+            Of which ledgers nothing was written, as there is a later one.
 
         Raises:
             ServiceBusCommunicationError: They were not all stored.
         """
         with self._lock:
             self._read_on()
+            outdated: set[str] = set()
             blocks: dict[str, str | None] = {}
             heads: dict[str, str | None] = {}
             for prefix, snapshot in snapshots.items():
                 written = self._written[prefix]
                 if written.head is not None and head_version(written.head) >= snapshot.version:
                     LOGGER.warning("checkpoint_outdated ledger=%s version=%d", prefix, snapshot.version)
+                    outdated.add(prefix)
                     continue
                 present, versions = written.blocks, dict[int, int]()
                 for block, content in snapshot.blocks().items():
@@ -92,6 +97,7 @@ class Checkpoints:
             # Blocks first: a head must not know of blocks that are not there.
             for texts in (blocks, heads):
                 self._store(texts)
+            return outdated
 
     def _store(self, texts: Mapping[str, str | None]) -> None:
         if not texts:

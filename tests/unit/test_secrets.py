@@ -71,7 +71,7 @@ def test_a_redis_that_cannot_be_reached_is_named_without_its_password(caplog: py
     with pytest.raises(ServiceBusCommunicationError, match=r"Redis redis://127.0.0.1:1/0 cannot be reached"):
         services.courier.heartbeat("key", "instance", 1.0)
     with pytest.raises(ServiceBusCommunicationError, match=r"Redis redis://127.0.0.1:1/0 cannot be reached"):
-        services.directory.check_server()
+        services.directory.all()
     services.close()
     assert "redis_retry address=redis://127.0.0.1:1/0" in caplog.text
     assert PASSWORD not in caplog.text

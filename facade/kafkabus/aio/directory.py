@@ -30,6 +30,10 @@ TURN_PATIENCE = 60.0
 class Directory:
     """What entities a namespace has.
 
+    The topic counts. The cache may be older: its Redis was a replica that lagged behind when it was promoted, or who wrote to
+    the topic did not come to tell the cache. A client does not go back behind what it has seen of the topic, and each change
+    begins with all that the topic holds.
+
     Args:
         companion: The topic that holds their descriptions.
         cache: Descriptions in Redis.
@@ -39,6 +43,7 @@ class Directory:
         self._companion = companion
         self._cache = cache
         self._turns: Counter[str] = Counter()
+        self._upto = 0
 
     async def get(self, name: str) -> EntityDescription | None:
         """The description of an entity, None where there is none.
@@ -46,18 +51,21 @@ class Directory:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        loaded, text = await self._cache.get(name.lower())
-        if not loaded:
-            text = (await self._load()).get(name.lower())
+        text = await self._text_of(name.lower())
         return None if text is None else read_description(text)
 
-    async def check_server(self) -> None:
-        """Read everything anew where Redis is another server than before: what it holds may be out of date.
+    async def catch_up(self) -> None:
+        """Have the cache hold what the topic holds now.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        if await self._cache.begin_with_server():
+        end = await self._companion.end()
+        upto, _ = await self._cache.get(_NAMESPACE)
+        if upto > end:
+            # Another topic of that name.
+            await self._cache.empty()
+        if upto != end:
             await self._load()
 
     async def namespace(self) -> NamespaceDescription | None:
@@ -66,9 +74,7 @@ class Directory:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        loaded, text = await self._cache.get(_NAMESPACE)
-        if not loaded:
-            text = (await self._load()).get(_NAMESPACE)
+        text = await self._text_of(_NAMESPACE)
         return None if text is None else NamespaceDescription.model_validate_json(text)
 
     async def put_namespace(self, description: NamespaceDescription) -> None:
@@ -85,18 +91,20 @@ class Directory:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        texts = await self._cache.all()
-        if texts is None:
+        upto, texts = await self._cache.all()
+        if not self._is_known(upto):
             texts = await self._load()
         return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
 
     def changing(self, name: str) -> Turn:
         """Of clients that enter this at once, one is in it at a time: to read an entity's description, and write another.
 
+        Whoever is in it begins with what the topic holds.
+
         Args:
             name: The entity's.
         """
-        return Turn(self._cache, name, self._turns)
+        return Turn(self, self._cache, name, self._turns)
 
     def is_changing(self, name: str) -> bool:
         """Whether this client is in its turn at changing an entity's description."""
@@ -132,7 +140,18 @@ class Directory:
         if offset == UNKNOWN_OFFSET:
             await self._load()
         else:
+            self._upto = max(self._upto, offset + 1)
             await self._cache.keep({name: Described(offset, text)})
+
+    async def _text_of(self, name: str) -> str | None:
+        upto, text = await self._cache.get(name)
+        return text if self._is_known(upto) else (await self._load()).get(name)
+
+    def _is_known(self, upto: int) -> bool:
+        """Whether a cache that holds all up to an offset is none of before what this client has seen."""
+        known = upto >= self._upto
+        self._upto = max(self._upto, upto)
+        return known
 
     async def _load(self) -> dict[str, str]:
         """Read the topic to its end and fill the cache."""
@@ -143,7 +162,8 @@ class Directory:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
         # A broker that lags behind may not know the topic yet: that there is nothing is looked up each time.
-        await self._cache.keep(described, all_of=life if end > 0 else "")
+        await self._cache.keep(described, all_of=life if end > 0 else "", upto=end)
+        self._upto = end
         return {name: text for name, (_, text) in described.items() if text is not None}
 
 
@@ -151,12 +171,14 @@ class Turn:
     """A client's turn at changing an entity's description.
 
     Args:
+        directory: What entities there are.
         cache: Where it is written down whose turn it is.
         name: The entity's.
         turns: How many turns this client has, by name.
     """
 
-    def __init__(self, cache: DescriptionCache, name: str, turns: Counter[str]) -> None:
+    def __init__(self, directory: Directory, cache: DescriptionCache, name: str, turns: Counter[str]) -> None:
+        self._directory = directory
         self._cache = cache
         self._name = name.lower()
         self._turns = turns
@@ -170,6 +192,11 @@ class Turn:
                     f"another client has been changing {self._name!r} for {TURN_PATIENCE:g} s: nothing was changed; try again"
                 )
             await sleep(0.02)
+        try:
+            await self._directory.catch_up()
+        except BaseException:
+            await self._end()
+            raise
         self._turns[self._name] += 1
         return self
 
@@ -190,5 +217,8 @@ class Turn:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._turns[self._name] -= 1
+        await self._end()
+
+    async def _end(self) -> None:
         with suppress(ServiceBusError):
             await self._cache.end_turn(self._name, self._token)

@@ -104,6 +104,16 @@ class Companion:
             start = upto
         return records, start
 
+    def end(self) -> int:
+        """Where the topic ends; 0 where it was not written to yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not self.is_there():
+            return 0
+        return (self._pool.run(self._topics.ends, self.name, [0]))[0]
+
     def is_there(self) -> bool:
         """Whether the topic was written to yet.
 

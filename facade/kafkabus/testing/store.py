@@ -189,16 +189,18 @@ class Store:
         return 1
 
     def _describe(self, keys: list[str], arguments: list[Any]) -> int:
-        life, *rest = arguments
+        life, end, *rest = arguments
         hashed = self._hashes.setdefault(keys[0], {})
-        kept = 0
+        kept, upto = 0, int(hashed.get("$upto", -1))
         for name, offset, text in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
             present = hashed.get(name)
             if present is None or int(present.partition(" ")[0]) < int(offset):
                 hashed[name] = f"{offset} {text}"
                 kept += 1
+            upto += int(offset) == upto
         if life and life == hashed.get("$life"):
-            hashed["$loaded"] = "1"
+            upto = max(upto, int(end))
+        hashed["$upto"] = str(upto)
         return kept
 
 

@@ -89,7 +89,7 @@ class Upkeep:
         members = await services.courier.heartbeat(key, services.client_id, HEARTBEAT_LIFETIME)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
-            await services.directory.check_server()
+            await services.directory.catch_up()
             descriptions = await services.directory.all()
             self._paths = [
                 path

@@ -343,7 +343,9 @@ class Tender:
         behind = {
             keep.ledger.partition: last
             for keep, last in zip(keeps, written, strict=True)
-            if last is not None and keep.snapshot.merged(last) is not keep.snapshot
+            if last is not None
+            # Of a lower version, nothing could be written down before it has reached that.
+            and (keep.snapshot.version < last.version or keep.snapshot.merged(last) is not keep.snapshot)
         }
         behind |= await self._denied(keeps, written, markers or 0)
         if behind:
@@ -358,10 +360,14 @@ class Tender:
                 news[keep.ledger.keys.prefix] = snapshot
                 self._written[partition] = snapshot
         try:
-            await self._services.checkpoints.write(news)
+            outdated = await self._services.checkpoints.write(news)
         except ServiceBusError:
             self._versions, self._written = {}, {}
             raise
+        for keep in keeps:
+            if keep.ledger.keys.prefix in outdated:
+                # Another one has written a later one: it is looked at with the next round.
+                del self._versions[keep.ledger.partition], self._written[keep.ledger.partition]
         await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
             if snapshot.judged is None or partition in self._judged_to_the_end:

@@ -12,7 +12,7 @@ import redis
 
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError
-from kafkabus.ledger.connection import Described, DescriptionCache, RedisConnection
+from kafkabus.ledger.connection import NOTHING, Described, DescriptionCache, RedisConnection
 from kafkabus.ledger.keys import descriptions_key
 from kafkabus.management import ServiceBusAdministrationClient
 
@@ -29,11 +29,13 @@ def before_all_is_kept(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object
     """Let something happen once, between a client's reading all descriptions and its keeping of them."""
     keep = DescriptionCache.keep
 
-    def late(cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "") -> None:
+    def late(
+        cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "", upto: int = NOTHING
+    ) -> None:
         if all_of:
             monkeypatch.undo()
             act()
-        keep(cache, described, all_of=all_of)
+        keep(cache, described, all_of=all_of, upto=upto)
 
     monkeypatch.setattr(DescriptionCache, "keep", late)
 
@@ -54,11 +56,31 @@ def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: D
     random.Random(5).shuffle(steps)
     for step in steps:
         cache.keep(step)
-    assert cache.all() is None
-    cache.keep({"deleted": Described(2, "one"), "kept": Described(4, None)}, all_of=cache.life())
-    assert cache.all() == {"kept": "three"}
-    assert cache.get("kept") == (True, "three")
-    assert cache.get("deleted") == (True, None)
+    assert cache.all() == (NOTHING, {"kept": "three"})
+    cache.keep({"deleted": Described(2, "one"), "kept": Described(4, None)}, all_of=cache.life(), upto=11)
+    assert cache.all() == (11, {"kept": "three"})
+    assert cache.get("kept") == (11, "three")
+    assert cache.get("deleted") == (11, None)
+
+
+def test_a_cache_holds_all_up_to_the_first_record_that_it_was_not_told_of(cache: DescriptionCache) -> None:
+    """Who comes late with that leaves a gap behind it, which the next one closes who reads the topic."""
+    cache.keep({"first": Described(0, "one")}, all_of=cache.life(), upto=1)
+    cache.keep({"second": Described(1, "two")})
+    assert cache.get("second") == (2, "two")
+    cache.keep({"fourth": Described(3, "four")})
+    assert cache.get("fourth") == (2, "four")
+    cache.keep({"third": Described(2, None)})
+    assert cache.get("third") == (3, None)
+    cache.keep({"first": Described(0, "one"), "second": Described(1, "two")}, all_of=cache.life(), upto=2)
+    assert cache.get("fourth") == (3, "four")
+
+
+def test_what_the_topic_names_no_more_was_deleted(cache: DescriptionCache) -> None:
+    """Kafka drops the record of a deletion after a day; a replica that lagged may have what was deleted."""
+    cache.keep({"gone": Described(0, "one"), "later": Described(5, "three")}, all_of=cache.life(), upto=1)
+    cache.keep({"stays": Described(1, "two")}, all_of=cache.life(), upto=4)
+    assert cache.all() == (4, {"stays": "two", "later": "three"})
 
 
 def test_that_there_is_nothing_is_looked_up_each_time(untended: str) -> None:

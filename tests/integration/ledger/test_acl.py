@@ -384,8 +384,8 @@ def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, po
 
         descriptions = DescriptionCache(RedisConnection(client, address="redis", namespace="acl"), "acl")
         descriptions.keep({"q": Described(1, "text"), "gone": Described(2, None)})
-        descriptions.keep({"q": Described(0, "older")}, all_of=descriptions.life())
-        assert descriptions.all() == {"q": "text"}
+        descriptions.keep({"q": Described(0, "older")}, all_of=descriptions.life(), upto=3)
+        assert descriptions.all() == (3, {"q": "text"})
         assert set(client.calls) == {script().sha for script in (create_script, heartbeat_script, describe_script)}
     assert store.refusals() == set()
 

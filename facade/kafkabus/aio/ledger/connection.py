@@ -24,12 +24,12 @@ T = TypeVar("T")
 REPLY_TIMEOUT = 10.0
 """How long, in seconds, Redis may take to answer; then the request is made again, under its number."""
 
-_LOADED = "$loaded"
-"""Field of the cache that says that it holds all there is; no entity's name begins with a dollar sign."""
+_UPTO = "$upto"
+"""Field of the cache that says up to which offset of the topic it holds all; no entity's name begins with a dollar sign."""
 _LIFE = "$life"
 """Field of the cache that says which one it is: one that was emptied is another."""
-_SERVER = "$server"
-"""Field of the cache that says in which Redis it was begun."""
+NOTHING = -1
+"""Up to where a cache holds all that does not hold all of anything."""
 
 
 def connect(url: str) -> Redis:
@@ -176,27 +176,25 @@ class DescriptionCache:
         self._key = descriptions_key(namespace)
         self._namespace = namespace
 
-    async def get(self, name: str) -> tuple[bool, str | None]:
-        """Whether the cache holds all there is, and one description, None where it holds none.
+    async def get(self, name: str) -> tuple[int, str | None]:
+        """Up to which offset of the topic the cache holds all, and one description, None where it holds none.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        loaded, kept = await self._connection.call(lambda: self._redis.hmget(self._key, [_LOADED, name]))
-        return loaded is not None, _kept_text(kept)
+        upto, kept = await self._connection.call(lambda: self._redis.hmget(self._key, [_UPTO, name]))
+        return _offset(upto), _kept_text(kept)
 
-    async def all(self) -> dict[str, str] | None:
-        """All descriptions, None where the cache does not hold all there is.
+    async def all(self) -> tuple[int, dict[str, str]]:
+        """Up to which offset of the topic the cache holds all, and all descriptions.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         cached = await self._connection.call(lambda: self._redis.hgetall(self._key))
-        for field in (_LIFE, _SERVER):
-            cached.pop(field.encode(), None)
-        if cached.pop(_LOADED.encode(), None) is None:
-            return None
-        return {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
+        cached.pop(_LIFE.encode(), None)
+        upto = _offset(cached.pop(_UPTO.encode(), None))
+        return upto, {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
 
     async def life(self) -> str:
         """Which cache this is; one that was emptied is another.
@@ -208,13 +206,14 @@ class DescriptionCache:
         (life,) = await self._connection.call(lambda: self._redis.hmget(self._key, [_LIFE]))
         return _text(life)
 
-    async def keep(self, described: Mapping[str, Described], *, all_of: str = "") -> None:
+    async def keep(self, described: Mapping[str, Described], *, all_of: str = "", upto: int = NOTHING) -> None:
         """Keep what the topic says, but for what the cache knows later records of.
 
         Args:
             described: By name.
             all_of: Where that is all there is, the cache's life as it was before the topic was read. One that was emptied
                 since may have lost a later record, so it does not count as holding all.
+            upto: Where that is all there is, where the topic ended when it was read.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -222,24 +221,16 @@ class DescriptionCache:
         keys = [self._key, *(deleted_key(self._namespace, name) for name in described)]
         arguments = [part for name, (offset, text) in described.items() for part in (name, offset, text or "")]
         await self._connection.call(
-            lambda: self._redis.eval(describe_script().text, len(keys), *keys, all_of, *arguments),
+            lambda: self._redis.eval(describe_script().text, len(keys), *keys, all_of, upto, *arguments),
         )
 
-    async def begin_with_server(self) -> bool:
-        """Whether Redis is another server than when this was asked before, as a restarted one or a promoted replica is.
-
-        The cache may have gone back with it, and is emptied.
+    async def empty(self) -> None:
+        """Have the cache hold nothing.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        info = await self._connection.ask_about(lambda: self._redis.info("server"))
-        server = None if info is None else info.get("run_id")
-        if server is None or _text(await self._connection.call(lambda: self._redis.hget(self._key, _SERVER))) == server:
-            return False
         await self._connection.call(lambda: self._redis.delete(self._key))
-        await self._connection.call(lambda: self._redis.hset(self._key, _SERVER, server))
-        return True
 
     async def take_turn(self, name: str, token: str, seconds: int) -> bool:
         """Whether it is a client's turn now to change a description; the turn ends by itself after a while.
@@ -271,6 +262,10 @@ class DescriptionCache:
 
 def _text(value: bytes | str | None) -> str:
     return value.decode() if isinstance(value, bytes) else value or ""
+
+
+def _offset(value: bytes | str | None) -> int:
+    return int(value) if value else NOTHING
 
 
 def _kept_text(kept: bytes | str | None) -> str | None:

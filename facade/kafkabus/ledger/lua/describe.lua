@@ -1,19 +1,23 @@
 -- Keeps descriptions of entities, each where no later one is kept.
 --
--- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$loaded" once the hash holds all there is; "$life"
---                      tells one that was emptied from the one before; "$server" is the Redis in which it was begun
+-- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$upto" is the offset of the descriptions' topic up to which
+--                      the hash holds all there is; "$life" tells one that was emptied from the one before
 --       2… string of each name: for a day the offset of the record by which an entity of that name was deleted
 -- ARGV  1 life: where these are all there is, "$life" as it was before they were read; else nothing
---       2… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
+--       2 upto: where these are all there is, where the topic ended when they were read
+--       3… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
 --          in the descriptions' topic, which decides what is later
 -- Reply how many were kept
--- Effect: who read the topic a while ago, or wrote to it and comes late, does not undo what others know since.
+-- Effect: who read the topic a while ago, or wrote to it and comes late, does not undo what others know since. What was written
+-- right behind what the hash holds, it holds all up to then; behind a gap, whoever reads the topic next closes it.
 
 local DAY = 86400
-local kept = 0
-for index = 2, #ARGV, 3 do
+local kept, named = 0, {}
+local before = tonumber(redis.call('HGET', KEYS[1], '$upto') or -1)
+local upto = before
+for index = 3, #ARGV, 3 do
   local name, offset, text = ARGV[index], ARGV[index + 1], ARGV[index + 2]
-  local gone = KEYS[(index + 4) / 3]
+  local gone = KEYS[index / 3 + 1]
   local present = redis.call('HGET', KEYS[1], name) or redis.call('GET', gone)
   if not present or tonumber(string.match(present, '^%d+')) < tonumber(offset) then
     if text == '' then
@@ -25,8 +29,22 @@ for index = 2, #ARGV, 3 do
     end
     kept = kept + 1
   end
+  if tonumber(offset) == upto then
+    upto = upto + 1
+  end
+  named[name] = true
 end
 if ARGV[1] ~= '' and ARGV[1] == redis.call('HGET', KEYS[1], '$life') then
-  redis.call('HSET', KEYS[1], '$loaded', '1')
+  upto = math.max(upto, tonumber(ARGV[2]))
+  -- What the topic does not name any more was deleted long ago.
+  for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
+    local offset = string.match(redis.call('HGET', KEYS[1], name), '^(%d+) ')
+    if offset and not named[name] and tonumber(offset) < tonumber(ARGV[2]) then
+      redis.call('HDEL', KEYS[1], name)
+    end
+  end
+end
+if upto > before then
+  redis.call('HSET', KEYS[1], '$upto', upto)
 end
 return kept
