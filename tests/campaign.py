@@ -149,7 +149,7 @@ def make_rules_up(_ground: Ground, number: int, tally: Tally) -> None:
 FLOWS: dict[str, Turn] = {
     **{
         f"kill {flow}{' in sessions' if sessions else ''}": partial(kill_parties, sessions, flow)
-        for sessions, flow in kill.CASES
+        for sessions, flow in (*kill.CASES, *kill.MORE_CASES)
     },
     **{
         f"compare {what}": partial(compare_ledgers, machine)

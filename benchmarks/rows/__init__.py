@@ -11,6 +11,7 @@ from benchmarks.rows.complete_one_by_one import complete_one_by_one
 from benchmarks.rows.duplicates import duplicates
 from benchmarks.rows.latency import latency
 from benchmarks.rows.rabbitmq import rabbitmq
+from benchmarks.rows.rebuild import rebuild
 from benchmarks.rows.receive_and_complete import receive_and_complete
 from benchmarks.rows.receive_and_delete import receive_and_delete
 from benchmarks.rows.redis_memory import redis_memory
@@ -36,6 +37,7 @@ WORKS: Mapping[str, Work] = {
     "sessions": sessions,
     "scheduled": enqueue_scheduled,
     "forward": forward,
+    "rebuild": rebuild,
     "transactions": transact,
     "topics": topics,
     "bytes": bytes_read,

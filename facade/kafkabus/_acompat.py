@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
@@ -84,6 +84,11 @@ def acquire(lock: threading.Lock, timeout: float) -> bool:
 def uninterrupted(work: T) -> T:
     """Nothing: the work was done when it was called."""
     return work
+
+
+def all_of(works: Iterable[Callable[[], T]]) -> list[T]:
+    """Do several things, one after the other; their results."""
+    return [work() for work in works]
 
 
 class Pool:

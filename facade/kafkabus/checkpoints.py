@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -44,7 +43,7 @@ class Checkpoints:
     def __init__(self, services: Services) -> None:
         self._companion = services.companion("checkpoints", COMPANION_TOPIC)
         self._lock = Lock()
-        self._written: dict[str, _Written] = defaultdict(_Written)
+        self._written: dict[str, _Written] = {}
         self._read_to = 0
         self._read_at = float("-inf")
 
@@ -59,8 +58,8 @@ class Checkpoints:
         """
         with self._lock:
             self._read_on()
-            written = self._written[prefix]
-            return None if written.head is None else read_snapshot(written.head, written.blocks)
+            written = self._written.get(prefix)
+            return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
 
     def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
         """Write checkpoints, as far as they differ from the last ones; none that is older than the one that is there.
@@ -80,7 +79,7 @@ class Checkpoints:
             blocks: dict[str, str | None] = {}
             heads: dict[str, str | None] = {}
             for prefix, snapshot in snapshots.items():
-                written = self._written[prefix]
+                written = self._written.get(prefix, _Written())
                 if written.head is not None and head_version(written.head) >= snapshot.version:
                     LOGGER.warning("checkpoint_outdated ledger=%s version=%d", prefix, snapshot.version)
                     outdated.add(prefix)
@@ -98,6 +97,24 @@ class Checkpoints:
             for texts in (blocks, heads):
                 self._store(texts)
             return outdated
+
+    def drop(self, prefixes: Iterable[str]) -> None:
+        """Delete the checkpoints of ledgers that are gone for good.
+
+        Args:
+            prefixes: Of their keys.
+
+        Raises:
+            ServiceBusCommunicationError: That was not all stored.
+        """
+        with self._lock:
+            self._read_on()
+            known = {prefix: self._written[prefix] for prefix in prefixes if prefix in self._written}
+            # Heads first, as they know of blocks.
+            self._store({prefix: None for prefix, written in known.items() if written.head is not None})
+            self._store(
+                {f"{prefix}{SEPARATOR}{block}": None for prefix, written in known.items() for block in written.blocks}
+            )
 
     def _store(self, texts: Mapping[str, str | None]) -> None:
         if not texts:
@@ -121,10 +138,12 @@ class Checkpoints:
 
     def _keep(self, key: str, text: str | None) -> None:
         prefix, separator, block = key.partition(SEPARATOR)
-        written = self._written[prefix]
+        written = self._written.setdefault(prefix, _Written())
         if not separator:
             written.head = text
         elif text is None:
             written.blocks.pop(int(block), None)
         else:
             written.blocks[int(block)] = text
+        if written.head is None and not written.blocks:
+            del self._written[prefix]

@@ -81,6 +81,10 @@ class Clocks:
         offset = _offset(entity)
         return None if offset is None else round(offset - known.brokers_ms)
 
+    def forget(self, entity: Entity) -> None:
+        """Nobody asks of an entity any more, as it is gone, or another one."""
+        self._known.pop(entity.holder_id, None)
+
     def _valid(self, entity: Entity) -> _Measured | None:
         """The last measurement, unless it is old, or a clock was set, or the machine slept since."""
         known = self._known.get(entity.holder_id)

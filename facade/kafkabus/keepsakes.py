@@ -11,13 +11,13 @@ import base64
 import json
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus._acompat import Lock
 from kafkabus.entity import Entity
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus.ledger.operations import Ledger
 from kafkabus.ledger.ranges import NEVER
 from kafkabus.log.points import READ_TIMEOUT, UnfinishedReadError
 from kafkabus.log.topics import COMPANION_TOPIC
@@ -62,7 +62,7 @@ class Keepsakes:
         self._companion = services.companion("keepsakes", COMPANION_TOPIC)
         self._lock = Lock()
         self._read_to = 0
-        self._known: defaultdict[tuple[str, int], dict[int, Keepsake]] = defaultdict(dict)
+        self._known: dict[tuple[str, int], dict[int, Keepsake]] = {}
 
     def read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
         """The entity's messages from one offset of its log to another, those that are kept apart too, as they are received.
@@ -108,6 +108,24 @@ class Keepsakes:
         """
         return self._find(entity, partition, 0, NEVER)
 
+    def of_each(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, dict[int, Keepsake]]:
+        """What is kept of several logs, by the ledger of each, see ``of``.
+
+        Args:
+            places: The ledgers, and whose each one is.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not places:
+            return {}
+        with self._lock:
+            self._learn()
+            return {
+                ledger: dict(self._known.get((entity.holder_id, ledger.partition), {}))
+                for ledger, entity in places.items()
+            }
+
     def keep(self, entity: Entity, partition: int, records: Sequence[Record]) -> set[int]:
         """Keep records apart; they may be deleted from their log when this returns.
 
@@ -145,12 +163,8 @@ class Keepsakes:
 
     def _find(self, entity: Entity, partition: int, first: int, last: int) -> dict[int, Keepsake]:
         with self._lock:
-            try:
-                self._read_on()
-            except ServiceBusError as error:
-                # Whoever asks is told of its own log otherwise.
-                raise ServiceBusCommunicationError(f"messages that are kept apart: {error}", error=error) from error
-            known = self._known[entity.holder_id, partition]
+            self._learn()
+            known = self._known.get((entity.holder_id, partition), {})
             return {offset: one for offset, one in known.items() if first <= offset <= last}
 
     def _fetch(self, keepsake: Keepsake, deadline: float) -> StoredRecord:
@@ -160,19 +174,29 @@ class Keepsakes:
             raise ServiceBusCommunicationError(f"a message that is kept apart: {error}", error=error) from error
         return _record(as_bytes(record.value()) or b"")
 
-    def _read_on(self) -> None:
+    def _learn(self) -> None:
         """Learn what was kept and dropped since."""
+        try:
+            self._read_on()
+        except ServiceBusError as error:
+            # Whoever asks is told of its own log otherwise.
+            raise ServiceBusCommunicationError(f"messages that are kept apart: {error}", error=error) from error
+
+    def _read_on(self) -> None:
         if not self._companion.is_there():
             return
         for upto, records in self._companion.batches(self._read_to, READ_AT_ONCE):
             for record in records:
                 where, _, offset = (as_bytes(record.key()) or b"").decode().rpartition("#")
                 topic_id, _, partition = where.rpartition("/")
-                known, value = self._known[topic_id, int(partition)], as_bytes(record.value())
+                place, value = (topic_id, int(partition)), as_bytes(record.value())
+                known = self._known.setdefault(place, {})
                 if value is None:
                     known.pop(int(offset), None)
                 else:
                     known[int(offset)] = Keepsake(record.offset() or 0, scheduled_for(_record(value)))
+                if not known:
+                    del self._known[place]
             self._read_to = upto
 
 

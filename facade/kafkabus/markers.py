@@ -12,13 +12,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkabus._acompat import sleep
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.ledger.operations import Ledger, Resolve, read_runs, words_of
-from kafkabus.ledger.prepared import Prepared
 from kafkabus.ledger.ranges import Range, merge_offsets
 from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.log.outbox import OutgoingRecord
@@ -168,45 +167,48 @@ class Markers:
                 ranges = merge_offsets(offsets)
                 self._services.courier.ask(Resolve(ledger, ranges, text, committed=committed))
 
-    def account_for(self, snapshot: Snapshot, prefix: str) -> Snapshot:
-        """A snapshot as it is by what became of transactions; see ``Snapshot.after``.
+    def account_for(self, snapshots: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+        """Snapshots as they are by what became of transactions; see ``Snapshot.after``.
 
         Args:
-            snapshot: Of a ledger that is about to be made anew.
-            prefix: Of that ledger's keys, when the snapshot was written.
+            snapshots: Of ledgers that are about to be made anew, by the prefix of each one's keys when it was written.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a transaction is not decided in time.
         """
-        intents = [Prepared.from_text(intent) for _, _, intent in snapshot.moving]
-        names = {one.transaction for one in intents if one is not None}
-        if not names and (snapshot.markers is None or not self._there()):
-            return snapshot
+        names = {prefix: snapshot.prepared for prefix, snapshot in snapshots.items()}
+        known = any(one.markers is not None for one in snapshots.values()) and self._there()
+        begins = {prefix: one.markers for prefix, one in snapshots.items() if known and one.markers is not None}
+        if not begins and not any(names.values()):
+            return dict(snapshots)
         self._wait_for_all()
-        outcomes = {name: self.wait_for(Marker.from_text(name)) for name in names}
-        settled: list[tuple[str, Sequence[Range]]] = []
-        if snapshot.markers is not None:
-            for _, records in self._companion.batches(snapshot.markers):
-                settled += [one[1:] for record in records for one in _read(record) if one.prefix == prefix]
-        return snapshot.after(lambda name: outcomes[name], settled)
+        outcomes = {name: self.wait_for(Marker.from_text(name)) for name in set[str]().union(*names.values())}
+        settled = self.settled_since(begins, self.end())
+        return {
+            prefix: snapshot.after(lambda name: outcomes[name], [one[1:] for one in settled.get(prefix, ())])
+            if prefix in begins or names[prefix]
+            else snapshot
+            for prefix, snapshot in snapshots.items()
+        }
 
-    def settled_since(self, prefixes: Collection[str], start: int, end: int) -> dict[str, list[Settles]]:
+    def settled_since(self, begins: Mapping[str, int], end: int) -> dict[str, list[Settles]]:
         """What transactions settled of some ledgers whose markers stand from an offset on, and before another.
 
         Args:
-            prefixes: Of the ledgers' keys.
-            start: The first offset.
+            begins: The first offset, by the prefix of each ledger's keys.
             end: The one behind the last, as ``end`` told it.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         found: dict[str, list[Settles]] = {}
+        start = min(begins.values(), default=end)
         if start < end:
             for upto, records in self._companion.batches(start):
-                for one in (one for record in records for one in _read(record)):
-                    if one.prefix in prefixes:
-                        found.setdefault(one.prefix, []).append(one)
+                for record in records:
+                    for one in _read(record):
+                        if begins.get(one.prefix, end) <= (record.offset() or 0):
+                            found.setdefault(one.prefix, []).append(one)
                 if upto >= end:
                     break
         return found

@@ -54,7 +54,11 @@ class Readers:
         self._closed = False
 
     def of(self, entity: Entity) -> Reader:
-        """The reader that all receivers of an entity share."""
+        """The reader that all receivers of an entity share.
+
+        Raises:
+            ValueError: The client was closed.
+        """
         known = self._known.get(entity.path.key)
         if known is None or known.entity.generation != entity.generation:
             known = self._open(entity)
@@ -70,7 +74,10 @@ class Readers:
                 return known
             services = self._services
             reader = SessionReader(services, entity) if entity.has_sessions else Reader(services, entity)
-            anew = self._known[entity.path.key] = _Known(entity, reader, time.monotonic())
+            with self._guard:
+                if self._closed:
+                    raise ValueError("The handler has already been shutdown: its client was closed, get another")
+                anew = self._known[entity.path.key] = _Known(entity, reader, time.monotonic())
         if known is not None:
             known.reader.close()
         return anew

@@ -9,15 +9,17 @@ import math
 import threading
 import time
 import uuid
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
+from weakref import WeakValueDictionary
 
 from kafkabus import forks
-from kafkabus._acompat import Lock, Pool
+from kafkabus._acompat import Lock, Pool, all_of
 from kafkabus.checkpoints import Checkpoints
 from kafkabus.choosing import Chooser
 from kafkabus.clocks import Clocks
@@ -106,7 +108,7 @@ class Services:
         self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
         self._transfer_outbox: Outbox | None = None
-        self._locks: dict[str, Lock] = {}
+        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._made = itertools.count()
         self._known_paths: deque[str] = deque()
         self._namespace: NamespaceDescription | None = None
@@ -204,7 +206,8 @@ class Services:
         known = self._entities.get(path.key)
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
-        with self._locks.setdefault(path.key, Lock()):
+        lock = self._locks.setdefault(path.key, Lock())
+        with lock:
             # Looked at again: another task may have made it, which had the lock before.
             known = self._entities.get(path.key)
             if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
@@ -258,6 +261,8 @@ class Services:
         for places in (self._marked, self._found):
             places.difference_update([place for place in places.copy() if place[1] == entity.generation])
         self._topics_seen.pop(entity.topic_id, None)
+        self.transfers.forget(entity)
+        self.clocks.forget(entity)
 
     def reach_kafka(self) -> None:
         """Reach a broker, where this client did not yet.
@@ -562,9 +567,9 @@ class Services:
             member = INCARNATIONS[entity.path.sub_queue]
             latest = {member: getattr(known, member) + 1}
             known = known.model_copy(update=latest)
-            for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-                mended = mend(ledger.partition, keep.snapshot)
-                self._restore(entity, ledger, self.markers.account_for(mended, keep.ledger.keys.prefix))
+            mended = {keep.ledger.keys.prefix: mend(keep.ledger.partition, keep.snapshot) for keep in keeps}
+            decided = (self.markers.account_for(mended)).values()
+            self._make(entity, dict(zip(self._anew(entity, known, entity.topic_id).ledgers, decided, strict=True)))
             # What was changed meanwhile stays so.
             current = self._description_of(entity)
             self.directory.put(described(known if current is None else current.model_copy(update=latest)))
@@ -709,6 +714,8 @@ class Services:
             if described is not None:
                 entity = self.described(which, description, topic, described.topic_id)
                 self._drop_keepsakes(entity)
+                self.session_states.drop(entity)
+                self.checkpoints.drop([ledger.keys.prefix for ledger in entity.ledgers])
                 if not borrowed:
                     self.pool.run(self.topics.delete, topic)
                 self.courier.forget(entity.ledgers, entity_keys(self.settings.namespace, which, entity.generation))
@@ -838,28 +845,61 @@ class Services:
             for ledger in entity.ledgers
         }
         self.checkpoints.write({ledger.keys.prefix: snapshot for ledger, snapshot in begun.items()})
-        for ledger, snapshot in begun.items():
-            self._restore(entity, ledger, snapshot)
+        self._make(entity, begun)
 
-    def _rebuild(self, ledger: Ledger) -> None:
-        """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
-        entity = self._by_ledger.get(ledger)
-        if entity is None:
-            # It was deleted; or it was made to look at what Redis allows, and nobody waits for it.
-            raise MessagingEntityNotFoundError(f"{ledger.keys.prefix} is no ledger of an entity that is known")
-        self._check_its_topic(entity)
-        if self._description_of(entity) is None:
-            raise self._replaced(entity)
-        snapshot = self._restore(entity, ledger)
-        if snapshot is not None:
-            LOGGER.warning(
-                "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages that "
-                "were settled since that version (0: ever) may be delivered again",
-                entity.path,
-                ledger.partition,
-                snapshot.cursor,
-                snapshot.version,
-            )
+    def _rebuild(self, ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
+        """Redis lost ledgers: go on from their last checkpoints, so that nothing is lost and little comes again.
+
+        Returns:
+            Why not, of those of which that cannot be.
+        """
+        failed: dict[Ledger, ServiceBusError] = {}
+        entities: dict[tuple[str, str], Entity] = {}
+        of_entity: defaultdict[tuple[str, str], list[Ledger]] = defaultdict(list)
+        for ledger in ledgers:
+            entity = self._by_ledger.get(ledger)
+            if entity is None:
+                # It was deleted; or it was made to look at what Redis allows, and nobody waits for it.
+                failed[ledger] = MessagingEntityNotFoundError(
+                    f"{ledger.keys.prefix} is no ledger of an entity that is known"
+                )
+            else:
+                which = entity.path.key, entity.generation
+                entities[which] = entity
+                of_entity[which].append(ledger)
+        reasons = all_of(partial(self._why_not, entity) for entity in entities.values())
+        places: dict[Ledger, Entity] = {}
+        for (which, entity), reason in zip(entities.items(), reasons, strict=True):
+            if reason is None:
+                places |= dict.fromkeys(of_entity[which], entity)
+            else:
+                failed |= dict.fromkeys(of_entity[which], reason)
+
+        def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+            wanted = {ledger: places[ledger] for ledger in some}
+            return self._written(wanted, self._last_checkpoints(wanted))
+
+        for ledger, made in (self.courier.restore(list(places), read)).items():
+            if isinstance(made, ServiceBusError):
+                failed[ledger] = made
+            elif made is not None:
+                LOGGER.warning(
+                    "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages "
+                    "that were settled since that version (0: ever) may be delivered again",
+                    places[ledger].path,
+                    ledger.partition,
+                    made.cursor,
+                    made.version,
+                )
+        return failed
+
+    def _why_not(self, entity: Entity) -> ServiceBusError | None:
+        """Why an entity's ledgers are not to be made anew, or cannot be; None where they are to be."""
+        try:
+            self._check_its_topic(entity)
+            return None if self._description_of(entity) is not None else self._replaced(entity)
+        except ServiceBusError as error:
+            return error
 
     def _replaced(self, entity: Entity) -> ServiceBusError:
         """Why an entity's ledgers are not to be made anew."""
@@ -886,38 +926,80 @@ class Services:
         """
         return (self.entity(entity.path)).generation != entity.generation
 
-    def _restore(self, entity: Entity, ledger: Ledger, snapshot: Snapshot | None = None) -> Snapshot | None:
-        """Make a ledger anew.
+    def _make(self, entity: Entity, snapshots: Mapping[Ledger, Snapshot]) -> None:
+        """Make ledgers of an entity of what is known of them; those that are there stay.
 
-        Args:
-            entity: Whose.
-            ledger: Which.
-            snapshot: What is known of it; by default its last checkpoint, or where there is none, that the log begins.
-
-        Returns:
-            What it was made of; None where it was there.
+        Raises:
+            ServiceBusError: That failed, of some of them.
         """
 
-        def read() -> Written:
-            known = self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
-            states = self.session_states.read(entity, ledger.partition)
-            window_start = self.window_start(entity, ledger, known)
-            described = self.directory.get(entity.path.name)
-            told = () if described is None else marks_of(entity, described)
-            return Written(known.marked(told), states, window_start, _rules_version(entity, described))
+        def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+            return self._written(dict.fromkeys(some, entity), {ledger: snapshots[ledger] for ledger in some})
 
-        return self.courier.restore(ledger, read)
+        for made in (self.courier.restore(list(snapshots), read)).values():
+            if isinstance(made, ServiceBusError):
+                raise made
 
-    def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
-        snapshot = self.checkpoints.read(ledger.keys.prefix)
-        start = (self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        if snapshot is None:
-            judged = start if entity.detects_duplicates else None
-            snapshot = Snapshot(0, 0, mortal=True, judged=judged, markers=0)
-        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        known = self.keepsakes.of(entity, ledger.partition) if start else {}
-        kept = {offset: one.due for offset, one in known.items()}
-        return self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)
+    def _written(
+        self, places: Mapping[Ledger, Entity], snapshots: Mapping[Ledger, Snapshot | ServiceBusError]
+    ) -> dict[Ledger, Written | ServiceBusError]:
+        """All that ledgers are made of, where their snapshots are known, and whose each one is."""
+        states = self.session_states.read(places)
+        names = {entity.path.name for entity in places.values()}
+        described = {name: self.directory.get(name) for name in names}
+
+        def written(ledger: Ledger) -> Written | ServiceBusError:
+            entity, snapshot = places[ledger], snapshots[ledger]
+            if isinstance(snapshot, ServiceBusError):
+                return snapshot
+            known = described[entity.path.name]
+            told = () if known is None else marks_of(entity, known)
+            try:
+                window_start = self.window_start(entity, ledger, snapshot)
+            except ServiceBusError as error:
+                return error
+            return Written(snapshot.marked(told), states[ledger], window_start, _rules_version(entity, known))
+
+        return dict(zip(places, all_of(partial(written, ledger) for ledger in places), strict=True))
+
+    def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
+        """What was written down of ledgers last, as far as it is true of their logs, and with what transactions did since."""
+        found: dict[Ledger, Snapshot | ServiceBusError] = {}
+        snapshots = {ledger: self.checkpoints.read(ledger.keys.prefix) for ledger in places}
+        starts: dict[Ledger, int] = {}
+        for ledger, start in (self._starts_of(places)).items():
+            if isinstance(start, ServiceBusError):
+                found[ledger] = start
+            else:
+                starts[ledger] = start
+        kept = self.keepsakes.of_each({ledger: places[ledger] for ledger, start in starts.items() if start})
+        true_ones: dict[str, Snapshot] = {}
+        for ledger, start in starts.items():
+            judged = start if places[ledger].detects_duplicates else None
+            snapshot = snapshots[ledger] or Snapshot(0, 0, mortal=True, judged=judged, markers=0)
+            # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+            due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
+            true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)
+        decided = self.markers.account_for(true_ones)
+        return found | {ledger: decided[ledger.keys.prefix] for ledger in starts}
+
+    def _starts_of(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, int | ServiceBusError]:
+        """Where logs begin."""
+        partitions: defaultdict[str, set[int]] = defaultdict(set)
+        for ledger, entity in places.items():
+            partitions[entity.topic].add(ledger.partition)
+
+        def starts(topic: str) -> dict[int, int] | ServiceBusError:
+            try:
+                return self.pool.run(self.topics.starts, topic, partitions[topic])
+            except ServiceBusError as error:
+                return error
+
+        found = dict(zip(partitions, all_of(partial(starts, topic) for topic in partitions), strict=True))
+        return {
+            ledger: its if isinstance(its := found[entity.topic], ServiceBusError) else its[ledger.partition]
+            for ledger, entity in places.items()
+        }
 
 
 def marks_of(entity: Entity, description: EntityDescription) -> list[MarkName]:

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafkabus.entity import Entity
@@ -61,27 +63,54 @@ class SessionStates:
                 "the session's lock with it; open another receiver to go on"
             )
 
-    def read(self, entity: Entity, partition: int) -> list[StoredState]:
-        """The states of the sessions of one partition.
+    def read(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, list[StoredState]]:
+        """The states of the sessions of some ledgers.
+
+        Args:
+            places: The ledgers, and whose each one is; those of entities without sessions have no states.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        if not entity.has_sessions:
-            return []
-        prefix, found = _prefix(entity), dict[str, StoredState]()
-        records, _ = self._companion.read()
+        found: dict[Ledger, dict[str, StoredState]] = {ledger: {} for ledger in places}
+        ledgers: defaultdict[str, dict[int, Ledger]] = defaultdict(dict)
+        for ledger, entity in places.items():
+            if entity.has_sessions:
+                ledgers[_prefix(entity)][ledger.partition] = ledger
+        counts = {_prefix(entity): entity.partitions for entity in places.values()}
+        records, _ = self._companion.read() if ledgers else ([], 0)
         for record in records:
             key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
-            session = key.removeprefix(prefix)
-            if session == key or partition_of(session, entity.partitions) != partition:
+            ends = (at + 1 for at, letter in enumerate(key) if letter == "/")
+            prefix = next((key[:end] for end in ends if key[:end] in ledgers), None)
+            if prefix is None:
+                continue
+            session = key[len(prefix) :]
+            ledger = ledgers[prefix].get(partition_of(session, counts[prefix]))
+            if ledger is None:
                 continue
             if value is None:
-                found.pop(session, None)
+                found[ledger].pop(session, None)
             else:
                 version, updated, content = json.loads(value)
-                found[session] = StoredState(session, version, updated, content)
-        return list(found.values())
+                found[ledger][session] = StoredState(session, version, updated, content)
+        return {ledger: list(states.values()) for ledger, states in found.items()}
+
+    def drop(self, entity: Entity) -> None:
+        """Delete the states of all sessions of an entity that is gone for good.
+
+        Raises:
+            ServiceBusCommunicationError: That was not all stored.
+        """
+        if not entity.has_sessions:
+            return
+        records, _ = self._companion.read()
+        last = {(as_bytes(record.key()) or b"").decode(): record.value() for record in records}
+        gone: dict[str | None, bytes | None] = {
+            key: None for key, value in last.items() if key.startswith(_prefix(entity)) and value is not None
+        }
+        if gone:
+            self._companion.store("that sessions are gone", gone, timeout=TIMEOUT)
 
 
 def _prefix(entity: Entity) -> str:

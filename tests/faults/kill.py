@@ -9,12 +9,18 @@ With ``--sessions 5`` all messages are in sessions, which nobody holds for long;
 what was delivered for the first time after a later message of the same sender and session. With ``--flow detecting`` the
 queue detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing. With
 ``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all are sent to a queue that forwards them,
-where their order must hold as well. With ``--flow transactions`` they are moved on in transactions, by parties of their own;
-then *doubled* must be nothing. With ``--flow subscribing`` they are sent to a topic with two subscriptions; one gets all,
-the other those that a rule asks for, which is changed again and again. What was sent while a rule stood for certain must come
-where it asks for it, and must not where it does not. With ``--flow ruling`` half of that is sent in transactions. With ``--flow
-forgetting`` Redis is emptied, too, while plain, scheduled and mortal messages are sent, and some in transactions. Then *early*
-must be nothing, which counts late deliveries of mortal ones as well, and *again* leaves out what was completed shortly before.
+where their order must hold as well; with ``--flow hopping`` four queues do, one behind the other, and with ``--flow looping``
+three in a circle, where each message ends after four hops. With ``--flow transactions`` they are moved on in transactions, by
+parties of their own; then *doubled* must be nothing. With ``--flow subscribing`` they are sent to a topic with two
+subscriptions; one gets all, the other those that a rule asks for, which is changed again and again. What was sent while a rule
+stood for certain must come where it asks for it, and must not where it does not. With ``--flow ruling`` half of that is sent in
+transactions. With ``--flow renewing`` receivers work for longer than their locks last, which are renewed.
+
+With ``--flow forgetting`` Redis is emptied, or goes back to an earlier state, while plain, scheduled and mortal messages are
+sent, and some in transactions. Then *early* must be nothing, which counts late deliveries of mortal ones as well, and *again*
+leaves out what was completed shortly before Redis was emptied, or since that state. With ``--flow clocks`` Redis's clock is an
+hour wrong for a while instead.
+
 ``--runs 200 --kills 3`` does so with 200 seeds, each with queues of its own. ``make campaign`` runs all of these by turns.
 """
 
@@ -33,6 +39,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import pairwise
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
@@ -45,7 +52,8 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name, topic_name
-from tests.faults.party import FLOWS, LIFE, RULE, SUBSCRIBING, kind_of, session_of, subject_of, take_part
+from tests.clock import step
+from tests.faults.party import FLOWS, LIFE, RULE, SUBSCRIBING, TIMED, kind_of, session_of, subject_of, take_part
 from tests.integration.embedded.serving import kill
 from tests.processes import PROCESSES
 from tests.servers import scratch_folder
@@ -54,8 +62,15 @@ NAMESPACE = "kill"
 QUEUE = "killed"
 FIRST = "killed-first"
 """Where messages are sent to that are to be forwarded, or moved on."""
-TWO_QUEUES = {"forwarding", "transactions"}
-"""Flows that need it."""
+CHAINS = {
+    "forwarding": (FIRST, QUEUE),
+    "transactions": (FIRST, QUEUE),
+    "hopping": (FIRST, "killed-2", "killed-3", "killed-4", QUEUE),
+    "looping": (FIRST, "killed-2", "killed-3"),
+}
+"""Through which queues messages go, where not through one alone."""
+LOOPS_END = "killed-2/$Transfer/$DeadLetterQueue"
+"""Where messages are that go round in a circle of three queues, after four hops."""
 ALL = subscription_name(QUEUE, "all")
 SOME = subscription_name(QUEUE, "some")
 """What topics have: one whose rule is every message's, and one whose rule is changed."""
@@ -68,8 +83,10 @@ PATIENCE = 120.0
 """For how long, in seconds, they may take for that, whoever was killed; and how long what is left may keep away."""
 CHANCE = 10.0
 """For how long, in seconds, receivers go on when senders have ended; what they leave is received afterwards."""
-FORGETTING = ("emptied", "emptied", "emptied")
-"""What else befalls Redis where it forgets."""
+MORE_VICTIMS = {"forgetting": ("emptied", "emptied", "older", "older"), "clocks": ("clock",) * 4}
+"""What else befalls Redis in some flows."""
+HOUR = 3600.0
+"""By how much, in seconds, its clock is wrong."""
 WRITTEN_WITHIN = 30.0
 """After how many seconds a settlement is written down for certain, whoever was killed meanwhile."""
 SLACK = 5.0
@@ -89,6 +106,8 @@ CASES = [
     (0, "forgetting"),
 ]
 """In how many sessions, and in which flow: what is run for every change."""
+MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks")]
+"""What ``make test-all`` and ``make campaign`` run as well."""
 
 
 @dataclass
@@ -123,7 +142,9 @@ class Party:
         """What it sends to, receives from, or changes."""
         if self.flow in SUBSCRIBING and self.role != "send":
             return SOME if self.role == "rule" else sources_of(self.flow)[self.number % 2]
-        return FIRST if self.flow in TWO_QUEUES and self.role != "receive" else QUEUE
+        if self.role == "receive":
+            return sources_of(self.flow)[0]
+        return queues_of(self.flow)[0]
 
     def kill(self) -> None:
         """End it as abruptly as can be."""
@@ -199,11 +220,13 @@ def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
 
 def queues_of(flow: str) -> list[str]:
     """The queues that messages go through, in their order."""
-    return [FIRST, QUEUE] if flow in TWO_QUEUES else [QUEUE]
+    return list(CHAINS.get(flow, (QUEUE,)))
 
 
 def sources_of(flow: str) -> list[str]:
     """What is received from, in the end."""
+    if flow == "looping":
+        return [LOOPS_END]
     return [ALL, SOME] if flow in SUBSCRIBING else [QUEUE]
 
 
@@ -272,17 +295,55 @@ def catch_up(connection_string: str, flow: str) -> None:
             time.sleep(0.05)
 
 
+class Copies:
+    """A copy of what Redis holds, taken after each strike.
+
+    Args:
+        runtime: The servers.
+        folder: Where they are kept.
+    """
+
+    def __init__(self, runtime: EmbeddedRuntime, folder: Path) -> None:
+        self._file = runtime.data / "redis" / "appendonly.aof"
+        self._copy = folder / "earlier.aof"
+        self.taken_at = 0.0
+
+    def take(self) -> None:
+        """Take another one; what comes meanwhile may be in it."""
+        self.taken_at = time.time()
+        shutil.copy2(self._file, self._copy)
+
+    def put_back(self) -> None:
+        """Redis holds the last copy when it starts the next time."""
+        shutil.copy2(self._copy, self._copy.with_suffix(".again"))
+        self._copy.with_suffix(".again").replace(self._file)
+
+
+def forget_all(runtime: EmbeddedRuntime) -> None:
+    """Empty Redis."""
+    with redis.Redis.from_url(runtime.redis_url) as server:
+        server.flushall()
+
+
+def set_wrong(runtime: EmbeddedRuntime, chance: random.Random) -> None:
+    """Have Redis's clock be wrong for a while."""
+    wrong = chance.choice([HOUR, -HOUR])
+    step(runtime.redis_url, NAMESPACE, QUEUE, wrong)
+    time.sleep(chance.uniform(0, PAUSE))
+    step(runtime.redis_url, NAMESPACE, QUEUE, -wrong)
+
+
 def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties: list[Party]) -> bool:
     """Kill a party; False where it does not run at the moment."""
     if party in {"sender", "receiver"}:
         victim = chance.choice([one for one in parties if (one.role == "send") == (party == "sender")])
         victim.kill()
         victim.start()
-    elif party == "emptied":
-        with redis.Redis.from_url(runtime.redis_url) as server, suppress(redis.ConnectionError, redis.BusyLoadingError):
-            server.flushall()
-            return True
-        return False
+    elif party in {"emptied", "clock"}:
+        try:
+            forget_all(runtime) if party == "emptied" else set_wrong(runtime, chance)
+        except (redis.ConnectionError, redis.BusyLoadingError):
+            return False
     elif party == "pause":
         victim = chance.choice([one for one in parties if one.role != "send"])
         if victim.process is None or victim.process.pid is None:
@@ -352,24 +413,19 @@ def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[
         if flow in SUBSCRIBING:
             yield from _topic(administration, sessions)
             return
-        administration.create_queue(
-            QUEUE,
-            enable_partitioning=True,
-            lock_duration=LOCK,
-            max_delivery_count=2000,
-            requires_session=sessions > 0,
-            requires_duplicate_detection=flow == "detecting",
-        )
-        names = [QUEUE]
-        if flow in TWO_QUEUES:
+        names = queues_of(flow)
+        for name in names:
             administration.create_queue(
-                FIRST,
+                name,
                 enable_partitioning=True,
                 lock_duration=LOCK,
                 max_delivery_count=2000,
-                forward_to=QUEUE if flow == "forwarding" else None,
+                requires_session=sessions > 0 and name == QUEUE,
+                requires_duplicate_detection=flow == "detecting",
             )
-            names.append(FIRST)
+        forwards = [] if flow == "transactions" else list(pairwise(names))
+        for name, there in [*forwards, *([(names[-1], names[0])] if flow == "looping" else [])]:
+            administration.update_queue(administration.get_queue(name), forward_to=there)
         yield
         for name in names:
             administration.delete_queue(name)
@@ -391,8 +447,7 @@ def _topic(administration: ServiceBusAdministrationClient, sessions: int) -> Gen
 
 def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:
     chance = random.Random(seed)
-    counts: Counter[str] = Counter()
-    emptied: list[float] = []
+    victims = _victims(chance, kills, flow)
     parties = [
         Party(role, number, journals, runtime.connection_string, sessions, flow)
         for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
@@ -403,15 +458,7 @@ def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, s
     try:
         for party in parties:
             party.start()
-        for which in _victims(chance, kills, flow):
-            if chance.random() < 0.5:
-                go_on(parties)
-            time.sleep(chance.uniform(0.2, 2.0))
-            while not strike(which, chance, runtime, parties):
-                time.sleep(0.1)
-            counts[which] += 1
-            if which == "emptied":
-                emptied.append(time.time())
+        forgotten = _strike_all(runtime, journals, chance, victims, parties)
         go_on(parties)
         for party in parties:
             if party.role == "send":
@@ -421,13 +468,39 @@ def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, s
         for party in parties:
             party.kill()
     left = drain(runtime.connection_string, sessions, flow)
-    by_source = [_count(counts, parties, source, left[source], sessions, flow, emptied) for source in left]
+    by_source = [_count(Counter(victims), parties, source, left[source], sessions, flow, forgotten) for source in left]
     return by_source[0] if len(by_source) == 1 else _sum(by_source)
+
+
+def _strike_all(
+    runtime: EmbeddedRuntime, journals: Path, chance: random.Random, victims: Sequence[str], parties: list[Party]
+) -> list[tuple[float, float]]:
+    """Kill all victims, one after the other.
+
+    Returns:
+        From when to when a settlement may have been made that Redis was made to forget.
+    """
+    forgotten: list[tuple[float, float]] = []
+    copies = Copies(runtime, journals)
+    copies.take()
+    for which in victims:
+        if chance.random() < 0.5:
+            go_on(parties)
+        time.sleep(chance.uniform(0.2, 2.0))
+        if which == "older":
+            copies.put_back()
+        while not strike("redis" if which == "older" else which, chance, runtime, parties):
+            time.sleep(0.1)
+        if which in {"emptied", "older"}:
+            now = time.time()
+            forgotten.append((copies.taken_at if which == "older" else now - WRITTEN_WITHIN, now + SLACK))
+        copies.take()
+    return forgotten
 
 
 def _victims(chance: random.Random, kills: int, flow: str) -> list[str]:
     """Whom to kill, in which order."""
-    victims = (*PARTIES, *FORGETTING) if flow == "forgetting" else PARTIES
+    victims = (*PARTIES, *MORE_VICTIMS.get(flow, ()))
     order: list[str] = [victims[index % len(victims)] for index in range(kills)]
     if kills < len(victims):
         order = chance.sample(victims, kills)
@@ -480,7 +553,7 @@ def _count(
     left: list[tuple[float, list[str]]],
     sessions: int,
     flow: str,
-    emptied: Sequence[float],
+    forgotten: Sequence[tuple[float, float]],
 ) -> Count:
     sends = [file for party in parties if party.role == "send" for file in party.files]
     receives = [file for party in parties if party.role == "receive" and party.entity == source for file in party.files]
@@ -493,12 +566,12 @@ def _count(
     written = {copy: moment for moment, copies in reversed(events(receives, "done")) for copy in copies}
     due = {body: float(words[0]) for _, words in events(sends, "due") for body in words[1:]}
 
-    def forgotten(copy: str) -> bool:
-        return any(moment - WRITTEN_WITHIN < written[copy] < moment + SLACK for moment in emptied)
+    def is_forgotten(copy: str) -> bool:
+        return any(since < written[copy] < until for since, until in forgotten)
 
     def is_early(copy: str, moment: float) -> bool:
         body = copy.partition("@")[0]
-        late = flow == "forgetting" and body in sent and kind_of(body, flow) == "mortal"
+        late = flow in TIMED and body in sent and kind_of(body, flow) == "mortal"
         return moment < due.get(body, 0) or (late and moment > sent[body] + LIFE + SLACK + PAUSE)
 
     stored: defaultdict[str, list[str]] = defaultdict(list)
@@ -516,7 +589,7 @@ def _count(
             copy
             for copy in {copy for copy, count in done.items() if count > 1}
             | (done.keys() & {copy for _, copies in left for copy in copies})
-            if not forgotten(copy)
+            if not is_forgotten(copy)
         ),
         doubled=sorted(copies for copies in stored.values() if len(copies) > 1),
         disordered=_disordered([copy for _, copies in got for copy in copies], sessions) if sessions else [],

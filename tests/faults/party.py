@@ -19,6 +19,7 @@ from pathlib import Path
 
 from kafkabus import (
     NEXT_AVAILABLE_SESSION,
+    AutoLockRenewer,
     ServiceBusClient,
     ServiceBusMessage,
     ServiceBusReceivedMessage,
@@ -29,10 +30,15 @@ from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus_mapping.names import split_subscription
 
-FLOWS = ("plain", "detecting", "scheduling", "forwarding", "transactions", "subscribing", "ruling", "forgetting")
+FLOWS = (
+    *("plain", "detecting", "scheduling", "forwarding", "hopping", "looping", "transactions", "subscribing", "ruling"),
+    *("renewing", "forgetting", "clocks"),
+)
 """What an entity may do beyond sending and receiving. Where it detects duplicates, senders send messages more than once."""
+TIMED = {"forgetting", "clocks"}
+"""Flows in which some messages are scheduled, some mortal, and some sent in transactions."""
 KINDS = ("plain", "scheduled", "mortal", "in a transaction")
-"""What batches are in turn where Redis forgets them."""
+"""What batches are in turn in these."""
 LIFE = 4.0
 """How long, in seconds, mortal messages live."""
 RULE = "changing"
@@ -52,6 +58,8 @@ STANDING = 1.0
 """How long, in seconds, a rule stands at the most."""
 WORK = 0.2
 """For how long, in seconds, a receiver works on its messages at the most: it is likely to be killed while it holds some."""
+LONG_WORK = 8.0
+"""The same where locks are renewed meanwhile, which last three seconds."""
 
 
 def tell(event: str, *words: str) -> None:
@@ -99,7 +107,7 @@ def _message(body: str, first: int, sessions: int, flow: str) -> ServiceBusMessa
 def kind_of(body: str, flow: str) -> str:
     """What a message of a flow is: one of ``KINDS``."""
     batch = int(body.rpartition("-")[2]) // BATCH
-    if flow == "forgetting":
+    if flow in TIMED:
         return KINDS[batch % len(KINDS)]
     if flow == "ruling":
         return "in a transaction" if batch % 2 else "plain"
@@ -131,6 +139,15 @@ def session_of(body: str, sessions: int) -> str:
 def subject_of(body: str) -> str:
     """What a message to a topic is about."""
     return SUBJECTS[int(body.rpartition("-")[2]) % 2]
+
+
+def receive_and_renew(client: ServiceBusClient, source: str) -> None:
+    """Receive, work for longer than locks last, and complete, for ever."""
+    receiver = receiver_of(client, source)
+    with AutoLockRenewer() as renewer:
+        while True:
+            with failures_told():
+                take(receiver, BATCH, LONG_WORK, renewer)
 
 
 def receive(client: ServiceBusClient, source: str) -> None:
@@ -187,13 +204,21 @@ def moved_to(queue: str) -> str:
     return queue.removesuffix("-first")
 
 
-def take(receiver: ServiceBusReceiver) -> None:
+def take(
+    receiver: ServiceBusReceiver,
+    count: int = 10 * BATCH,
+    work: float = WORK,
+    renewer: AutoLockRenewer | None = None,
+) -> None:
     """Receive and complete once."""
-    messages = receiver.receive_messages(10 * BATCH, max_wait_time=1)
+    messages = receiver.receive_messages(count, max_wait_time=1)
     if messages:
         copies = [f"{message}@{message.sequence_number}" for message in messages]
         tell("got", *copies)
-        time.sleep(random.uniform(0, WORK))
+        if renewer is not None:
+            for message in messages:
+                renewer.register(receiver, message, max_lock_renewal_duration=10 * work)
+        time.sleep(random.uniform(0, work))
         receiver.complete_messages(messages)
         tell("done", *copies)
 
@@ -223,5 +248,7 @@ def take_part(
                 change_rule(connection_string, entity)
             elif sessions:
                 receive_sessions(client, entity)
+            elif flow == "renewing":
+                receive_and_renew(client, entity)
             else:
                 receive(client, entity)

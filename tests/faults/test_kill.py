@@ -8,7 +8,7 @@ import pytest
 
 from kafkabus.embedded import EmbeddedRuntime
 from tests.effort import SEED, effort
-from tests.faults.kill import CASES, PARTIES, run, servers
+from tests.faults.kill import CASES, MORE_CASES, PARTIES, run, servers
 
 pytestmark = pytest.mark.faults
 
@@ -21,13 +21,15 @@ def namespace() -> Iterator[EmbeddedRuntime]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("sessions", "flow"), CASES)
+@pytest.mark.parametrize(
+    ("sessions", "flow"), [*CASES, *(pytest.param(*case, marks=pytest.mark.extended) for case in MORE_CASES)]
+)
 def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(
     namespace: EmbeddedRuntime, sessions: int, flow: str
 ) -> None:
     """Receivers, senders, the broker, Redis, the upkeep service, and receivers that sleep past the expiry of their locks."""
     kills = effort(3, len(PARTIES))
-    count = run(namespace, SEED + CASES.index((sessions, flow)), kills, sessions, flow)
+    count = run(namespace, SEED + [*CASES, *MORE_CASES].index((sessions, flow)), kills, sessions, flow)
     assert count.fine, str(count)
     assert sum(count.kills.values()) == kills
     assert count.sent > 1000, str(count)

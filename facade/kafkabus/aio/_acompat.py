@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
@@ -17,6 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 CALLBACK_ERRORS = (Exception, SystemExit)
 """What a callback may raise, and its caller goes on; a task that is cancelled ends, and Ctrl-C ends the program."""
+
+AT_ONCE = 32
+"""How many things are done at once where there are many; Kafka's calls have as many threads."""
 
 Lock = asyncio.Lock
 sleep = asyncio.sleep
@@ -121,6 +124,23 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+async def all_of(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
+    """Do several things at once, some dozens at a time; their results, in their order."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def do(work: Callable[[], Awaitable[T]]) -> T:
+        async with room:
+            return await work()
+
+    tasks = [asyncio.ensure_future(do(work)) for work in works]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def _end_of(future: asyncio.Future[Any]) -> None:
     while not future.done():
         # Cancelled again meanwhile: it goes on all the same.
@@ -134,7 +154,7 @@ class Pool:
     """Threads in which calls run that block, such as those of Kafka's client; started as needed."""
 
     def __init__(self, name: str) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix=name)
+        self._threads = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix=name)
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -8,15 +8,17 @@ import math
 import threading
 import time
 import uuid
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, NoReturn
+from weakref import WeakValueDictionary
 
 from kafkabus import forks
-from kafkabus.aio._acompat import Lock, Pool
+from kafkabus.aio._acompat import Lock, Pool, all_of
 from kafkabus.aio.checkpoints import Checkpoints
 from kafkabus.aio.clocks import Clocks
 from kafkabus.aio.directory import Directory, Turn
@@ -105,7 +107,7 @@ class Services:
         self._guard = threading.Lock()
         self._keyless_outbox: Outbox | None = None
         self._transfer_outbox: Outbox | None = None
-        self._locks: dict[str, Lock] = {}
+        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
         self._made = itertools.count()
         self._known_paths: deque[str] = deque()
         self._namespace: NamespaceDescription | None = None
@@ -203,7 +205,8 @@ class Services:
         known = self._entities.get(path.key)
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
-        async with self._locks.setdefault(path.key, Lock()):
+        lock = self._locks.setdefault(path.key, Lock())
+        async with lock:
             # Looked at again: another task may have made it, which had the lock before.
             known = self._entities.get(path.key)
             if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
@@ -257,6 +260,8 @@ class Services:
         for places in (self._marked, self._found):
             places.difference_update([place for place in places.copy() if place[1] == entity.generation])
         self._topics_seen.pop(entity.topic_id, None)
+        self.transfers.forget(entity)
+        self.clocks.forget(entity)
 
     async def reach_kafka(self) -> None:
         """Reach a broker, where this client did not yet.
@@ -561,9 +566,11 @@ class Services:
             member = INCARNATIONS[entity.path.sub_queue]
             latest = {member: getattr(known, member) + 1}
             known = known.model_copy(update=latest)
-            for ledger, keep in zip(self._anew(entity, known, entity.topic_id).ledgers, keeps, strict=True):
-                mended = mend(ledger.partition, keep.snapshot)
-                await self._restore(entity, ledger, await self.markers.account_for(mended, keep.ledger.keys.prefix))
+            mended = {keep.ledger.keys.prefix: mend(keep.ledger.partition, keep.snapshot) for keep in keeps}
+            decided = (await self.markers.account_for(mended)).values()
+            await self._make(
+                entity, dict(zip(self._anew(entity, known, entity.topic_id).ledgers, decided, strict=True))
+            )
             # What was changed meanwhile stays so.
             current = await self._description_of(entity)
             await self.directory.put(described(known if current is None else current.model_copy(update=latest)))
@@ -708,6 +715,8 @@ class Services:
             if described is not None:
                 entity = self.described(which, description, topic, described.topic_id)
                 await self._drop_keepsakes(entity)
+                await self.session_states.drop(entity)
+                await self.checkpoints.drop([ledger.keys.prefix for ledger in entity.ledgers])
                 if not borrowed:
                     await self.pool.run(self.topics.delete, topic)
                 await self.courier.forget(
@@ -839,28 +848,61 @@ class Services:
             for ledger in entity.ledgers
         }
         await self.checkpoints.write({ledger.keys.prefix: snapshot for ledger, snapshot in begun.items()})
-        for ledger, snapshot in begun.items():
-            await self._restore(entity, ledger, snapshot)
+        await self._make(entity, begun)
 
-    async def _rebuild(self, ledger: Ledger) -> None:
-        """Redis lost a ledger: go on from its last checkpoint, so that nothing is lost and little comes again."""
-        entity = self._by_ledger.get(ledger)
-        if entity is None:
-            # It was deleted; or it was made to look at what Redis allows, and nobody waits for it.
-            raise MessagingEntityNotFoundError(f"{ledger.keys.prefix} is no ledger of an entity that is known")
-        await self._check_its_topic(entity)
-        if await self._description_of(entity) is None:
-            raise await self._replaced(entity)
-        snapshot = await self._restore(entity, ledger)
-        if snapshot is not None:
-            LOGGER.warning(
-                "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages that "
-                "were settled since that version (0: ever) may be delivered again",
-                entity.path,
-                ledger.partition,
-                snapshot.cursor,
-                snapshot.version,
-            )
+    async def _rebuild(self, ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
+        """Redis lost ledgers: go on from their last checkpoints, so that nothing is lost and little comes again.
+
+        Returns:
+            Why not, of those of which that cannot be.
+        """
+        failed: dict[Ledger, ServiceBusError] = {}
+        entities: dict[tuple[str, str], Entity] = {}
+        of_entity: defaultdict[tuple[str, str], list[Ledger]] = defaultdict(list)
+        for ledger in ledgers:
+            entity = self._by_ledger.get(ledger)
+            if entity is None:
+                # It was deleted; or it was made to look at what Redis allows, and nobody waits for it.
+                failed[ledger] = MessagingEntityNotFoundError(
+                    f"{ledger.keys.prefix} is no ledger of an entity that is known"
+                )
+            else:
+                which = entity.path.key, entity.generation
+                entities[which] = entity
+                of_entity[which].append(ledger)
+        reasons = await all_of(partial(self._why_not, entity) for entity in entities.values())
+        places: dict[Ledger, Entity] = {}
+        for (which, entity), reason in zip(entities.items(), reasons, strict=True):
+            if reason is None:
+                places |= dict.fromkeys(of_entity[which], entity)
+            else:
+                failed |= dict.fromkeys(of_entity[which], reason)
+
+        async def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+            wanted = {ledger: places[ledger] for ledger in some}
+            return await self._written(wanted, await self._last_checkpoints(wanted))
+
+        for ledger, made in (await self.courier.restore(list(places), read)).items():
+            if isinstance(made, ServiceBusError):
+                failed[ledger] = made
+            elif made is not None:
+                LOGGER.warning(
+                    "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages "
+                    "that were settled since that version (0: ever) may be delivered again",
+                    places[ledger].path,
+                    ledger.partition,
+                    made.cursor,
+                    made.version,
+                )
+        return failed
+
+    async def _why_not(self, entity: Entity) -> ServiceBusError | None:
+        """Why an entity's ledgers are not to be made anew, or cannot be; None where they are to be."""
+        try:
+            await self._check_its_topic(entity)
+            return None if await self._description_of(entity) is not None else await self._replaced(entity)
+        except ServiceBusError as error:
+            return error
 
     async def _replaced(self, entity: Entity) -> ServiceBusError:
         """Why an entity's ledgers are not to be made anew."""
@@ -887,38 +929,80 @@ class Services:
         """
         return (await self.entity(entity.path)).generation != entity.generation
 
-    async def _restore(self, entity: Entity, ledger: Ledger, snapshot: Snapshot | None = None) -> Snapshot | None:
-        """Make a ledger anew.
+    async def _make(self, entity: Entity, snapshots: Mapping[Ledger, Snapshot]) -> None:
+        """Make ledgers of an entity of what is known of them; those that are there stay.
 
-        Args:
-            entity: Whose.
-            ledger: Which.
-            snapshot: What is known of it; by default its last checkpoint, or where there is none, that the log begins.
-
-        Returns:
-            What it was made of; None where it was there.
+        Raises:
+            ServiceBusError: That failed, of some of them.
         """
 
-        async def read() -> Written:
-            known = await self._last_checkpoint(entity, ledger) if snapshot is None else snapshot
-            states = await self.session_states.read(entity, ledger.partition)
-            window_start = await self.window_start(entity, ledger, known)
-            described = await self.directory.get(entity.path.name)
-            told = () if described is None else marks_of(entity, described)
-            return Written(known.marked(told), states, window_start, _rules_version(entity, described))
+        async def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+            return await self._written(dict.fromkeys(some, entity), {ledger: snapshots[ledger] for ledger in some})
 
-        return await self.courier.restore(ledger, read)
+        for made in (await self.courier.restore(list(snapshots), read)).values():
+            if isinstance(made, ServiceBusError):
+                raise made
 
-    async def _last_checkpoint(self, entity: Entity, ledger: Ledger) -> Snapshot:
-        snapshot = await self.checkpoints.read(ledger.keys.prefix)
-        start = (await self.pool.run(self.topics.starts, entity.topic, [ledger.partition]))[ledger.partition]
-        if snapshot is None:
-            judged = start if entity.detects_duplicates else None
-            snapshot = Snapshot(0, 0, mortal=True, judged=judged, markers=0)
-        # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
-        known = await self.keepsakes.of(entity, ledger.partition) if start else {}
-        kept = {offset: one.due for offset, one in known.items()}
-        return await self.markers.account_for(snapshot.within(start, kept=kept), ledger.keys.prefix)
+    async def _written(
+        self, places: Mapping[Ledger, Entity], snapshots: Mapping[Ledger, Snapshot | ServiceBusError]
+    ) -> dict[Ledger, Written | ServiceBusError]:
+        """All that ledgers are made of, where their snapshots are known, and whose each one is."""
+        states = await self.session_states.read(places)
+        names = {entity.path.name for entity in places.values()}
+        described = {name: await self.directory.get(name) for name in names}
+
+        async def written(ledger: Ledger) -> Written | ServiceBusError:
+            entity, snapshot = places[ledger], snapshots[ledger]
+            if isinstance(snapshot, ServiceBusError):
+                return snapshot
+            known = described[entity.path.name]
+            told = () if known is None else marks_of(entity, known)
+            try:
+                window_start = await self.window_start(entity, ledger, snapshot)
+            except ServiceBusError as error:
+                return error
+            return Written(snapshot.marked(told), states[ledger], window_start, _rules_version(entity, known))
+
+        return dict(zip(places, await all_of(partial(written, ledger) for ledger in places), strict=True))
+
+    async def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
+        """What was written down of ledgers last, as far as it is true of their logs, and with what transactions did since."""
+        found: dict[Ledger, Snapshot | ServiceBusError] = {}
+        snapshots = {ledger: await self.checkpoints.read(ledger.keys.prefix) for ledger in places}
+        starts: dict[Ledger, int] = {}
+        for ledger, start in (await self._starts_of(places)).items():
+            if isinstance(start, ServiceBusError):
+                found[ledger] = start
+            else:
+                starts[ledger] = start
+        kept = await self.keepsakes.of_each({ledger: places[ledger] for ledger, start in starts.items() if start})
+        true_ones: dict[str, Snapshot] = {}
+        for ledger, start in starts.items():
+            judged = start if places[ledger].detects_duplicates else None
+            snapshot = snapshots[ledger] or Snapshot(0, 0, mortal=True, judged=judged, markers=0)
+            # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+            due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
+            true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)
+        decided = await self.markers.account_for(true_ones)
+        return found | {ledger: decided[ledger.keys.prefix] for ledger in starts}
+
+    async def _starts_of(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, int | ServiceBusError]:
+        """Where logs begin."""
+        partitions: defaultdict[str, set[int]] = defaultdict(set)
+        for ledger, entity in places.items():
+            partitions[entity.topic].add(ledger.partition)
+
+        async def starts(topic: str) -> dict[int, int] | ServiceBusError:
+            try:
+                return await self.pool.run(self.topics.starts, topic, partitions[topic])
+            except ServiceBusError as error:
+                return error
+
+        found = dict(zip(partitions, await all_of(partial(starts, topic) for topic in partitions), strict=True))
+        return {
+            ledger: its if isinstance(its := found[entity.topic], ServiceBusError) else its[ledger.partition]
+            for ledger, entity in places.items()
+        }
 
 
 def marks_of(entity: Entity, description: EntityDescription) -> list[MarkName]:

@@ -174,6 +174,11 @@ class Transfers:
         intent = Intent(end, path=str(there.path), partition=destination.partition, topic_id=there.topic_id)
         return await self._move(Place(entity, partition), destination, records, intent)
 
+    def forget(self, entity: Entity) -> None:
+        """Nobody transfers anything to an entity any more, as it is gone, or another one."""
+        for where in [where for where in self._ends.copy() if where[0] == entity.generation]:
+            self._ends.pop(where, None)
+
     async def activate(self, entity: Entity, partition: int, end: int) -> int:
         """Move scheduled messages whose time has come behind the end of their log, where they are like any other.
 
@@ -409,9 +414,10 @@ class Transfers:
     async def _end_of(self, destination: Place) -> int:
         """An offset that no copy made from now on is below; asked once, then known from what was stored."""
         where = (destination.entity.generation, destination.partition)
-        if where not in self._ends:
-            self._ends[where] = await self._ask_end(destination)
-        return self._ends[where]
+        known = self._ends.get(where)
+        if known is None:
+            known = self._ends[where] = await self._ask_end(destination)
+        return known
 
     async def _ask_end(self, place: Place) -> int:
         ends = await self._services.pool.run(self._services.topics.ends, place.entity.topic, [place.partition])

@@ -36,6 +36,8 @@ FULL_SECONDS = 60
 """How long what upkeep says of an entity's partitions counts after that was said."""
 LONGEST = 10 * 365 * 24 * 3600
 """For how long, in seconds, anything is remembered at the most."""
+RESTORED_AT_ONCE = 100
+"""How many ledgers are made anew in one round trip."""
 ANEW_SECONDS = 600
 """How long what was written down of a ledger may be read before it has to be read once more."""
 
@@ -75,16 +77,25 @@ class Courier:
     any. So callers who settle one message each share round trips: whoever finds the way free goes for all, and afterwards
     wakes those whose operations are done and one of the others, who goes next.
 
+    A ledger that Redis does not hold is set aside until it was made anew, by one of those who wait for such; the others go on.
+
     Args:
         connection: To the Redis that holds the ledgers.
-        rebuild: Makes a ledger anew that Redis does not hold.
+        rebuild: Makes ledgers anew that Redis does not hold; tells why, of those of which it could not.
     """
 
-    def __init__(self, connection: RedisConnection, *, rebuild: Callable[[Ledger], None]) -> None:
+    def __init__(
+        self,
+        connection: RedisConnection,
+        *,
+        rebuild: Callable[[Sequence[Ledger]], Mapping[Ledger, ServiceBusError]],
+    ) -> None:
         self._connection = connection
         self._redis = connection.redis
         self._rebuild = rebuild
         self._turn = Lock()
+        self._building = Lock()
+        self._missing: dict[Ledger, None] = {}
         self._waiting: dict[Ledger, None] = {}
         self._errands: dict[_Errand, None] = {}
         self._script_for: Callable[[frozenset[str]], Script] = request_script
@@ -97,21 +108,25 @@ class Courier:
             ServiceBusError: Redis refused the script; see ``RedisConnection.call``.
         """
         for operation in operations:
-            operation.ledger.pending.append(operation)
-            self._waiting[operation.ledger] = None
+            self._add(operation)
         errand = _Errand(operations)
         self._errands[errand] = None
         try:
             while not errand.done:
-                if try_acquire(self._turn):
+                builds = self._waits_for_ledgers(errand)
+                lock = self._building if builds else self._turn
+                if try_acquire(lock):
                     try:
+                        if builds:
+                            self._build()
+                            continue
                         if len(self._errands) > 1:
                             # Those just woken come with their next operations, if they are let.
                             sleep(0)
                         if not errand.done:
                             self._carry()
                     finally:
-                        self._turn.release()
+                        lock.release()
                         self._wake()
                 else:
                     # Whoever has the turn wakes somebody afterwards, and this errand is among those looked at by then.
@@ -129,8 +144,7 @@ class Courier:
 
     def later(self, operation: Operation) -> None:
         """Have an operation done with the next round trip, whosever it is; nobody waits for it."""
-        operation.ledger.pending.append(operation)
-        self._waiting[operation.ledger] = None
+        self._add(operation)
 
     def flush(self) -> None:
         """Have everything done that waits.
@@ -139,9 +153,12 @@ class Courier:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         try:
-            with self._turn:
-                while self._waiting:
-                    self._carry()
+            while self._waiting or self._missing:
+                with self._turn:
+                    while self._waiting:
+                        self._carry()
+                with self._building:
+                    self._build()
         finally:
             self._wake()
 
@@ -159,29 +176,62 @@ class Courier:
         arguments: list[str | int] = [cursor, int(mortal), int(ledger.keys.detects)]
         return bool(self._script_call(create_script().text, [ledger.keys.meta], arguments))
 
-    def restore(self, ledger: Ledger, read: Callable[[], Written]) -> Snapshot | None:
-        """Make a ledger anew of what was written down of it.
+    def restore(
+        self,
+        ledgers: Sequence[Ledger],
+        read: Callable[[Sequence[Ledger]], Mapping[Ledger, Written | ServiceBusError]],
+    ) -> dict[Ledger, Snapshot | ServiceBusError | None]:
+        """Make ledgers anew of what was written down of them.
 
         Args:
-            ledger: Which.
-            read: Reads what was written down; called again where Redis was emptied meanwhile: others may have made the
-                ledger anew before that, gone on, and written down more.
+            ledgers: Which.
+            read: Reads what was written down; called again for those of which Redis was emptied meanwhile: others may have made
+                them anew before that, gone on, and written down more.
 
         Returns:
-            What it was made of; None where it was there.
+            What each was made of; None where it was there; an error where that could not be read, or Redis refused.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        anew = ledger.keys.anew
-        while True:
-            self._patiently(lambda: self._redis.set(anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS))
-            mark = self._patiently(lambda: self._redis.get(anew)) or ""
-            written = read()
-            keys, arguments = [*ledger.keys.shared, anew], [written.to_script(), mark]
-            made = self._script_call(restore_script().text, keys, arguments)
-            if made != _STALE:
-                return written.snapshot if made else None
+        made: dict[Ledger, Snapshot | ServiceBusError | None] = {}
+        left = list(ledgers)
+        while left:
+            marks = self._patiently(lambda some=left: self._mark(some))
+            found = read(left)
+            made |= {ledger: one for ledger, one in found.items() if isinstance(one, ServiceBusError)}
+            written = {ledger: one for ledger, one in found.items() if isinstance(one, Written)}
+            left = []
+            ready = list(written)
+            for first in range(0, len(ready), RESTORED_AT_ONCE):
+                some = ready[first : first + RESTORED_AT_ONCE]
+                calls = [
+                    (restore_script(), self._restore_arguments(ledger, written[ledger], marks[ledger]))
+                    for ledger in some
+                ]
+                replies = self._patiently(lambda calls=calls: self._run_all(calls))
+                for ledger, reply in zip(some, replies, strict=True):
+                    if isinstance(reply, RedisError):
+                        made[ledger] = self._connection.translated(reply, f"to make {ledger.keys.prefix} anew")
+                    elif reply == _STALE:
+                        left.append(ledger)
+                    else:
+                        made[ledger] = written[ledger].snapshot if reply else None
+        return made
+
+    @staticmethod
+    def _restore_arguments(ledger: Ledger, written: Written, mark: bytes) -> list[object]:
+        keys = [*ledger.keys.shared, ledger.keys.anew]
+        return [len(keys), *keys, written.to_script(), mark]
+
+    def _mark(self, ledgers: Sequence[Ledger]) -> dict[Ledger, bytes]:
+        """Have Redis keep a mark for each ledger, which is gone where it is emptied; a mark that is there stays."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for ledger in ledgers:
+            pipeline.set(ledger.keys.anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS)
+            pipeline.get(ledger.keys.anew)
+        replies = pipeline.execute()
+        return {ledger: mark or b"" for ledger, mark in zip(ledgers, replies[1::2], strict=True)}
 
     def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
         """Say that a client receives; returns the clients that do, itself among them.
@@ -327,15 +377,18 @@ class Courier:
         self._patiently(delete)
 
     def _wake(self) -> None:
-        """Wake everybody whose operations are done, and one of the others; called without the turn, by whoever had it."""
-        heir = None
+        """Wake everybody whose operations are done, and of the others who does what next; called without the turn."""
+        carrier = builder = None
         for errand in list(self._errands):
             if errand.done:
                 errand.bell.ring()
+            elif self._waits_for_ledgers(errand):
+                builder = builder or errand
             else:
-                heir = heir or errand
-        if heir is not None:
-            heir.bell.ring()
+                carrier = carrier or errand
+        for heir in (carrier, builder):
+            if heir is not None:
+                heir.bell.ring()
 
     def _carry(self) -> None:
         """One round trip for all that waits; the caller holds the turn."""
@@ -343,20 +396,18 @@ class Courier:
         # Other threads add meanwhile, the same ledgers too: they are taken out one by one, each step atomic, and only
         # then asked for their requests, so that none is sent twice.
         while self._waiting:
-            ledgers[self._waiting.popitem()[0]] = None
+            ledger, _ = self._waiting.popitem()
+            if ledger not in self._missing:
+                ledgers[ledger] = None
         requests = [request for ledger in ledgers if (request := ledger.next_request()) is not None]
         if not requests:
             return
         asked_at = time.monotonic()
         try:
             replies = self._patiently(lambda: self._exchange(requests))
-            missing = [
-                request
-                for request, reply in zip(requests, replies, strict=True)
-                if not self._take_reply(request, reply, asked_at)
-            ]
-            for request in missing:
-                self._make_anew(request)
+            for request, reply in zip(requests, replies, strict=True):
+                if not self._take_reply(request, reply, asked_at):
+                    self._set_aside(request)
         except ServiceBusError as error:
             for request in requests:
                 _fail(request, error)
@@ -365,60 +416,87 @@ class Courier:
             # A request whose reply was not seen stays in doubt: its ledger gets it again, under its number, before
             # anything else.
             for request in requests:
-                if request.ledger.in_doubt is not None or request.ledger.pending:
-                    self._waiting[request.ledger] = None
+                self._go_on_with(request.ledger)
 
     def _exchange(self, requests: list[Request]) -> list[Any]:
-        if len(requests) == 1:
+        calls = [(self._script_for(request.names), request.script_arguments()) for request in requests]
+        if len(calls) == 1:
+            ((script, arguments),) = calls
             try:
-                return [self._redis.execute_command(*self._command(requests[0]))]
+                return [self._redis.execute_command("EVALSHA", script.sha, *arguments)]
             except NoScriptError:
-                self._load_scripts(requests)
+                self._redis.script_load(script.text)
                 return self._exchange(requests)
             except ResponseError as error:
                 if passes(error):
                     raise
                 return [error]
+        return self._run_all(calls)
+
+    def _run_all(self, calls: Sequence[tuple[Script, Sequence[object]]]) -> list[Any]:
+        """Run scripts in one round trip; their replies, or errors."""
         pipeline = self._redis.pipeline(transaction=False)
-        for request in requests:
-            pipeline.execute_command(*self._command(request))
+        for script, arguments in calls:
+            pipeline.execute_command("EVALSHA", script.sha, *arguments)
         replies = pipeline.execute(raise_on_error=False)
         if any(isinstance(reply, NoScriptError) for reply in replies):
-            # Those that ran meanwhile answer again, as they are numbered.
-            self._load_scripts(requests)
-            return self._exchange(requests)
+            # Those that ran meanwhile answer again: requests are numbered, and a ledger that was made anew is there.
+            for script in {script for script, _ in calls}:
+                self._redis.script_load(script.text)
+            return self._run_all(calls)
         for reply in replies:
             if isinstance(reply, RedisError) and passes(reply):
                 raise reply
         return replies
 
-    def _command(self, request: Request) -> tuple[object, ...]:
-        return ("EVALSHA", self._script_for(request.names).sha, *request.script_arguments())
+    def _add(self, operation: Operation) -> None:
+        ledger = operation.ledger
+        if ledger in self._missing and isinstance(operation, Prepare):
+            operation.fail(_locks_lost(ledger))
+            return
+        ledger.pending.append(operation)
+        self._waiting[ledger] = None
 
-    def _load_scripts(self, requests: Sequence[Request]) -> None:
-        """Redis does not know a script that it was asked to run."""
-        for script in {self._script_for(request.names) for request in requests}:
-            self._redis.script_load(script.text)
+    def _waits_for_ledgers(self, errand: _Errand) -> bool:
+        """Whether all that an errand still waits for is to be done in ledgers that Redis does not hold."""
+        missing = self._missing
+        return bool(missing) and all(one.done or one.ledger in missing for one in errand.operations)
 
-    def _make_anew(self, request: Request) -> None:
+    def _set_aside(self, request: Request) -> None:
         """Redis does not hold a request's ledger: nothing was done, and is asked for again once the ledger is there."""
         ledger = request.ledger
-        prepares = [operation for operation in request.operations if isinstance(operation, Prepare)]
+        prepares = [one for one in (*request.operations, *ledger.pending.copy()) if isinstance(one, Prepare)]
         if prepares:
-            # None of their locks is left. They do not wait until it is made anew, because that waits for all transactions
-            # to end, theirs too.
-            for operation in prepares:
-                operation.fail(MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix)))
+            # None of their locks is left. They do not wait until the ledger is made anew, because that waits for all
+            # transactions to end, theirs too.
             ledger.in_doubt = None
-            ledger.pending.extendleft(
-                operation for operation in reversed(request.operations) if operation not in prepares
-            )
+            ledger.pending.extendleft(reversed(request.operations))
+            for operation in prepares:
+                ledger.pending.remove(operation)
+                operation.fail(_locks_lost(ledger))
+        self._missing[ledger] = None
+
+    def _build(self) -> None:
+        """Make the ledgers anew that Redis does not hold; the caller holds the turn at that."""
+        ledgers = list(self._missing)
+        if not ledgers:
             return
         try:
-            self._rebuild(ledger)
+            errors = self._rebuild(ledgers)
         except ServiceBusError as error:
-            ledger.in_doubt = None
-            _fail(request, error)
+            errors = dict.fromkeys(ledgers, error)
+        for ledger in ledgers:
+            request, error = ledger.in_doubt, errors.get(ledger)
+            if request is not None and error is not None:
+                ledger.in_doubt = None
+                _fail(request, error)
+            del self._missing[ledger]
+            self._go_on_with(ledger)
+
+    def _go_on_with(self, ledger: Ledger) -> None:
+        """What waits for a ledger goes with the next round trip, unless the ledger has to be made anew first."""
+        if ledger not in self._missing and (ledger.in_doubt is not None or ledger.pending):
+            self._waiting[ledger] = None
 
     def _take_reply(self, request: Request, reply: Any, asked_at: float) -> bool:
         """Resolve a request's operations; False where Redis does not hold its ledger."""
@@ -466,6 +544,10 @@ class Courier:
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """As ``RedisConnection.call``, whose types do not know that replies are bytes here."""
         return self._connection.call(call)
+
+
+def _locks_lost(ledger: Ledger) -> MessageLockLostError:
+    return MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix))
 
 
 def _fail(request: Request, error: Exception) -> None:

@@ -104,6 +104,12 @@ class Snapshot:
         """Offsets of deferred and of scheduled messages, which may stay for long, ascending."""
         return sorted([*offsets_of(one[:2] for one in self.deferred), *(offset for offset, _ in self.scheduled)])
 
+    @property
+    def prepared(self) -> set[str]:
+        """What names the transactions that prepared messages of it."""
+        intents = [Prepared.from_text(intent) for _, _, intent in self.moving]
+        return {one.transaction for one in intents if one is not None}
+
     def head(self, versions: Mapping[int, int]) -> str:
         """All but the blocks, as text.
 

@@ -284,6 +284,14 @@ class MemoryPipeline:
         """Delete keys."""
         self._calls.append(lambda: self._redis.delete(*keys))
 
+    def set(self, key: str, value: str, *, nx: bool, ex: int) -> None:
+        """Set a text, where there is none yet."""
+        self._calls.append(lambda: self._redis.set(key, value, nx=nx, ex=ex))
+
+    def get(self, key: str) -> None:
+        """A text."""
+        self._calls.append(lambda: self._redis.get(key))
+
     def execute_command(self, *arguments: Any) -> None:
         """``EVALSHA`` alone."""
         self._calls.append(lambda: self._redis.execute_command(*arguments))

@@ -388,7 +388,7 @@ class Tender:
         }
         if not begins:
             return {}
-        settled = await self._services.markers.settled_since(begins, min(begins.values()), markers)
+        settled = await self._services.markers.settled_since(begins, markers)
         return {
             keep.ledger.partition: last
             for keep, last in zip(keeps, written, strict=True)

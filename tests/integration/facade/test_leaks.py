@@ -6,6 +6,7 @@ import gc
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,17 @@ import redis
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
 from kafkabus import readers as readers_module
 from kafkabus import services as services_module
+from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.entity import Entity
 from kafkabus.ledger.keys import descriptions_key
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.record import as_bytes
+from kafkabus.services import Services
+from kafkabus.upkeep import tender
 from tests.integration.embedded.serving import wait_until
 from tests.servers import NAMESPACE
+from tests.upkeep import tend
 
 ENTITIES = 300
 AT_A_TIME = 8
@@ -103,3 +109,36 @@ def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypa
                 wait_until(lambda: not alarms(), "all readers rest")
                 assert not any(one.reader.is_awake for one in client._connections().readers._known.values())
             administration.delete_queue(name)
+
+
+def test_an_entity_that_was_deleted_leaves_nothing_in_kafka(untended: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither checkpoints, nor states of its sessions; those of others stay."""
+    monkeypatch.setattr(tender, "CHECKPOINT_EVERY", 0.0)
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusClient.from_connection_string(untended) as client,
+        closing(Services(parse_settings(untended))) as services,
+    ):
+        for name in ("gone", "stays"):
+            administration.create_queue(name, requires_session=True)
+            client.get_queue_sender(name).send_messages(ServiceBusMessage("one", session_id="a"))
+            with client.get_queue_receiver(name, session_id="a") as receiver:
+                assert receiver.session is not None
+                receiver.session.set_state("known")
+            tend(untended, name)
+
+        def left() -> list[str]:
+            names = set[str]()
+            for companion in (services.checkpoints._companion, services.session_states._companion):
+                last = {as_bytes(record.key()) or b"": record.value() for record in companion.read()[0]}
+                names |= {
+                    name for name in ("gone", "stays") for key, value in last.items() if value and name in key.decode()
+                }
+            return sorted(names)
+
+        assert left() == ["gone", "stays"]
+        administration.delete_queue("gone")
+        assert left() == ["stays"]
+        with client.get_queue_receiver("stays", session_id="a") as receiver:
+            assert receiver.session is not None
+            assert receiver.session.get_state() == b"known"

@@ -12,8 +12,9 @@ from redis import Redis
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
+from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, SessionLockLostError
-from kafkabus.ledger.operations import State, StatesUpdated
+from kafkabus.ledger.operations import Ledger, State, StatesUpdated
 from kafkabus.ledger.snapshot import StoredState
 from kafkabus.log.companion import Companion
 from kafkabus.log.session_reader import SessionReader
@@ -163,12 +164,18 @@ def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
                     receiver.session.set_state("second")
             assert receiver.session.get_state() == b"second"
         entity = services.entity(EntityPath(queue))
-        (state,) = services.session_states.read(entity, 0)
+        (state,) = states_of(services, entity)
         assert state.session == "a"
         empty(own_runtime)
         with client.get_queue_receiver(queue, session_id="a") as receiver:
             assert receiver.session is not None
             assert receiver.session.get_state() == b"second"
+
+
+def states_of(services: Services, entity: Entity) -> list[StoredState]:
+    """The states of a plain queue's sessions, as they are stored."""
+    (ledger,) = entity.ledgers
+    return services.session_states.read({ledger: entity})[ledger]
 
 
 def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, services: Services) -> None:
@@ -183,11 +190,11 @@ def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, se
             with client.get_queue_receiver(queue, session_id=name) as receiver:
                 assert receiver.session is not None
                 receiver.session.set_state("first")
-                (before,) = (one for one in services.session_states.read(entity, 0) if one.session == name)
+                (before,) = (one for one in states_of(services, entity) if one.session == name)
                 receiver.session.set_state(last)
                 late = State(name, before.version, before.updated, before.value, False)
                 services.session_states.store(entity, entity.ledgers[0], late)
-                found = [one for one in services.session_states.read(entity, 0) if one.session == name]
+                found = [one for one in states_of(services, entity) if one.session == name]
                 assert len(found) == (expected is not None)
                 assert receiver.session.get_state() == expected
 
@@ -230,7 +237,7 @@ def test_a_state_that_was_set_while_another_client_read_them_stands(
     read = SessionStates.read
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
 
-        def read_before(*arguments: Any) -> list[StoredState]:
+        def read_before(*arguments: Any) -> dict[Ledger, list[StoredState]]:
             patch.undo()
             states = read(*arguments)
             with client.get_queue_receiver(queue, session_id="a") as receiver:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import redis
 
+from kafkabus.exceptions import ServiceBusError
 from kafkabus.ledger.connection import RedisConnection
 from kafkabus.ledger.courier import Courier
 from kafkabus.ledger.keys import LedgerKeys
@@ -374,9 +375,10 @@ class Bench:
         self, snapshot: Snapshot, states: Iterable[StoredState] = (), *, window_start: int | None = None
     ) -> bool:
         """Make the ledger anew; False where it was there."""
-        return (
-            self.courier.restore(self.ledger, lambda: Written(snapshot, states, window_start, self.rules)) is not None
-        )
+        written = Written(snapshot, states, window_start, self.rules)
+        made = self.courier.restore([self.ledger], lambda ledgers: dict.fromkeys(ledgers, written))[self.ledger]
+        assert not isinstance(made, ServiceBusError)
+        return made is not None
 
     @property
     def cursor(self) -> int:
@@ -443,8 +445,8 @@ class Bench:
             self.settle("complete", held)
 
     @staticmethod
-    def _missing(ledger: Ledger) -> None:
-        raise AssertionError(f"{ledger.keys.prefix} is missing")
+    def _missing(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
+        raise AssertionError(f"{[ledger.keys.prefix for ledger in ledgers]} are missing")
 
 
 def _ranges(offsets: list[int]) -> list[Range]:

@@ -7,7 +7,8 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import contextmanager
 
 import pytest
 import redis
@@ -21,10 +22,12 @@ from kafkabus.aio.ledger.connection import RedisConnection as AsyncRedisConnecti
 from kafkabus.aio.ledger.connection import connect
 from kafkabus.aio.ledger.courier import Courier as AsyncCourier
 from kafkabus.embedded.ports import HOST
-from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.exceptions import MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.ledger.connection import RedisConnection
 from kafkabus.ledger.courier import Courier
-from kafkabus.ledger.operations import Claim, Ledger, Request, Seen, Settlement
+from kafkabus.ledger.keys import LedgerKeys
+from kafkabus.ledger.operations import Claim, Ledger, Operation, Prepare, Request, Seen, Settlement
+from kafkabus_mapping.names import EntityPath
 from tests.integration.ledger.bench import LOCK_MS, Bench
 from tests.proxy import Proxy
 
@@ -40,9 +43,9 @@ def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[Courier, Ledg
     return courier, ledger
 
 
-async def missing(ledger: Ledger) -> None:
+async def missing(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
     """No ledger of these tests has to be made anew."""
-    raise AssertionError(f"{ledger.keys.prefix} is missing")
+    raise AssertionError(f"{[ledger.keys.prefix for ledger in ledgers]} are missing")
 
 
 def claim_of(ledger: Ledger, lease: str) -> Claim:
@@ -281,3 +284,90 @@ async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(bench: Benc
     assert 300 < len(asked) < 600
     assert bench.held == 600 - len(asked)
     assert not tasks_courier._errands
+
+
+class Builder:
+    """Makes ledgers anew, once it is told to.
+
+    Args:
+        store: Redis.
+    """
+
+    def __init__(self, store: redis.Redis) -> None:
+        self.asked_for: list[set[str]] = []
+        self.began, self.may_go_on = threading.Event(), threading.Event()
+        connection = RedisConnection(store, address="redis", namespace="ledgers", retry_for=1)
+        self.courier = Courier(connection, rebuild=self._build)
+
+    def _build(self, ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
+        self.asked_for.append({ledger.keys.prefix for ledger in ledgers})
+        self.began.set()
+        assert self.may_go_on.wait(30)
+        for ledger in ledgers:
+            self.courier.create(ledger, 0)
+        return {}
+
+    @contextmanager
+    def building(self, *operations: Operation) -> Generator[None]:
+        """Meanwhile a thread waits for operations of ledgers that are made anew, and they are done afterwards."""
+        thread = threading.Thread(target=self.courier.ask, args=operations)
+        thread.start()
+        try:
+            assert self.began.wait(30)
+            yield
+        finally:
+            self.may_go_on.set()
+            thread.join(30)
+        assert all(operation.done for operation in operations)
+
+
+def other_ledger(bench: Bench, topic_id: str) -> Ledger:
+    """A ledger that Redis does not hold."""
+    keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0)
+    return Ledger(keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
+
+
+def test_nobody_waits_for_ledgers_that_are_made_anew_but_those_who_use_them(bench: Bench) -> None:
+    """A settlement elsewhere goes on meanwhile; all that are missing are made anew in one go."""
+    builder, there = Builder(bench.store), bench.ledger
+    gone = [other_ledger(bench, uuid.uuid4().hex) for _ in range(3)]
+    with builder.building(*(Claim(ledger, "", want=0, lock_ms=0) for ledger in gone)):
+        claim = claim_of(there, "aa" * 8)
+        builder.courier.ask(claim)
+        assert claim.granted.fresh == [(0, 2)]
+        settlement = Settlement(there, "complete", claim.lease, [(0, 2)])
+        builder.courier.ask(settlement)
+        assert settlement.lost == []
+        builder.courier.later(Claim(gone[0], "", want=0, lock_ms=0))
+    assert builder.asked_for == [{ledger.keys.prefix for ledger in gone}]
+    builder.courier.flush()
+    assert not gone[0].pending
+
+
+def test_a_transaction_does_not_wait_for_a_ledger_that_waits_for_it(bench: Bench) -> None:
+    """A ledger is made anew once all transactions have ended: their locks there are lost, and they are told so at once."""
+    builder = Builder(bench.store)
+    gone = other_ledger(bench, uuid.uuid4().hex)
+    with builder.building(Claim(gone, "", want=0, lock_ms=0)):
+        for one in (gone, other_ledger(bench, uuid.uuid4().hex)):
+            prepare = Prepare(one, [("complete", "aa" * 8, [(0, 0)])], "t", 30_000, 10)
+            with pytest.raises(MessageLockLostError, match="Redis lost the ledger"):
+                builder.courier.ask(prepare)
+
+
+def test_why_a_ledger_cannot_be_made_anew_is_told_who_uses_it(bench: Bench) -> None:
+    """And nobody else; whoever uses it next finds it missing once more."""
+    asked_for: list[int] = []
+
+    def fail(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
+        asked_for.append(len(ledgers))
+        return {gone: ServiceBusError("it is gone")}
+
+    connection = RedisConnection(bench.store, address="redis", namespace="ledgers", retry_for=1)
+    courier = Courier(connection, rebuild=fail)
+    gone = other_ledger(bench, uuid.uuid4().hex)
+    for _ in range(2):
+        with pytest.raises(ServiceBusError, match="it is gone"):
+            courier.ask(Claim(gone, "", want=0, lock_ms=0), Claim(bench.ledger, "", want=0, lock_ms=0))
+    courier.ask(Claim(bench.ledger, "", want=0, lock_ms=0))
+    assert asked_for == [1, 1]

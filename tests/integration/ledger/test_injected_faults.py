@@ -9,6 +9,8 @@ import pytest
 from kafkabus.exceptions import LedgerError
 from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench, Held
 
+KEPT_MS = 120_000
+"""For how long the bench has a ledger remember which copy counted."""
 END = 12
 """End of the log; offsets below are messages."""
 
@@ -111,3 +113,23 @@ def test_no_write_at_which_a_script_dies_loses_a_message(bench: Bench, name: str
                 break
         else:
             pytest.fail("the step has more writes than were tried")
+
+
+def test_a_transfer_whose_end_died_is_ended_by_whoever_ends_it_again(bench: Bench) -> None:
+    """At whichever write: nothing of it is left, or it would be adopted for ever."""
+    for write in range(1, 10):
+        ledger = Bench(bench.store, f"{bench.topic_id}-{write}")
+        held = prepared(ledger)
+        ledger.begin(held, (4, 4))
+        ledger.break_after(write)
+        try:
+            ledger.moved(4, 20)
+        except LedgerError:
+            ledger.break_after(0)
+            assert ledger.moved(4, 20) == 20
+            ledger.pass_time(KEPT_MS + 1)
+            assert ledger.adopt() == [], f"after write {write}"
+        else:
+            assert write > 3, "so few writes that this tests nothing"
+            return
+    pytest.fail("it has more writes than were tried")

@@ -44,18 +44,22 @@ end
 operations.moved = function(op)
   local offset = num(op.offset)
   local winner = redis.call('HGET', MOVED, offset)
-  if winner then
-    return { winner = winner }
-  end
   local _, intent = split_move(redis.call('HGET', MOVING, offset) or '')
-  if not intent or is_prepared(intent) then
+  local is_moving = intent and not is_prepared(intent)
+  if not winner and not is_moving then
     return {}
   end
-  move_until(op.offset, now + op.keep_ms)
-  write('HSET', MOVED, offset, num(op.at))
-  write('HDEL', MOVING, offset)
-  ledger.held, ledger.moving = ledger.held - 1, ledger.moving - 1
-  return { winner = num(op.at) }
+  if not winner then
+    winner = num(op.at)
+    move_until(op.offset, now + op.keep_ms)
+    write('HSET', MOVED, offset, winner)
+  end
+  -- Where there was a winner, a script that died left it.
+  if is_moving then
+    write('HDEL', MOVING, offset)
+    ledger.held, ledger.moving = ledger.held - 1, ledger.moving - 1
+  end
+  return { winner = winner }
 end
 
 operations.adopt = function(op)
