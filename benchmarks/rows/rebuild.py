@@ -82,9 +82,7 @@ async def _lose_and_rebuild(bench: Workbench, connection: str, queues: list[str]
         keeps = [Keep(ledger) for entity in entities for ledger in entity.ledgers]
         await services.courier.ask(*keeps)
         # Written before all transactions.
-        await services.checkpoints.write(
-            {keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps}
-        )
+        await services.checkpoints.write({keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps})
         with redis.Redis.from_url(bench.redis_url) as store:
             for keep in keeps:
                 store.delete(*keep.ledger.keys.shared)

@@ -26,12 +26,29 @@
     └── EmbeddedRuntimeError                ours, in kafkabus.embedded: Kafka or Redis cannot be provided
 
     MessageAlreadySettled                   a ValueError and no ServiceBusError, as in azure.servicebus
+
+Where azure-core is installed they are its errors, too, so that applications go on that catch those: all are an ``AzureError``;
+what the service's administration answers with an HTTP status is an ``HttpResponseError`` with that.
 """
 
 from __future__ import annotations
 
+import sys
+from http import HTTPStatus
+from typing import ClassVar
 
-class ServiceBusError(Exception):
+from kafkabus.azure_core import (
+    AzureError,
+    ClientAuthenticationError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+
+
+class ServiceBusError(AzureError):
     """Root of the errors of a namespace.
 
     Args:
@@ -42,94 +59,136 @@ class ServiceBusError(Exception):
         message: As given.
         inner_exception: The error underneath, or None.
         retryable: Whether the same call may succeed later.
+        error_code: What .NET's client calls the failure (``ServiceBusFailureReason``), as in ``MessageLockLost``.
+        status_code: HTTP status with which the service's administration answers, or None.
+        reason: The same in words, or None.
+        response: None: there was no HTTP.
+        model: None, likewise.
+        error: None, likewise.
+        exc_type: Of the exception that was handled when this was made, if any; as azure-core's errors have it.
+        exc_value: That.
+        exc_traceback: Its traceback.
+        exc_msg: Message and that, in one text.
+        continuation_token: None: nothing can be continued.
     """
 
     retryable = False
+    error_code: ClassVar[str] = "GeneralError"
+    status_code: ClassVar[int | None] = None
+    reason: ClassVar[str | None] = None
 
     def __init__(self, message: str = "", *, error: BaseException | None = None) -> None:
-        super().__init__(message)
+        # Not azure-core's, which take the message from an HTTP response.
+        Exception.__init__(self, message)
         self.message = message
         self.inner_exception = error
+        self.response = self.model = self.error = self.continuation_token = None
+        kind, self.exc_value, self.exc_traceback = sys.exc_info()
+        self.exc_type: type[object] = kind or type(error)
+        self.exc_msg = f"{message}, {self.exc_type.__name__}: {self.exc_value}"
+
+    def __init_subclass__(cls, *, status: HTTPStatus | None = None, code: str | None = None) -> None:
+        super().__init_subclass__()
+        if status is not None:
+            cls.status_code, cls.reason = status.value, status.phrase
+        if code is not None:
+            cls.error_code = code
 
     def __reduce__(self) -> tuple[object, tuple[str], dict[str, object]]:
         return type(self), (self.message,), {"inner_exception": self.inner_exception}
 
 
-class ServiceBusConnectionError(ServiceBusError):
+class ServiceBusConnectionError(ServiceBusError, ServiceResponseError, code="ServiceCommunicationProblem"):
     """The connection to Kafka or Redis broke; whether the operation was carried out is unknown."""
 
     retryable = True
 
 
-class ServiceBusCommunicationError(ServiceBusError):
+class ServiceBusCommunicationError(ServiceBusError, ServiceRequestError, code="ServiceCommunicationProblem"):
     """Kafka, Redis or the partition that a key belongs to cannot be reached."""
 
     retryable = True
 
 
-class ServiceBusAuthenticationError(ServiceBusError):
+class ServiceBusAuthenticationError(
+    ServiceBusError, ClientAuthenticationError, status=HTTPStatus.UNAUTHORIZED, code="Unauthorized"
+):
     """Kafka or Redis refused the credentials."""
 
     retryable = True
 
 
-class ServiceBusAuthorizationError(ServiceBusError):
+class ServiceBusAuthorizationError(
+    ServiceBusError, HttpResponseError, status=HTTPStatus.FORBIDDEN, code="Unauthorized"
+):
     """The credentials do not allow the operation."""
 
     retryable = True
 
 
-class OperationTimeoutError(ServiceBusError):
+class OperationTimeoutError(
+    ServiceBusError, HttpResponseError, status=HTTPStatus.REQUEST_TIMEOUT, code="ServiceTimeout"
+):
     """The operation did not end in time; whether it was carried out is unknown where the message does not say."""
 
     retryable = True
 
 
-class MessageSizeExceededError(ServiceBusError, ValueError):
+class MessageSizeExceededError(ServiceBusError, ValueError, code="MessageSizeExceeded"):
     """A message or batch is larger than its namespace takes; nothing was sent."""
 
 
-class InvalidOperationError(ServiceBusError, ValueError):
+class InvalidOperationError(
+    ServiceBusError, HttpResponseError, ValueError, status=HTTPStatus.BAD_REQUEST, code="InvalidOperation"
+):
     """A rule of the entity forbids the operation (the service's InvalidOperationException); nothing was sent."""
 
 
-class MessageLockLostError(ServiceBusError):
+class MessageLockLostError(ServiceBusError, code="MessageLockLost"):
     """The lock expired, or the delivery was settled: its token settles nothing any more."""
 
 
-class SessionLockLostError(ServiceBusError):
+class SessionLockLostError(ServiceBusError, code="SessionLockLost"):
     """The session's lock expired."""
 
 
-class SessionCannotBeLockedError(ServiceBusError):
+class SessionCannotBeLockedError(ServiceBusError, code="SessionCannotBeLocked"):
     """Another receiver holds the session."""
 
     retryable = True
 
 
-class MessageNotFoundError(ServiceBusError):
+class MessageNotFoundError(ServiceBusError, code="MessageNotFound"):
     """No deferred or scheduled message has that sequence number."""
 
 
-class MessagingEntityNotFoundError(ServiceBusError):
+class MessagingEntityNotFoundError(
+    ServiceBusError, ResourceNotFoundError, status=HTTPStatus.NOT_FOUND, code="MessagingEntityNotFound"
+):
     """There is no such entity."""
 
 
-class MessagingEntityDisabledError(ServiceBusError):
+class MessagingEntityDisabledError(ServiceBusError, code="MessagingEntityDisabled"):
     """The entity's status forbids the operation."""
 
     retryable = True
 
 
-class MessagingEntityAlreadyExistsError(ServiceBusError):
+class MessagingEntityAlreadyExistsError(
+    ServiceBusError, ResourceExistsError, status=HTTPStatus.CONFLICT, code="MessagingEntityAlreadyExists"
+):
     """There is such an entity already."""
 
 
-class ServiceBusQuotaExceededError(ServiceBusError):
+class ServiceBusQuotaExceededError(
+    ServiceBusError, HttpResponseError, status=HTTPStatus.FORBIDDEN, code="QuotaExceeded"
+):
     """A quota is used up."""
 
 
-class ServiceBusServerBusyError(ServiceBusError):
+class ServiceBusServerBusyError(
+    ServiceBusError, HttpResponseError, status=HTTPStatus.SERVICE_UNAVAILABLE, code="ServiceBusy"
+):
     """Kafka or Redis takes no more for now."""
 
     retryable = True

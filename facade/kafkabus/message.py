@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 from kafkabus.exceptions import MessageSizeExceededError
@@ -34,6 +34,9 @@ MAX_IDENTIFIER = 128
 
 MAX_BATCH_BY_HAND = 1024 * 1024
 """Default limit of a batch that no sender made, in bytes."""
+
+SHOWN = 200
+"""How much of a body ``repr`` shows, in characters."""
 
 PARTITION_KEY_ANNOTATION = "x-opt-partition-key"
 """Annotation of AMQP messages that is the partition key."""
@@ -115,6 +118,11 @@ class ServiceBusMessage:
 
     __slots__ = ("_lives_from", "_own_body", "_own_envelope")
 
+    _shown: ClassVar[tuple[str, ...]] = (
+        *("application_properties", "session_id", "message_id", "content_type", "correlation_id", "to", "reply_to"),
+        *("reply_to_session_id", "subject", "time_to_live", "partition_key", "scheduled_enqueue_time_utc"),
+    )
+    """What ``repr`` says beside the body, in the order in which azure.servicebus says it."""
     _lives_from: int
     _own_body: bytes | None
     _own_envelope: Envelope | None
@@ -188,8 +196,8 @@ class ServiceBusMessage:
         return "" if self._body is None else self._body.decode()
 
     def __repr__(self) -> str:
-        kind, size = type(self).__name__, len(self._body or b"")
-        return f"{kind}(message_id={self.message_id!r}, session_id={self.session_id!r}, body={size} bytes)"
+        shown = [f"body={_shown_body(self)}", *(f"{name}={getattr(self, name)}" for name in self._shown)]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def _body_kind(self) -> str | None:
@@ -437,6 +445,13 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         "auto_renew_error",
     )
 
+    _shown = (
+        *ServiceBusMessage._shown,
+        *("auto_renew_error", "dead_letter_error_description", "dead_letter_reason", "dead_letter_source"),
+        *("delivery_count", "enqueued_sequence_number", "enqueued_time_utc", "expires_at_utc", "sequence_number"),
+        *("lock_token", "locked_until_utc", "state"),
+    )
+
     def __init__(self, record: Record, delivery: Delivery) -> None:
         self._record = record
         self._delivery = delivery
@@ -642,6 +657,15 @@ class ServiceBusMessageBatch:
             )
         self._size += outgoing.size
         self._messages.append(outgoing)
+
+
+def _shown_body(message: ServiceBusMessage) -> str:
+    """A body as ``repr`` shows it: as text, and not much of it."""
+    content = message._body
+    if content is None:
+        return "None"
+    text = str(message.body) if message._body_kind is not None else content[: 4 * SHOWN].decode(errors="replace")
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(content)} bytes)"
 
 
 def as_message(message: object) -> ServiceBusMessage:

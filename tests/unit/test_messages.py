@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from azure import servicebus as azure
 
 from kafkabus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage, exceptions
 from kafkabus.exceptions import MessageSizeExceededError
@@ -106,8 +107,41 @@ def test_a_batch_counts_what_limits_count() -> None:
 def test_every_error_survives_pickling_and_hangs_under_one_root() -> None:
     """But for MessageAlreadySettled, which is a ValueError alone, as in azure.servicebus."""
     for name, kind in vars(exceptions).items():
-        if isinstance(kind, type) and issubclass(kind, Exception):
+        if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == exceptions.__name__:
             error = kind("what happened")
             copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
             assert (type(copy), str(copy)) == (kind, "what happened")
             assert issubclass(kind, exceptions.ServiceBusError) != (name == "MessageAlreadySettled")
+
+
+def test_logs_read_like_those_of_azure_servicebus() -> None:
+    """The same, in the same order; but of a long body only its beginning."""
+    settings: dict[str, Any] = {
+        "application_properties": {"a": 1},
+        "session_id": "s",
+        "message_id": "m",
+        "content_type": "text/plain",
+        "correlation_id": "c",
+        "to": "t",
+        "reply_to": "r",
+        "reply_to_session_id": "rs",
+        "subject": "about",
+        "time_to_live": timedelta(seconds=4),
+        "partition_key": "s",
+        "scheduled_enqueue_time_utc": datetime(2030, 1, 1, tzinfo=timezone.utc),
+    }
+    assert repr(ServiceBusMessage("body", **settings)) == repr(azure.ServiceBusMessage("body", **settings))
+    assert repr(ServiceBusMessage(b"\xff")).startswith(
+        "ServiceBusMessage(body=\ufffd, application_properties=None, session_id=None"
+    )
+    assert "body=" + 200 * "x" + "… (1000 bytes), " in repr(ServiceBusMessage(1000 * "x"))
+
+
+def test_a_received_message_shows_how_it_stands() -> None:
+    """Behind what a sent one shows: number, deliveries, lock, state."""
+    shown = repr(received(session_id="s"))
+    order = ["body=body", "session_id=s", "auto_renew_error=None", "dead_letter_reason=None"]
+    order += ["delivery_count=2", "sequence_number=844424930131976", "lock_token=", "locked_until_utc=", "state="]
+    places = [shown.find(one) for one in order]
+    assert -1 not in places
+    assert places == sorted(places)
