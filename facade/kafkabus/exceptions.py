@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import sys
 from http import HTTPStatus
+from types import TracebackType
 from typing import ClassVar
 
 from kafkabus.azure_core import (
@@ -83,8 +84,10 @@ class ServiceBusError(AzureError):
         self.message = message
         self.inner_exception = error
         self.response = self.model = self.error = self.continuation_token = None
-        kind, self.exc_value, self.exc_traceback = sys.exc_info()
-        self.exc_type: type[object] = kind or type(error)
+        handled = sys.exc_info()
+        self.exc_type: type[object] = handled[0] or type(error)
+        self.exc_value: BaseException | None = handled[1]
+        self.exc_traceback: TracebackType | None = handled[2]
         self.exc_msg = f"{message}, {self.exc_type.__name__}: {self.exc_value}"
 
     def __init_subclass__(cls, *, status: HTTPStatus | None = None, code: str | None = None) -> None:

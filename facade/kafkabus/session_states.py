@@ -86,14 +86,14 @@ class SessionStates:
             if prefix is None:
                 continue
             session = key[len(prefix) :]
-            ledger = ledgers[prefix].get(partition_of(session, counts[prefix]))
-            if ledger is None:
+            place = ledgers[prefix].get(partition_of(session, counts[prefix]))
+            if place is None:
                 continue
             if value is None:
-                found[ledger].pop(session, None)
+                found[place].pop(session, None)
             else:
                 version, updated, content = json.loads(value)
-                found[ledger][session] = StoredState(session, version, updated, content)
+                found[place][session] = StoredState(session, version, updated, content)
         return {ledger: list(states.values()) for ledger, states in found.items()}
 
     def drop(self, entity: Entity) -> None:

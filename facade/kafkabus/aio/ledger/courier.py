@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from redis.exceptions import NoScriptError, RedisError, ResponseError
@@ -196,7 +197,7 @@ class Courier:
         made: dict[Ledger, Snapshot | ServiceBusError | None] = {}
         left = list(ledgers)
         while left:
-            marks = await self._patiently(lambda some=left: self._mark(some))
+            marks = await self._patiently(partial(self._mark, left))
             found = await read(left)
             made |= {ledger: one for ledger, one in found.items() if isinstance(one, ServiceBusError)}
             written = {ledger: one for ledger, one in found.items() if isinstance(one, Written)}
@@ -208,7 +209,7 @@ class Courier:
                     (restore_script(), self._restore_arguments(ledger, written[ledger], marks[ledger]))
                     for ledger in some
                 ]
-                replies = await self._patiently(lambda calls=calls: self._run_all(calls))
+                replies = await self._patiently(partial(self._run_all, calls))
                 for ledger, reply in zip(some, replies, strict=True):
                     if isinstance(reply, RedisError):
                         made[ledger] = self._connection.translated(reply, f"to make {ledger.keys.prefix} anew")
@@ -481,14 +482,14 @@ class Courier:
         if not ledgers:
             return
         try:
-            errors = await self._rebuild(ledgers)
+            reasons = await self._rebuild(ledgers)
         except ServiceBusError as error:
-            errors = dict.fromkeys(ledgers, error)
+            reasons = dict.fromkeys(ledgers, error)
         for ledger in ledgers:
-            request, error = ledger.in_doubt, errors.get(ledger)
-            if request is not None and error is not None:
+            request, reason = ledger.in_doubt, reasons.get(ledger)
+            if request is not None and reason is not None:
                 ledger.in_doubt = None
-                _fail(request, error)
+                _fail(request, reason)
             del self._missing[ledger]
             self._go_on_with(ledger)
 
