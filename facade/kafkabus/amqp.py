@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any, ClassVar
+
+from kafkabus_mapping.field_access import FieldAccess
 
 
 class AmqpMessageBodyType(str, Enum):
@@ -16,37 +18,19 @@ class AmqpMessageBodyType(str, Enum):
     VALUE = "value"
 
 
-class _Fields(MutableMapping[str, Any]):
+class _Fields(FieldAccess):
     """Attributes that can be used as a mapping too; what is not set is None."""
 
     _NAMES: ClassVar[tuple[str, ...]] = ()
 
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._NAMES:
-            raise KeyError(key)
-        return getattr(self, key)
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        if key not in self._NAMES:
-            raise KeyError(f"{key!r}: choose from {list(self._NAMES)}")
-        setattr(self, key, value)
-
-    def __delitem__(self, key: str) -> None:
-        self[key] = None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._NAMES)
-
-    def __len__(self) -> int:
-        return len(self._NAMES)
+    @classmethod
+    def field_names(cls) -> tuple[str, ...]:
+        """The names of its attributes."""
+        return cls._NAMES
 
     def __repr__(self) -> str:
         present = {name: value for name, value in self.items() if value is not None}
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in present.items())})"
-
-    def has_key(self, key: str) -> bool:
-        """Whether there is such a field."""
-        return key in self._NAMES
 
 
 class AmqpMessageHeader(_Fields):

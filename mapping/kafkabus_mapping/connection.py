@@ -17,6 +17,7 @@ from difflib import get_close_matches
 from typing import Final
 from urllib.parse import urlsplit
 
+from kafkabus_mapping.field_access import FieldAccess
 from kafkabus_mapping.names import NameRuleError, check_namespace
 from kafkabus_mapping.secret import Secret
 
@@ -65,9 +66,9 @@ _KAFKA_OPTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceBusConnectionStringProperties:
-    """What a connection string says.
+@dataclass(kw_only=True)
+class ServiceBusConnectionStringProperties(FieldAccess):
+    """What a connection string says; also a mapping.
 
     Attributes:
         endpoint: With scheme and trailing slash: ``sb://host/``.

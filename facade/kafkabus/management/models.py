@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
 from kafkabus_mapping.entities import AccessRights, EntityDescription, EntityStatus
+from kafkabus_mapping.field_access import FieldAccess
 from kafkabus_mapping.namespaces import NamespaceDescription
 
 __all__ = [
@@ -48,9 +49,9 @@ class NamespaceType(str, Enum):
     RELAY = "Relay"
 
 
-@dataclass(frozen=True, kw_only=True)
-class NamespaceProperties:
-    """A namespace.
+@dataclass(kw_only=True)
+class NamespaceProperties(FieldAccess):
+    """A namespace; also a mapping.
 
     Attributes:
         name: Its name.
@@ -63,7 +64,7 @@ class NamespaceProperties:
         partitions: Of every entity in Premium, None in the other tiers; kafkabus's own.
     """
 
-    name: str
+    name: str = field(kw_only=False)
     alias: str | None = None
     created_at_utc: datetime
     modified_at_utc: datetime
@@ -125,8 +126,8 @@ READ_ONLY = frozenset({"availability_status"})
 
 
 @dataclass(kw_only=True)
-class EntityProperties(Mapping[str, object]):
-    """An entity's settings; also readable as a mapping.
+class EntityProperties(FieldAccess):
+    """An entity's settings; also a mapping.
 
     Attributes:
         name: Its name.
@@ -134,30 +135,15 @@ class EntityProperties(Mapping[str, object]):
 
     name: str = field(kw_only=False)
 
-    def __getitem__(self, key: str) -> object:
-        if key not in self._names():
-            raise KeyError(key)
-        return getattr(self, key)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
-
-    def __len__(self) -> int:
-        return len(self._names())
-
     @classmethod
     def settings(cls) -> frozenset[str]:
         """What it says, without what sets nothing."""
-        return frozenset(cls._names()) - READ_ONLY
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return [one.name for one in fields(cls)]
+        return frozenset(cls.field_names()) - READ_ONLY
 
 
 @dataclass(kw_only=True)
 class QueueProperties(EntityProperties):
-    """A queue's settings; also readable as a mapping.
+    """A queue's settings; also a mapping.
 
     Attributes:
         name: Its name.
@@ -207,7 +193,7 @@ class QueueProperties(EntityProperties):
 
 @dataclass(kw_only=True)
 class TopicProperties(EntityProperties):
-    """A topic's settings; also readable as a mapping.
+    """A topic's settings; also a mapping.
 
     Attributes:
         name: Its name.
@@ -251,7 +237,7 @@ class TopicProperties(EntityProperties):
 
 @dataclass(kw_only=True)
 class SubscriptionProperties(EntityProperties):
-    """A subscription's settings; also readable as a mapping.
+    """A subscription's settings; also a mapping.
 
     Attributes:
         name: Its name.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
 
+from kafkabus_mapping.field_access import FieldAccess
 from kafkabus_mapping.filters.rules import (
     CorrelationFilterDescription,
     FalseFilterDescription,
@@ -99,8 +100,8 @@ RuleFilter = SqlRuleFilter | CorrelationRuleFilter
 
 
 @dataclass(kw_only=True)
-class RuleProperties(Mapping[str, object]):
-    """A rule of a subscription; also readable as a mapping.
+class RuleProperties(FieldAccess):
+    """A rule of a subscription; also a mapping.
 
     Attributes:
         name: Its name, up to 50 characters.
@@ -114,19 +115,8 @@ class RuleProperties(Mapping[str, object]):
     action: SqlRuleAction | None
     created_at_utc: datetime
 
-    def __getitem__(self, key: str) -> object:
-        if key not in RULE_FIELDS:
-            raise KeyError(key)
-        return getattr(self, key)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(RULE_FIELDS)
-
-    def __len__(self) -> int:
-        return len(RULE_FIELDS)
-
-
-RULE_FIELDS = tuple(one.name for one in fields(RuleProperties))
+RULE_FIELDS = RuleProperties.field_names()
 """What is said of a rule."""
 _CORRELATED = tuple(one.name for one in fields(CorrelationRuleFilter))
 

@@ -1,0 +1,43 @@
+"""Objects whose fields are read and set like those of a dictionary, too, as the models of azure.servicebus are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from dataclasses import fields
+from typing import Any
+
+
+class FieldAccess(MutableMapping[str, Any]):
+    """A dataclass's fields as a mapping: their number is fixed, and one that is deleted is None."""
+
+    @classmethod
+    def field_names(cls) -> tuple[str, ...]:
+        """The names of its fields."""
+        return tuple(one.name for one in fields(cls))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self.field_names():
+            raise KeyError(key)
+        return getattr(self, key)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if key not in self.field_names():
+            raise KeyError(f"{key!r}: choose from {', '.join(self.field_names())}")
+        setattr(self, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self[key] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.field_names())
+
+    def __len__(self) -> int:
+        return len(self.field_names())
+
+    def has_key(self, key: str) -> bool:
+        """Whether there is such a field."""
+        return key in self.field_names()
+
+    def clear(self) -> None:
+        """Set all fields to None."""
+        self.update(dict.fromkeys(self))
