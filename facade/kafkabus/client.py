@@ -124,6 +124,7 @@ class ServiceBusClient:
         *,
         client_identifier: str | None = None,
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
+        **unsupported: object,
     ) -> ServiceBusSender:
         """A sender to a queue; nothing is sent or asked before it is used.
 
@@ -131,10 +132,12 @@ class ServiceBusClient:
             queue_name: Name of the queue.
             client_identifier: For logs.
             socket_timeout: Kept for compatibility.
+            **unsupported: Named in a warning, but for those that mean nothing here.
 
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
+        warn_of(unsupported)
         self._check_entity_path(queue_name)
         sender = ServiceBusSender(self._connections(), check_entity(queue_name), client_identifier)
         self._handles.add(sender)
@@ -152,6 +155,7 @@ class ServiceBusClient:
         prefetch_count: int = 0,
         client_identifier: str | None = None,
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
+        **unsupported: object,
     ) -> ServiceBusReceiver:
         """A receiver from a queue; nothing is received or asked before it is used.
 
@@ -171,10 +175,12 @@ class ServiceBusClient:
                 With ``RECEIVE_AND_DELETE`` nothing is settled before it is asked for.
             client_identifier: For logs.
             socket_timeout: Kept for compatibility.
+            **unsupported: Named in a warning, but for those that mean nothing here.
 
         Raises:
             ValueError: An argument is none of its choices or not positive, or the connection string is for another entity.
         """
+        warn_of(unsupported)
         self._check_entity_path(queue_name)
         return self._receiver(
             check_entity(queue_name),
@@ -193,6 +199,7 @@ class ServiceBusClient:
         *,
         client_identifier: str | None = None,
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
+        **unsupported: object,
     ) -> ServiceBusSender:
         """A sender to a topic; see ``get_queue_sender``.
 
@@ -200,10 +207,12 @@ class ServiceBusClient:
             topic_name: Name of the topic.
             client_identifier: For logs.
             socket_timeout: Kept for compatibility.
+            **unsupported: Named in a warning, but for those that mean nothing here.
 
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
+        warn_of(unsupported)
         return self.get_queue_sender(topic_name, client_identifier=client_identifier)
 
     def get_subscription_receiver(
@@ -219,6 +228,7 @@ class ServiceBusClient:
         prefetch_count: int = 0,
         client_identifier: str | None = None,
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
+        **unsupported: object,
     ) -> ServiceBusReceiver:
         """A receiver from a subscription of a topic; nothing is received or asked before it is used.
 
@@ -233,10 +243,12 @@ class ServiceBusClient:
             prefetch_count: See ``get_queue_receiver``.
             client_identifier: For logs.
             socket_timeout: Kept for compatibility.
+            **unsupported: Named in a warning, but for those that mean nothing here.
 
         Raises:
             ValueError: See ``get_queue_receiver``.
         """
+        warn_of(unsupported)
         name = subscription_path(topic_name, subscription_name)
         self._check_entity_path(topic_name, name)
         return self._receiver(

@@ -5,30 +5,39 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Mapping
+from difflib import get_close_matches
 from types import FrameType
 
 from kafkabus import interrupts
 
 MEANINGLESS = frozenset(
     {
-        "api_version",
-        "logging_enable",
-        "retry_backoff_factor",
-        "retry_backoff_max",
-        "retry_mode",
-        "retry_total",
-        "try_timeout",
-        "user_agent",
+        *("api_version", "logging_enable", "user_agent", "try_timeout"),
+        *("retry_backoff_factor", "retry_backoff_max", "retry_mode", "retry_total"),
+        *(
+            "transport_type",
+            "uamqp_transport",
+            "http_proxy",
+            "custom_endpoint_address",
+            "connection_verify",
+            "ssl_context",
+        ),
+        *("socket_timeout", "keep_alive", "idle_timeout", "max_message_size", "prefetch"),
     }
 )
-"""Nobody misses anything where these do nothing: what cannot be reached is tried again for as long as an operation may take."""
+"""Nobody misses anything where these do nothing: Kafka and Redis have addresses and TLS of their own in the connection string,
+and what cannot be reached is tried again for as long as an operation may take."""
 
 
 def warn_of(unsupported: Mapping[str, object]) -> None:
-    """Name keywords that do nothing to whoever called the caller, so that misspelt ones are noticed."""
+    """Name keywords that do nothing to whoever called the caller, with what the caller takes instead: they may be misspelt."""
     names = sorted(unsupported.keys() - MEANINGLESS)
     if names:
-        warn(f"Unsupported keyword args: {', '.join(names)}")
+        code = sys._getframe(1).f_code
+        known = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+        close = {name: get_close_matches(name, known, 1) for name in names}
+        shown = [f"{name} (did you mean {found[0]}?)" if found else name for name, found in close.items()]
+        warn(f"Unsupported keyword args: {', '.join(shown)}")
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:

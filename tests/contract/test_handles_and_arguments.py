@@ -7,6 +7,7 @@ import pickle
 import random
 import threading
 import time
+import warnings
 from collections import Counter, UserDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -178,6 +179,21 @@ def test_a_handle_has_a_name_for_logs(client: ServiceBusClient, queue: str) -> N
     assert (sender.client_identifier, receiver.client_identifier) == ("writer 1", "reader 1")
     assert "writer 1" in str(sender)
     assert "reader 1" in str(receiver)
+
+
+def test_an_unknown_keyword_is_named_with_what_was_meant(client: ServiceBusClient, queue: str) -> None:
+    """On handles as on clients; what azure.servicebus documents, and means nothing here, is taken in silence."""
+    misspelt: dict[str, Any] = {"max_wait_tiem": 3}
+    with pytest.warns(UserWarning, match=r"^Unsupported keyword args: max_wait_tiem \(did you mean max_wait_time\?\)$"):
+        client.get_queue_receiver(queue, **misspelt)
+    unheard_of: dict[str, Any] = {"colour": "red"}
+    with pytest.warns(UserWarning, match="^Unsupported keyword args: colour$"):
+        client.get_queue_sender(queue, **unheard_of)
+    known: dict[str, Any] = {"logging_enable": True, "transport_type": "Amqp", "retry_total": 3, "http_proxy": {}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client.get_queue_sender(queue, **known)
+        client.get_queue_receiver(queue, **known)
 
 
 def test_a_receive_mode_may_be_a_text(client: ServiceBusClient, queue: str) -> None:

@@ -557,7 +557,7 @@ def test_rejected_messages_cost_redis_no_work(
     assert after.version - before.version < 20
 
 
-async def until(done: Callable[[], bool]) -> None:
+async def until(done: Callable[[], object]) -> None:
     """Let other tasks go on until something is so."""
     while not done():
         await sleep(0.01)
@@ -597,7 +597,7 @@ async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rule
                 await asyncio.to_thread(administration.delete_subscription, "t", "s")
                 services._entities[path.key] = (-math.inf, services._entities[path.key][1])
                 asking = asyncio.create_task(services.entity(path))
-                await until(lambda: asking.done() or services._locks[path.key].locked())
+                await until(lambda: asking.done() or ((lock := services._locks.get(path.key)) and lock.locked()))
                 go_on.set()
                 return list(await asyncio.gather(receiving, asking, return_exceptions=True))
 
