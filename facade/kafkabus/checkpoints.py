@@ -58,8 +58,25 @@ class Checkpoints:
         """
         with self._lock:
             self._read_on()
-            written = self._written.get(prefix)
-            return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
+            return self._read(prefix)
+
+    def read_now(self, prefixes: Iterable[str]) -> dict[str, Snapshot | None]:
+        """The last checkpoints of ledgers, those among them that were stored a moment ago.
+
+        Args:
+            prefixes: Of their keys.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        with self._lock:
+            self._read_at = float("-inf")
+            self._read_on()
+            return {prefix: self._read(prefix) for prefix in prefixes}
+
+    def _read(self, prefix: str) -> Snapshot | None:
+        written = self._written.get(prefix)
+        return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
 
     def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
         """Write checkpoints, as far as they differ from the last ones; none that is older than the one that is there.

@@ -207,7 +207,7 @@ class Markers:
             for upto, records in self._companion.batches(start):
                 for record in records:
                     for one in _read(record):
-                        if begins.get(one.prefix, end) <= (record.offset() or 0):
+                        if begins.get(one.prefix, end) <= (record.offset() or 0) < end:
                             found.setdefault(one.prefix, []).append(one)
                 if upto >= end:
                     break

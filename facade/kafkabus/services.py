@@ -206,7 +206,8 @@ class Services:
         known = self._entities.get(path.key)
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
-        lock = self._locks.setdefault(path.key, Lock())
+        with self._guard:
+            lock = self._locks.setdefault(path.key, Lock())
         with lock:
             # Looked at again: another task may have made it, which had the lock before.
             known = self._entities.get(path.key)
@@ -418,11 +419,11 @@ class Services:
             MessagingEntityNotFoundError: Always; who comes again is served.
         """
         path = entity.path
-        with self._turn_at(path.name):
-            self._take_over(topic, entity)
+        with self._turn_at(path.name) as turn:
+            self._take_over(topic, entity, turn)
         raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
 
-    def _take_over(self, topic: Topic, entity: Entity) -> None:
+    def _take_over(self, topic: Topic, entity: Entity, turn: Turn | None) -> None:
         path, known = entity.path, self._description_of(entity)
         if known is not None:
             if topic.partitions != entity.partitions:
@@ -444,6 +445,8 @@ class Services:
                     self.create_ledgers(anew.ledgers)
                 else:
                     self._begin_at(anew, dict.fromkeys(range(entity.partitions), 0))
+                if turn is not None:
+                    turn.check()
                 self.directory.put(known)
             self.courier.forget(entity.ledgers)
             self._drop_keepsakes(entity)
@@ -558,7 +561,7 @@ class Services:
             mend: What is true of a partition's ledger.
             described: How the entity is described then, but for its generation.
         """
-        with self._turn_at(entity.path.name):
+        with self._turn_at(entity.path.name) as turn:
             known = self._description_of(entity)
             if known is None:
                 return
@@ -572,7 +575,11 @@ class Services:
             self._make(entity, dict(zip(self._anew(entity, known, entity.topic_id).ledgers, decided, strict=True)))
             # What was changed meanwhile stays so.
             current = self._description_of(entity)
-            self.directory.put(described(known if current is None else current.model_copy(update=latest)))
+            if current is None:
+                return
+            if turn is not None:
+                turn.check()
+            self.directory.put(described(current.model_copy(update=latest)))
         self.courier.forget(entity.ledgers)
 
     def needed_from(self, reader: Entity, ledger: Ledger) -> int:
@@ -854,8 +861,7 @@ class Services:
             Why not, of those of which that cannot be.
         """
         failed: dict[Ledger, ServiceBusError] = {}
-        entities: dict[tuple[str, str], Entity] = {}
-        of_entity: defaultdict[tuple[str, str], list[Ledger]] = defaultdict(list)
+        places: dict[Ledger, Entity] = {}
         for ledger in ledgers:
             entity = self._by_ledger.get(ledger)
             if entity is None:
@@ -864,20 +870,22 @@ class Services:
                     f"{ledger.keys.prefix} is no ledger of an entity that is known"
                 )
             else:
-                which = entity.path.key, entity.generation
-                entities[which] = entity
-                of_entity[which].append(ledger)
-        reasons = all_of(partial(self._why_not, entity) for entity in entities.values())
-        places: dict[Ledger, Entity] = {}
-        for (which, entity), reason in zip(entities.items(), reasons, strict=True):
-            if reason is None:
-                places |= dict.fromkeys(of_entity[which], entity)
-            else:
-                failed |= dict.fromkeys(of_entity[which], reason)
+                places[ledger] = entity
 
         def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
-            wanted = {ledger: places[ledger] for ledger in some}
-            return self._written(wanted, self._last_checkpoints(wanted))
+            # Each time, once the marks are set: an entity may be deleted meanwhile, or go on with other ledgers.
+            entities = {id(places[ledger]): places[ledger] for ledger in some}
+            reasons = all_of(partial(self._why_not, entity) for entity in entities.values())
+            not_anew = dict(zip(entities, reasons, strict=True))
+            refused: dict[Ledger, Written | ServiceBusError] = {}
+            wanted: dict[Ledger, Entity] = {}
+            for ledger in some:
+                reason = not_anew[id(places[ledger])]
+                if reason is None:
+                    wanted[ledger] = places[ledger]
+                else:
+                    refused[ledger] = reason
+            return refused | self._written(wanted, self._last_checkpoints(wanted))
 
         for ledger, made in (self.courier.restore(list(places), read)).items():
             if isinstance(made, ServiceBusError):
@@ -965,7 +973,7 @@ class Services:
     def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
         """What was written down of ledgers last, as far as it is true of their logs, and with what transactions did since."""
         found: dict[Ledger, Snapshot | ServiceBusError] = {}
-        snapshots = {ledger: self.checkpoints.read(ledger.keys.prefix) for ledger in places}
+        snapshots = self.checkpoints.read_now(ledger.keys.prefix for ledger in places)
         starts: dict[Ledger, int] = {}
         for ledger, start in (self._starts_of(places)).items():
             if isinstance(start, ServiceBusError):
@@ -976,7 +984,7 @@ class Services:
         true_ones: dict[str, Snapshot] = {}
         for ledger, start in starts.items():
             judged = start if places[ledger].detects_duplicates else None
-            snapshot = snapshots[ledger] or Snapshot(0, 0, mortal=True, judged=judged, markers=0)
+            snapshot = snapshots[ledger.keys.prefix] or Snapshot(0, 0, mortal=True, judged=judged, markers=0)
             # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
             due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
             true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)

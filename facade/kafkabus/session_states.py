@@ -73,10 +73,11 @@ class SessionStates:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         found: dict[Ledger, dict[str, StoredState]] = {ledger: {} for ledger in places}
-        ledgers: defaultdict[str, dict[int, Ledger]] = defaultdict(dict)
+        # A client may have several objects for one ledger.
+        ledgers: defaultdict[str, defaultdict[int, list[Ledger]]] = defaultdict(lambda: defaultdict(list))
         for ledger, entity in places.items():
             if entity.has_sessions:
-                ledgers[_prefix(entity)][ledger.partition] = ledger
+                ledgers[_prefix(entity)][ledger.partition].append(ledger)
         counts = {_prefix(entity): entity.partitions for entity in places.values()}
         records, _ = self._companion.read() if ledgers else ([], 0)
         for record in records:
@@ -86,14 +87,12 @@ class SessionStates:
             if prefix is None:
                 continue
             session = key[len(prefix) :]
-            place = ledgers[prefix].get(partition_of(session, counts[prefix]))
-            if place is None:
-                continue
-            if value is None:
-                found[place].pop(session, None)
-            else:
-                version, updated, content = json.loads(value)
-                found[place][session] = StoredState(session, version, updated, content)
+            for place in ledgers[prefix].get(partition_of(session, counts[prefix]), ()):
+                if value is None:
+                    found[place].pop(session, None)
+                else:
+                    version, updated, content = json.loads(value)
+                    found[place][session] = StoredState(session, version, updated, content)
         return {ledger: list(states.values()) for ledger, states in found.items()}
 
     def drop(self, entity: Entity) -> None:

@@ -197,10 +197,10 @@ class Transfers:
         """
         place, began = Place(entity, partition), time.monotonic()
         intent = Intent(end, path=str(entity.path), partition=partition)
-        ahead = self._services.clocks.ahead_ms(entity)
-        if ahead is None:
+        now = self._services.clocks.now_ms(entity, partition)
+        if now is None:
             return 0
-        activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE), ahead)
+        activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE), now)
         self._services.courier.ask(activate)
         if not activate.begun:
             return 0

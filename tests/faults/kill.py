@@ -47,13 +47,24 @@ import redis
 from rich.console import Console
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
-from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name, topic_name
 from tests.clock import step
-from tests.faults.party import FLOWS, LIFE, RULE, SUBSCRIBING, TIMED, kind_of, session_of, subject_of, take_part
+from tests.faults.party import (
+    FLOWS,
+    LIFE,
+    NOT_FORWARDED,
+    RULE,
+    SUBSCRIBING,
+    TIMED,
+    kind_of,
+    receiver_from,
+    session_of,
+    subject_of,
+    take_part,
+)
 from tests.integration.embedded.serving import kill
 from tests.processes import PROCESSES
 from tests.servers import scratch_folder
@@ -69,7 +80,7 @@ CHAINS = {
     "looping": (FIRST, "killed-2", "killed-3"),
 }
 """Through which queues messages go, where not through one alone."""
-LOOPS_END = "killed-2/$Transfer/$DeadLetterQueue"
+LOOPS_END = f"killed-2{NOT_FORWARDED}"
 """Where messages are that go round in a circle of three queues, after four hops."""
 ALL = subscription_name(QUEUE, "all")
 SOME = subscription_name(QUEUE, "some")
@@ -274,7 +285,7 @@ def drain(connection_string: str, sessions: int, flow: str) -> dict[str, list[tu
                 copy = "{}@{} not moved on" if moves else "{}@{}"
                 with (
                     suppress(ServiceBusError),
-                    receiver_of(client, source, session_id=session, max_wait_time=1) as receiver,
+                    receiver_from(client, source, session_id=session, max_wait_time=1) as receiver,
                 ):
                     while messages := receiver.receive_messages(500):
                         # Before they are settled: a settlement that fails may have been done for some of them.
@@ -426,9 +437,11 @@ def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[
         forwards = [] if flow == "transactions" else list(pairwise(names))
         for name, there in [*forwards, *([(names[-1], names[0])] if flow == "looping" else [])]:
             administration.update_queue(administration.get_queue(name), forward_to=there)
-        yield
-        for name in names:
-            administration.delete_queue(name)
+        try:
+            yield
+        finally:
+            for name in names:
+                administration.delete_queue(name)
 
 
 def _topic(administration: ServiceBusAdministrationClient, sessions: int) -> Generator[None]:
@@ -441,8 +454,10 @@ def _topic(administration: ServiceBusAdministrationClient, sessions: int) -> Gen
         if source == SOME:
             administration.delete_rule(QUEUE, name, "$Default")
             administration.create_rule(QUEUE, name, RULE, filter=FalseRuleFilter())
-    yield
-    administration.delete_topic(QUEUE)
+    try:
+        yield
+    finally:
+        administration.delete_topic(QUEUE)
 
 
 def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from kafkabus import (
     NEXT_AVAILABLE_SESSION,
@@ -24,6 +25,7 @@ from kafkabus import (
     ServiceBusMessage,
     ServiceBusReceivedMessage,
     ServiceBusReceiver,
+    ServiceBusSubQueue,
 )
 from kafkabus.cli.connection import receiver_of
 from kafkabus.exceptions import ServiceBusError
@@ -43,6 +45,8 @@ LIFE = 4.0
 """How long, in seconds, mortal messages live."""
 RULE = "changing"
 """Name of the rule that is changed again and again."""
+NOT_FORWARDED = "/$Transfer/$DeadLetterQueue"
+"""What the path of a queue's messages that could not be forwarded ends in."""
 BATCH = 20
 PACE = 0.02
 """How long, in seconds, a sender rests between two batches, so that receivers keep up."""
@@ -141,9 +145,17 @@ def subject_of(body: str) -> str:
     return SUBJECTS[int(body.rpartition("-")[2]) % 2]
 
 
+def receiver_from(client: ServiceBusClient, source: str, **settings: Any) -> ServiceBusReceiver:
+    """A receiver from a queue, a subscription, or where a queue's messages are that it could not forward."""
+    queue, found, _ = source.partition(NOT_FORWARDED)
+    if found:
+        return client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER, **settings)
+    return receiver_of(client, source, **settings)
+
+
 def receive_and_renew(client: ServiceBusClient, source: str) -> None:
     """Receive, work for longer than locks last, and complete, for ever."""
-    receiver = receiver_of(client, source)
+    receiver = receiver_from(client, source)
     with AutoLockRenewer() as renewer:
         while True:
             with failures_told():
@@ -152,7 +164,7 @@ def receive_and_renew(client: ServiceBusClient, source: str) -> None:
 
 def receive(client: ServiceBusClient, source: str) -> None:
     """Receive and complete for ever."""
-    receiver = receiver_of(client, source)
+    receiver = receiver_from(client, source)
     while True:
         with failures_told():
             take(receiver)

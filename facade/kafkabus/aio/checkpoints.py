@@ -57,8 +57,25 @@ class Checkpoints:
         """
         async with self._lock:
             await self._read_on()
-            written = self._written.get(prefix)
-            return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
+            return self._read(prefix)
+
+    async def read_now(self, prefixes: Iterable[str]) -> dict[str, Snapshot | None]:
+        """The last checkpoints of ledgers, those among them that were stored a moment ago.
+
+        Args:
+            prefixes: Of their keys.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        async with self._lock:
+            self._read_at = float("-inf")
+            await self._read_on()
+            return {prefix: self._read(prefix) for prefix in prefixes}
+
+    def _read(self, prefix: str) -> Snapshot | None:
+        written = self._written.get(prefix)
+        return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
 
     async def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
         """Write checkpoints, as far as they differ from the last ones; none that is older than the one that is there.

@@ -1,7 +1,7 @@
-"""How far a ledger's clock is ahead of the brokers', by which times to live, scheduled times and idleness go.
+"""The brokers' clock, by which times to live, scheduled times and idleness go.
 
-A record made for the purpose shows the brokers' time at a moment of this process's monotonic clock; each reply shows the
-ledger's. So nothing comes early because Redis's clock was set (docs/decisions/0033-clocks-that-are-set.md).
+A record made for the purpose shows the brokers' time at a moment of this process's monotonic clock, which nobody sets. So
+nothing comes early because Redis's clock was set (docs/decisions/0033-clocks-that-are-set.md).
 """
 
 from __future__ import annotations
@@ -59,10 +59,14 @@ class Clocks:
         self._lock = Lock()
         self._known: dict[str, _Measured] = {}
 
-    async def ahead_ms(self, entity: Entity) -> int | None:
-        """By how many milliseconds at the most an entity's ledgers' clock is ahead of the brokers'; negative: it is behind.
+    async def now_ms(self, entity: Entity, partition: int) -> int | None:
+        """The time on the brokers' clock, or a little less, ms since 1970; None where that cannot be told now.
 
-        None where that cannot be told now: then nothing may be taken for expired.
+        No ledger's clock is asked for it, which may be set at any moment: then nothing comes early.
+
+        Args:
+            entity: For what.
+            partition: Of the entity; what passed for tests alone in its ledger passed here, too.
         """
         known = self._valid(entity)
         if known is None:
@@ -76,9 +80,7 @@ class Clocks:
                             "clocks_unknown entity=%s error=%s: nothing expires meanwhile", entity.path, error
                         )
                         return None
-        # By what each ledger answered last: where Redis's clock was set since, this moves with it.
-        offset = _offset(entity)
-        return None if offset is None else round(offset - known.brokers_ms)
+        return int(time.monotonic() * 1000 + known.brokers_ms + entity.ledgers[partition].skew_ms)
 
     def forget(self, entity: Entity) -> None:
         """Nobody asks of an entity any more, as it is gone, or another one."""

@@ -60,12 +60,15 @@ class Directory:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        end = await self._companion.end()
+        # In this order: what others write meanwhile is beyond.
         upto, _ = await self._cache.get(_NAMESPACE)
-        if upto > end:
+        end = await self._companion.end()
+        if upto > end > 0:
             # Another topic of that name.
             await self._cache.empty()
-        if upto != end:
+            self._upto = 0
+        # A broker that lags behind may not know the topic yet.
+        if not self._is_known(upto) or (upto != end and end > 0):
             await self._load()
 
     async def namespace(self) -> NamespaceDescription | None:
@@ -163,7 +166,7 @@ class Directory:
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
         # A broker that lags behind may not know the topic yet: that there is nothing is looked up each time.
         await self._cache.keep(described, all_of=life if end > 0 else "", upto=end)
-        self._upto = end
+        self._upto = max(self._upto, end)
         return {name: text for name, (_, text) in described.items() if text is not None}
 
 

@@ -30,21 +30,19 @@ def delivered_too_often(entity: Entity, count: int) -> tuple[str, str]:
     return "MaxDeliveryCountExceeded", f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}"
 
 
-async def over(services: Services, entity: Entity, records: Sequence[Record], now_ms: int) -> list[Record]:
+async def over(services: Services, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
     """Those of some records whose time to live is over.
 
     Args:
         services: The client's connections.
         entity: Theirs.
+        partition: Theirs.
         records: They.
-        now_ms: The time, ms since 1970 on the ledger's clock.
     """
     if not entity.expires or not records:
         return []
-    ahead = await services.clocks.ahead_ms(entity)
-    if ahead is None:
-        return []
-    return [record for record in records if is_over(record, entity.life_ms, now_ms - ahead)]
+    now = await services.clocks.now_ms(entity, partition)
+    return [] if now is None else [record for record in records if is_over(record, entity.life_ms, now)]
 
 
 async def outlives(services: Services, entity: Entity, grant: Grant) -> bool:
@@ -54,7 +52,7 @@ async def outlives(services: Services, entity: Entity, grant: Grant) -> bool:
     if brings_lives:
         services.mark_later(entity, delivery.partition, "mortal")
     if brings_lives or (entity.expires and entity.life_ms is not None):
-        expired = await over(services, entity, grant.records, grant.now)
+        expired = await over(services, entity, delivery.partition, grant.records)
         if expired:
             await expire(services, entity, delivery, expired)
             gone = set(map(id, expired))

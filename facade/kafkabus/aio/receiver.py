@@ -628,7 +628,7 @@ class ServiceBusReceiver:
                 deferred=True,
                 session=self._session is not None,
             )
-            grants.append(Grant(delivery, await reader.read_again(delivery, [(first, last)]), recall.now))
+            grants.append(Grant(delivery, await reader.read_again(delivery, [(first, last)])))
         return grants
 
     @staticmethod
@@ -884,7 +884,7 @@ class ServiceBusReceiver:
 
 async def _put_back(reader: Reader, messages: Sequence[ServiceBusReceivedMessage]) -> None:
     """Nobody has seen these messages: others may have them, and those that were received and deleted come again."""
-    grants = [Grant(one.delivery, [message._record for message in one.messages], 0) for one in by_delivery(messages)]
+    grants = [Grant(one.delivery, [message._record for message in one.messages]) for one in by_delivery(messages)]
     await reader.put_back(grants)
 
 

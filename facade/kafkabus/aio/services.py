@@ -205,7 +205,8 @@ class Services:
         known = self._entities.get(path.key)
         if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
             return known[1]
-        lock = self._locks.setdefault(path.key, Lock())
+        with self._guard:
+            lock = self._locks.setdefault(path.key, Lock())
         async with lock:
             # Looked at again: another task may have made it, which had the lock before.
             known = self._entities.get(path.key)
@@ -417,11 +418,11 @@ class Services:
             MessagingEntityNotFoundError: Always; who comes again is served.
         """
         path = entity.path
-        async with self._turn_at(path.name):
-            await self._take_over(topic, entity)
+        async with self._turn_at(path.name) as turn:
+            await self._take_over(topic, entity, turn)
         raise MessagingEntityNotFoundError(self._left(entity, f"its topic {topic.name!r} is another one than before"))
 
-    async def _take_over(self, topic: Topic, entity: Entity) -> None:
+    async def _take_over(self, topic: Topic, entity: Entity, turn: Turn | None) -> None:
         path, known = entity.path, await self._description_of(entity)
         if known is not None:
             if topic.partitions != entity.partitions:
@@ -443,6 +444,8 @@ class Services:
                     await self.create_ledgers(anew.ledgers)
                 else:
                     await self._begin_at(anew, dict.fromkeys(range(entity.partitions), 0))
+                if turn is not None:
+                    await turn.check()
                 await self.directory.put(known)
             await self.courier.forget(entity.ledgers)
             await self._drop_keepsakes(entity)
@@ -557,7 +560,7 @@ class Services:
             mend: What is true of a partition's ledger.
             described: How the entity is described then, but for its generation.
         """
-        async with self._turn_at(entity.path.name):
+        async with self._turn_at(entity.path.name) as turn:
             known = await self._description_of(entity)
             if known is None:
                 return
@@ -573,7 +576,11 @@ class Services:
             )
             # What was changed meanwhile stays so.
             current = await self._description_of(entity)
-            await self.directory.put(described(known if current is None else current.model_copy(update=latest)))
+            if current is None:
+                return
+            if turn is not None:
+                await turn.check()
+            await self.directory.put(described(current.model_copy(update=latest)))
         await self.courier.forget(entity.ledgers)
 
     async def needed_from(self, reader: Entity, ledger: Ledger) -> int:
@@ -857,8 +864,7 @@ class Services:
             Why not, of those of which that cannot be.
         """
         failed: dict[Ledger, ServiceBusError] = {}
-        entities: dict[tuple[str, str], Entity] = {}
-        of_entity: defaultdict[tuple[str, str], list[Ledger]] = defaultdict(list)
+        places: dict[Ledger, Entity] = {}
         for ledger in ledgers:
             entity = self._by_ledger.get(ledger)
             if entity is None:
@@ -867,20 +873,22 @@ class Services:
                     f"{ledger.keys.prefix} is no ledger of an entity that is known"
                 )
             else:
-                which = entity.path.key, entity.generation
-                entities[which] = entity
-                of_entity[which].append(ledger)
-        reasons = await all_of(partial(self._why_not, entity) for entity in entities.values())
-        places: dict[Ledger, Entity] = {}
-        for (which, entity), reason in zip(entities.items(), reasons, strict=True):
-            if reason is None:
-                places |= dict.fromkeys(of_entity[which], entity)
-            else:
-                failed |= dict.fromkeys(of_entity[which], reason)
+                places[ledger] = entity
 
         async def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
-            wanted = {ledger: places[ledger] for ledger in some}
-            return await self._written(wanted, await self._last_checkpoints(wanted))
+            # Each time, once the marks are set: an entity may be deleted meanwhile, or go on with other ledgers.
+            entities = {id(places[ledger]): places[ledger] for ledger in some}
+            reasons = await all_of(partial(self._why_not, entity) for entity in entities.values())
+            not_anew = dict(zip(entities, reasons, strict=True))
+            refused: dict[Ledger, Written | ServiceBusError] = {}
+            wanted: dict[Ledger, Entity] = {}
+            for ledger in some:
+                reason = not_anew[id(places[ledger])]
+                if reason is None:
+                    wanted[ledger] = places[ledger]
+                else:
+                    refused[ledger] = reason
+            return refused | await self._written(wanted, await self._last_checkpoints(wanted))
 
         for ledger, made in (await self.courier.restore(list(places), read)).items():
             if isinstance(made, ServiceBusError):
@@ -968,7 +976,7 @@ class Services:
     async def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
         """What was written down of ledgers last, as far as it is true of their logs, and with what transactions did since."""
         found: dict[Ledger, Snapshot | ServiceBusError] = {}
-        snapshots = {ledger: await self.checkpoints.read(ledger.keys.prefix) for ledger in places}
+        snapshots = await self.checkpoints.read_now(ledger.keys.prefix for ledger in places)
         starts: dict[Ledger, int] = {}
         for ledger, start in (await self._starts_of(places)).items():
             if isinstance(start, ServiceBusError):
@@ -979,7 +987,7 @@ class Services:
         true_ones: dict[str, Snapshot] = {}
         for ledger, start in starts.items():
             judged = start if places[ledger].detects_duplicates else None
-            snapshot = snapshots[ledger] or Snapshot(0, 0, mortal=True, judged=judged, markers=0)
+            snapshot = snapshots[ledger.keys.prefix] or Snapshot(0, 0, mortal=True, judged=judged, markers=0)
             # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
             due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
             true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)

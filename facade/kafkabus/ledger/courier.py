@@ -8,6 +8,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -115,17 +116,10 @@ class Courier:
         try:
             while not errand.done:
                 builds = self._waits_for_ledgers(errand)
-                lock = self._building if builds else self._turn
+                lock, work = (self._building, self._build_for) if builds else (self._turn, self._carry_for)
                 if try_acquire(lock):
                     try:
-                        if builds:
-                            self._build()
-                            continue
-                        if len(self._errands) > 1:
-                            # Those just woken come with their next operations, if they are let.
-                            sleep(0)
-                        if not errand.done:
-                            self._carry()
+                        work(errand)
                     finally:
                         lock.release()
                         self._wake()
@@ -153,15 +147,13 @@ class Courier:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        try:
-            while self._waiting or self._missing:
-                with self._turn:
-                    while self._waiting:
-                        self._carry()
-                with self._building:
-                    self._build()
-        finally:
-            self._wake()
+        while self._waiting or self._missing:
+            for lock, work in ((self._turn, self._carry_all), (self._building, self._build)):
+                try:
+                    with lock:
+                        work()
+                finally:
+                    self._wake()
 
     def create(self, ledger: Ledger, cursor: int, *, mortal: bool = False) -> bool:
         """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
@@ -370,7 +362,8 @@ class Courier:
         def delete() -> None:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                pipeline.delete(*ledger.keys.shared)
+                # Whoever is about to make it anew looks again what is known of it.
+                pipeline.delete(*ledger.keys.shared, ledger.keys.anew)
             for key in keys:
                 pipeline.delete(key)
             pipeline.execute()
@@ -390,6 +383,23 @@ class Courier:
         for heir in (carrier, builder):
             if heir is not None:
                 heir.bell.ring()
+
+    def _carry_for(self, errand: _Errand) -> None:
+        if len(self._errands) > 1:
+            # Those just woken come with their next operations, if they are let.
+            sleep(0)
+        if not errand.done:
+            self._carry()
+
+    def _build_for(self, errand: _Errand) -> None:
+        # Looked at again: another one may have made them meanwhile, and then this errand goes for all.
+        if self._waits_for_ledgers(errand):
+            self._build()
+
+    def _carry_all(self) -> None:
+        """As many round trips as it takes for all that waits, but for ledgers that are to be made anew first."""
+        while self._waiting:
+            self._carry()
 
     def _carry(self) -> None:
         """One round trip for all that waits; the caller holds the turn."""
@@ -452,30 +462,38 @@ class Courier:
 
     def _add(self, operation: Operation) -> None:
         ledger = operation.ledger
-        if ledger in self._missing and isinstance(operation, Prepare):
-            operation.fail(_locks_lost(ledger))
-            return
         ledger.pending.append(operation)
         self._waiting[ledger] = None
+        # In this order, as another thread may set the ledger aside meanwhile, which goes the other way round.
+        if isinstance(operation, Prepare) and ledger in self._missing:
+            self._refuse(operation)
 
     def _waits_for_ledgers(self, errand: _Errand) -> bool:
         """Whether all that an errand still waits for is to be done in ledgers that Redis does not hold."""
         missing = self._missing
-        return bool(missing) and all(one.done or one.ledger in missing for one in errand.operations)
+        if not missing or errand.done:
+            return False
+        return all(one.done or one.ledger in missing for one in errand.operations)
 
     def _set_aside(self, request: Request) -> None:
         """Redis does not hold a request's ledger: nothing was done, and is asked for again once the ledger is there."""
         ledger = request.ledger
-        prepares = [one for one in (*request.operations, *ledger.pending.copy()) if isinstance(one, Prepare)]
-        if prepares:
-            # None of their locks is left. They do not wait until the ledger is made anew, because that waits for all
-            # transactions to end, theirs too.
+        self._missing[ledger] = None
+        if any(isinstance(one, Prepare) for one in request.operations):
             ledger.in_doubt = None
             ledger.pending.extendleft(reversed(request.operations))
-            for operation in prepares:
-                ledger.pending.remove(operation)
-                operation.fail(_locks_lost(ledger))
-        self._missing[ledger] = None
+        for one in ledger.pending.copy():
+            if isinstance(one, Prepare):
+                self._refuse(one)
+
+    @staticmethod
+    def _refuse(prepare: Prepare) -> None:
+        """A transaction does not wait for a ledger that is made anew, as that waits for it; and no lock is left there."""
+        ledger = prepare.ledger
+        # Another thread may have come first.
+        with suppress(ValueError):
+            ledger.pending.remove(prepare)
+            prepare.fail(MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix)))
 
     def _build(self) -> None:
         """Make the ledgers anew that Redis does not hold; the caller holds the turn at that."""
@@ -545,10 +563,6 @@ class Courier:
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """As ``RedisConnection.call``, whose types do not know that replies are bytes here."""
         return self._connection.call(call)
-
-
-def _locks_lost(ledger: Ledger) -> MessageLockLostError:
-    return MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix))
 
 
 def _fail(request: Request, error: Exception) -> None:

@@ -58,13 +58,14 @@ class Ledger:
         self._ahead_ms, self._skew_ms = now_ms - asked_at * 1000, skew_ms
 
     @property
+    def skew_ms(self) -> float:
+        """How many ms passed for a test alone."""
+        return self._skew_ms
+
+    @property
     def offset_ms(self) -> float | None:
         """What its clock shows at the beginning of the monotonic clock, ms since 1970; None where it never answered."""
         return self._ahead_ms - self._skew_ms if self._ahead_ms else None
-
-    def clock_ms(self, at: float) -> float:
-        """What its clock showed at a moment of the monotonic clock, or a little more, ms since 1970."""
-        return at * 1000 + self._ahead_ms
 
     def seconds_until(self, moment_ms: int) -> float:
         """How long it is until its clock shows ``moment_ms``; never more than that, for what it knows of its clock."""
@@ -1225,18 +1226,25 @@ class Cancel(Operation):
 class Activate(Operation):
     """Begins transfers of messages whose time has come.
 
+    Args:
+        ledger: Where.
+        limit: Of how many at the most.
+        intent: What the transfers are to do.
+        orphan_ms: After how many milliseconds somebody else finishes them.
+        upto_ms: The time, ms since 1970; by default the ledger's, which is wrong where Redis's clock is.
+
     Attributes:
         begun: Their offsets, those that were due first first; known when done.
     """
 
-    __slots__ = ("ahead_ms", "begun", "intent", "limit", "orphan_ms")
+    __slots__ = ("begun", "intent", "limit", "orphan_ms", "upto_ms")
 
-    def __init__(self, ledger: Ledger, limit: int, intent: str, orphan_ms: int, ahead_ms: int = 0) -> None:
+    def __init__(self, ledger: Ledger, limit: int, intent: str, orphan_ms: int, upto_ms: int | None = None) -> None:
         super().__init__(ledger)
         self.limit = limit
         self.intent = intent
         self.orphan_ms = orphan_ms
-        self.ahead_ms = ahead_ms
+        self.upto_ms = upto_ms
         self.begun: list[int] = []
 
     @override
@@ -1246,8 +1254,7 @@ class Activate(Operation):
             "limit": self.limit,
             "intent": self.intent,
             "orphan_ms": self.orphan_ms,
-            "ahead_ms": self.ahead_ms,
-        }
+        } | ({} if self.upto_ms is None else {"upto_ms": self.upto_ms})
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

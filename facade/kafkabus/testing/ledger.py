@@ -849,7 +849,7 @@ class MemoryLedger:
         return {"missing": missing}
 
     def _activate(self, op: Arguments, now: int) -> Reply:
-        due = [one for one in self._in(State.SCHEDULED) if one[1].due <= now - op["ahead_ms"]]
+        due = [one for one in self._in(State.SCHEDULED) if one[1].due <= op.get("upto_ms", now)]
         begun = sorted(due, key=lambda one: one[1].due)[: op["limit"]]
         for _, message in begun:
             message.state, message.intent, message.due = State.MOVING, op["intent"], now + op["orphan_ms"]

@@ -118,9 +118,8 @@ class Idleness:
         """The time on the brokers' clock, None where that is not known now; and whether anything is locked."""
         claims = [Claim.of_nothing(ledger) for ledger in entity.ledgers]
         await self._services.courier.ask(*claims)
-        ahead = await self._services.clocks.ahead_ms(entity)
         locked = any(claim.granted.due_in is not None for claim in claims)
-        return None if ahead is None else claims[0].granted.now - ahead, locked
+        return await self._services.clocks.now_ms(entity, 0), locked
 
     async def _used_at(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int], now: int

@@ -455,10 +455,9 @@ class Tender:
         if entity.is_topic:
             safe = await self._settled_by_all(entity, safe)
         safe = {partition: offset for partition, offset in safe.items() if offset > 0}
-        ahead = await services.clocks.ahead_ms(entity) if marks else None
-        if ahead is None:
+        now = await services.clocks.now_ms(entity, 0) if marks else None
+        if now is None:
             return
-        now = round(entity.ledgers[0].clock_ms(time.monotonic())) - ahead
         moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
         await self._keep_apart(entity, moment)
         if entity.chooser is not None:
@@ -539,14 +538,13 @@ class Tender:
         mortal = {partition for partition in claims if (state := states[partition]) is None or state.mortal}
         if not mortal and entity.life_ms is None:
             return
-        ahead = await self._services.clocks.ahead_ms(entity)
-        if ahead is None:
-            return
-        for partition in sorted(mortal):
-            await self._expire_each(entity, partition, ends[partition], claims[partition].granted.now - ahead)
-        uniform = {partition: claim for partition, claim in claims.items() if partition not in mortal}
+        times = {partition: await self._services.clocks.now_ms(entity, partition) for partition in claims}
+        known = {partition: now for partition, now in times.items() if now is not None}
+        for partition in sorted(mortal & known.keys()):
+            await self._expire_each(entity, partition, ends[partition], known[partition])
+        uniform = {partition: claims[partition] for partition in known if partition not in mortal}
         if uniform and entity.life_ms is not None:
-            now = min(claim.granted.now for claim in uniform.values()) - ahead
+            now = min(known[partition] for partition in uniform)
             await self._expire_by_time(entity, uniform, ends, now - entity.life_ms)
 
     async def _expire_by_time(

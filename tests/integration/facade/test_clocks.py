@@ -125,3 +125,25 @@ async def _is_retiring(services: Services) -> bool:
     entity = await services.entity_anew(await services.entity(EntityPath("q")))
     await Idleness(services).look(entity)
     return (await services.entity_anew(entity)).description.retiring_at is not None
+
+
+async def test_the_first_request_after_a_clock_was_set_enqueues_nothing_early(
+    runtime: RunningNamespace, untended: str, client: ServiceBusClient
+) -> None:
+    """Before any reply has shown that it was set."""
+    client.get_queue_sender("q").schedule_messages(
+        ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30)
+    )
+    services, namespace = Services(parse_settings(untended)), parse_settings(untended).namespace
+    try:
+        entity = await services.entity(EntityPath("q"))
+        assert await services.transfers.activate(entity, 0, 0) == 0
+        step(runtime.redis_url, namespace, "q", 3600)
+        assert await services.transfers.activate(entity, 0, 0) == 0
+        step(runtime.redis_url, namespace, "q", -3600)
+        assert await services.transfers.activate(entity, 0, 0) == 0
+        advance(runtime.redis_url, namespace, "q", 1805)
+        # The first of them learns of the time that has passed.
+        assert [await services.transfers.activate(entity, 0, 0) for _ in range(2)] == [0, 1]
+    finally:
+        await services.close()

@@ -82,7 +82,7 @@ BROKEN_SCHEDULING = {
     ),
     "what is cancelled is due all the same": ("write('ZREM', DUE, padded(offset))", ""),
     "what is not due is activated": (
-        "'ZRANGEBYSCORE', DUE, '-inf', num(now - op.ahead_ms), 'LIMIT', 0, op.limit",
+        "'ZRANGEBYSCORE', DUE, '-inf', num(op.upto_ms or now), 'LIMIT', 0, op.limit",
         "'ZRANGE', DUE, 0, op.limit - 1",
     ),
     "what may be scheduled is settled unseen": ("if op.take and ledger.schedules then", "if false then"),

@@ -371,3 +371,30 @@ def test_why_a_ledger_cannot_be_made_anew_is_told_who_uses_it(bench: Bench) -> N
             courier.ask(Claim(gone, "", want=0, lock_ms=0), Claim(bench.ledger, "", want=0, lock_ms=0))
     courier.ask(Claim(bench.ledger, "", want=0, lock_ms=0))
     assert asked_for == [1, 1]
+
+
+def test_whoever_has_all_done_lets_others_go_on_while_ledgers_are_made_anew(bench: Bench) -> None:
+    """A call that waited while it had the turn is not forgotten when it waits for the ledgers."""
+    builder = Builder(bench.store)
+    courier, carry_all = builder.courier, builder.courier._carry_all
+    reached, go_on = threading.Event(), threading.Event()
+
+    def carry_slowly() -> None:
+        carry_all()
+        reached.set()
+        assert go_on.wait(30)
+
+    courier._carry_all = carry_slowly
+    claim = Claim(bench.ledger, "", want=0, lock_ms=0)
+    with builder.building(Claim(other_ledger(bench, uuid.uuid4().hex), "", want=0, lock_ms=0)):
+        flushing = threading.Thread(target=courier.flush)
+        flushing.start()
+        assert reached.wait(30)
+        asking = threading.Thread(target=courier.ask, args=[claim])
+        asking.start()
+        while not any(claim in errand.operations for errand in courier._errands):
+            time.sleep(0.001)
+        go_on.set()
+        asking.join(10)
+        assert claim.done
+    flushing.join(30)

@@ -92,12 +92,10 @@ class Grant:
     Attributes:
         delivery: What they have in common.
         records: Them, in offset order.
-        now: When they were granted, ms since 1970 on Redis's clock.
     """
 
     delivery: Delivery
     records: list[Record]
-    now: int
 
 
 _TRUNCATED = re.compile(r"truncation.*broker end offset is (-?\d+)")
@@ -590,19 +588,19 @@ class Reader:
         delivery = self._delivery(claim, 0)
         if granted.fresh and not claim.unseen:
             fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
-            grants.append(Grant(fresh, plan.view.take(granted.fresh), granted.now))
+            grants.append(Grant(fresh, plan.view.take(granted.fresh)))
         if granted.again or claim.unseen:
-            grants.append(Grant(delivery, [], granted.now))
+            grants.append(Grant(delivery, []))
 
     async def _add_unseen(self, claim: Claim, grants: list[Grant]) -> None:
         """Read what was claimed ahead."""
         if not claim.unseen:
             return
-        granted, ledger, delivery = claim.granted, claim.ledger, self._delivery(claim, 0)
+        ledger, delivery = claim.ledger, self._delivery(claim, 0)
         records = await self._read_granted(delivery, claim.unseen)
         LOGGER.debug("claim_ahead entity=%s partition=%d ranges=%s", self._entity.path, ledger.partition, claim.unseen)
         if records:
-            grants.append(Grant(delivery, records, granted.now))
+            grants.append(Grant(delivery, records))
         else:
             # Where many offsets hold no message, reading passes them faster.
             self._plan.ahead = False
@@ -614,7 +612,7 @@ class Reader:
             for first, last, count in sweep:
                 part = [record for record in records if first <= (record.offset() or 0) <= last]
                 if part:
-                    grants.append(Grant(self._delivery(claim, count), part, claim.granted.now))
+                    grants.append(Grant(self._delivery(claim, count), part))
 
     def _delivery(self, claim: Claim, count: int) -> Delivery:
         return self._entity.delivery(claim.ledger.partition, claim.lease, claim.granted.expiry, count)

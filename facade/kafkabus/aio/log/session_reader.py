@@ -260,7 +260,7 @@ class SessionReader(Reader):
             delivery = self._entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
             records, cut = await self._records(delivery, [(first, last) for first, last, _ in ranges])
             if records:
-                grants.append(Grant(delivery, records, following.now))
+                grants.append(Grant(delivery, records))
             if cut is not None:
                 rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
                 await self._services.courier.ask(Settlement(following.ledger, "release", lock.lease, rest))

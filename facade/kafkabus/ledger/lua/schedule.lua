@@ -6,8 +6,8 @@
 --                            ascending. What the cursor passed already, its claimer postpones. Reply: {}
 --   postpone {lease, items}  messages of the lease turned out to be such. Reply: {"lost": [[first, last], …]}
 --   cancel   {offsets}       they are done with, unseen. Reply: {"missing": [offset, …]}  not scheduled, or no more
---   activate {limit, intent, orphan_ms, ahead_ms}  transfers of those whose time has come begin, as of
---                            operations.begin; the ledger's clock is so many ms ahead of the brokers', who say that
+--   activate {limit, intent, orphan_ms, upto_ms}  transfers of those begin that are due at upto_ms, the time on the
+--                            brokers' clock (none: on the ledger's), as of operations.begin
 --                            Reply: {"begun": [offset, …]}
 
 -- A message waits for its time.
@@ -66,7 +66,7 @@ end
 
 operations.activate = function(op)
   local begun = {}
-  for index, member in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', num(now - op.ahead_ms), 'LIMIT', 0, op.limit)) do
+  for index, member in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', num(op.upto_ms or now), 'LIMIT', 0, op.limit)) do
     local offset = tonumber(member)
     begun[index] = num(offset)
     move_until(offset, now + op.orphan_ms)

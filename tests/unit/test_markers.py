@@ -1,0 +1,40 @@
+"""What the markers of transactions say of ledgers."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.connection_string import parse_settings
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.services import Services
+from kafkabus.testing import InMemoryNamespace
+from kafkabus_mapping.names import EntityPath
+
+
+def test_what_is_settled_beyond_the_end_that_was_asked_for_is_none_of_it() -> None:
+    """A ledger that was looked at before cannot know of it, and would count as one that went back."""
+    with (
+        InMemoryNamespace() as namespace,
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+        closing(Services(parse_settings(namespace.connection_string))) as services,
+    ):
+        administration.create_queue("q")
+        client.get_queue_sender("q").send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
+        receiver = client.get_queue_receiver("q")
+        prefix = services.entity(EntityPath("q")).ledgers[0].keys.prefix
+        ends: list[int] = []
+        for message in receiver.receive_messages(2, max_wait_time=10):
+            with client.transaction() as transaction:
+                receiver.complete_message(message, transaction=transaction)
+            ends.append(services.markers.end())
+        found = [
+            services.markers.settled_since({prefix: start}, end)
+            for start, end in ((0, ends[0]), (0, ends[1]), (ends[0], ends[1]))
+        ]
+        assert [[one.ranges for one in settled.get(prefix, ())] for settled in found] == [
+            [[(0, 0)]],
+            [[(0, 0)], [(1, 1)]],
+            [[(1, 1)]],
+        ]
