@@ -87,12 +87,13 @@ async def _lose_and_rebuild(bench: Workbench, connection: str, queues: list[str]
             for keep in keeps:
                 store.delete(*keep.ledger.keys.shared)
         waits: list[float] = []
-        asking = asyncio.create_task(_ask_on(services, elsewhere, waits))
+        done = asyncio.Event()
+        asking = asyncio.create_task(_ask_until(done, services, elsewhere, waits))
         began = time.perf_counter()
         await asyncio.gather(*(_ask(services, entity) for entity in entities))
         speed = rate(len(keeps), began)
-        asking.cancel()
-        await asyncio.wait([asking])
+        done.set()
+        await asking
         return speed, sorted(waits)[int(len(waits) * 0.99)] * 1000
     finally:
         await services.close()
@@ -102,8 +103,8 @@ async def _ask(services: Services, entity: Entity) -> None:
     await services.courier.ask(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
 
 
-async def _ask_on(services: Services, entity: Entity, waits: list[float]) -> None:
-    while True:
+async def _ask_until(done: asyncio.Event, services: Services, entity: Entity, waits: list[float]) -> None:
+    while not done.is_set():
         began = time.perf_counter()
         await _ask(services, entity)
         waits.append(time.perf_counter() - began)

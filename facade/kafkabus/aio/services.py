@@ -890,18 +890,20 @@ class Services:
                     refused[ledger] = reason
             return refused | await self._written(wanted, await self._last_checkpoints(wanted))
 
+        rebuilt: defaultdict[EntityPath, dict[int, tuple[int, int]]] = defaultdict(dict)
         for ledger, made in (await self.courier.restore(list(places), read)).items():
             if isinstance(made, ServiceBusError):
                 failed[ledger] = made
             elif made is not None:
-                LOGGER.warning(
-                    "ledger_rebuilt entity=%s partition=%d cursor=%d checkpoint=%d: Redis held no ledger for it, so messages "
-                    "that were settled since that version (0: ever) may be delivered again",
-                    places[ledger].path,
-                    ledger.partition,
-                    made.cursor,
-                    made.version,
-                )
+                rebuilt[places[ledger].path][ledger.partition] = made.cursor, made.version
+        for path, ledgers_of in rebuilt.items():
+            LOGGER.warning(
+                "ledgers_rebuilt entity=%s cursors=%s checkpoints=%s: Redis held no ledgers for these partitions, so messages "
+                "that were settled since those versions (0: ever) may be delivered again",
+                path,
+                {partition: cursor for partition, (cursor, _) in sorted(ledgers_of.items())},
+                {partition: version for partition, (_, version) in sorted(ledgers_of.items())},
+            )
         return failed
 
     async def _why_not(self, entity: Entity) -> ServiceBusError | None:

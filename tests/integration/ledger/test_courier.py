@@ -384,7 +384,7 @@ def test_whoever_has_all_done_lets_others_go_on_while_ledgers_are_made_anew(benc
         reached.set()
         assert go_on.wait(30)
 
-    courier._carry_all = carry_slowly
+    courier._carry_all = carry_slowly  # type: ignore[method-assign]
     claim = Claim(bench.ledger, "", want=0, lock_ms=0)
     with builder.building(Claim(other_ledger(bench, uuid.uuid4().hex), "", want=0, lock_ms=0)):
         flushing = threading.Thread(target=courier.flush)
