@@ -37,6 +37,8 @@ _PARTS = {
         "SharedAccessSignature",
         "EntityPath",
         "UseDevelopmentEmulator",
+        # Ignored, as by azure.servicebus: it says how AMQP travels.
+        "TransportType",
         "KafkaBootstrapServers",
         "KafkaSecurityProtocol",
         "KafkaSaslMechanism",
@@ -257,6 +259,11 @@ def properties_of(parts: Mapping[str, str]) -> ServiceBusConnectionStringPropert
 
 def _split(conn_str: str) -> dict[str, str]:
     """The parts of a connection string, under names as they are written; all of them are known, in some case of letters."""
+    if not isinstance(conn_str, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(
+            f"conn_str is of type {type(conn_str).__name__}: give a connection string, such as 'kafkabus status' prints; "
+            "where it comes from the environment, is the variable set?"
+        )
     parts: dict[str, str] = {}
     before, position = "", 0
     while position < len(conn_str):

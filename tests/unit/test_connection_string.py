@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -194,6 +195,25 @@ def test_something_else_than_a_connection_string_is_not_shown() -> None:
     ) as caught:
         parse_parts("redis://:hunter22@localhost:6379/0")
     assert "hunter" not in str(caught.value)
+
+
+@pytest.mark.parametrize("nothing", [None, b"Endpoint=sb://a/;SharedAccessKey=hunter22"])
+def test_what_is_no_text_is_named_by_its_argument(nothing: Any) -> None:
+    """As where a variable of the environment is not set; and not shown."""
+    for read in (parse_connection_string, parse_parts):
+        with pytest.raises(TypeError, match=f"conn_str is of type {type(nothing).__name__}") as caught:
+            read(nothing)
+        assert "hunter" not in str(caught.value)
+
+
+def test_how_amqp_travels_is_no_matter() -> None:
+    """Azure's clients ignore it, too."""
+    settings = parse_settings(f"{AZURE};TransportType=AmqpWebSockets;KafkaBootstrapServers=a:1;Redis=redis://b", {})
+    assert settings.namespace == "my-bus"
+    assert (
+        parse_connection_string(f"{AZURE};TransportType=Amqp").fully_qualified_namespace
+        == "my-bus.servicebus.windows.net"
+    )
 
 
 def test_parts_are_case_sensitive_where_azures_are() -> None:

@@ -3,10 +3,12 @@
 from kafkabus.management.client import ServiceBusAdministrationClient
 from kafkabus.management.models import (
     AccessRights,
+    ApiVersion,
     AuthorizationRule,
     EntityAvailabilityStatus,
     EntityStatus,
     LogUsage,
+    MessageCountDetails,
     MessagingSku,
     NamespaceProperties,
     NamespaceType,
@@ -29,12 +31,14 @@ from kafkabus.management.rules import (
 
 __all__ = [
     "AccessRights",
+    "ApiVersion",
     "AuthorizationRule",
     "CorrelationRuleFilter",
     "EntityAvailabilityStatus",
     "EntityStatus",
     "FalseRuleFilter",
     "LogUsage",
+    "MessageCountDetails",
     "MessagingSku",
     "NamespaceProperties",
     "NamespaceType",

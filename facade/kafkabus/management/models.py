@@ -14,10 +14,12 @@ from kafkabus_mapping.namespaces import NamespaceDescription
 
 __all__ = [
     "AccessRights",
+    "ApiVersion",
     "AuthorizationRule",
     "EntityAvailabilityStatus",
     "EntityStatus",
     "LogUsage",
+    "MessageCountDetails",
     "MessagingSku",
     "NamespaceProperties",
     "NamespaceType",
@@ -29,6 +31,14 @@ __all__ = [
     "TopicProperties",
     "TopicRuntimeProperties",
 ]
+
+
+class ApiVersion(str, Enum):
+    """Versions of the service's administration API, which a client may name; they mean nothing here."""
+
+    V2024_05 = "2024-05"
+    V2021_05 = "2021-05"
+    V2017_04 = "2017-04"
 
 
 class MessagingSku(str, Enum):
@@ -340,6 +350,25 @@ class PartitionRuntimeProperties:
     dead_letter_message_count: int
     scheduled_message_count: int = 0
     transfer_dead_letter_message_count: int = 0
+
+
+@dataclass(kw_only=True)
+class MessageCountDetails:
+    """Counts of an entity's messages by what becomes of them; administration gives them with its other counts.
+
+    Attributes:
+        active_message_count: Messages that wait or are locked.
+        dead_letter_message_count: Messages of its dead-letter queue.
+        scheduled_message_count: Messages whose time has not come.
+        transfer_dead_letter_message_count: Messages that could not be forwarded.
+        transfer_message_count: Messages on their way to another entity.
+    """
+
+    active_message_count: int | None = None
+    dead_letter_message_count: int | None = None
+    scheduled_message_count: int | None = None
+    transfer_dead_letter_message_count: int | None = None
+    transfer_message_count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
