@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 from kafkabus.exceptions import MessageSizeExceededError
@@ -668,6 +668,11 @@ def _shown_body(message: ServiceBusMessage) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(content)} bytes)"
 
 
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether something has keys and items."""
+    return isinstance(value, Mapping) or (hasattr(value, "keys") and hasattr(value, "__getitem__"))
+
+
 def as_message(message: object) -> ServiceBusMessage:
     """A message as it is, or one made of an AMQP message or of a mapping of ``ServiceBusMessage``'s arguments.
 
@@ -678,10 +683,12 @@ def as_message(message: object) -> ServiceBusMessage:
         return message
     if isinstance(message, AmqpAnnotatedMessage):
         return _from_amqp(message)
-    if isinstance(message, Mapping):
-        if "body" not in message:
+    if is_mapping(message):
+        # Whatever has keys and items, as in azure.servicebus; not only what inherits from Mapping.
+        arguments: dict[str, Any] = {key: message[key] for key in message.keys()}  # noqa: SIM118 - it may not be iterable
+        if "body" not in arguments:
             raise TypeError("a message given as a mapping needs the key 'body' (it may be None)")
-        return ServiceBusMessage(**message)
+        return ServiceBusMessage(**arguments)
     raise TypeError(
         f"{message!r:.80} is {type(message).__name__}, no message: send ServiceBusMessage, a mapping of its arguments, "
         "a list of these, or a ServiceBusMessageBatch"

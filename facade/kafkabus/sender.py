@@ -40,6 +40,7 @@ from kafkabus.message import (
     ServiceBusMessage,
     ServiceBusMessageBatch,
     as_message,
+    is_mapping,
 )
 from kafkabus.outages import LOOK_TIME
 from kafkabus.services import Services
@@ -418,7 +419,7 @@ def _outgoing(message: object, due: datetime | None = None) -> Sequence[Outgoing
     """
     if isinstance(message, ServiceBusMessageBatch):
         return message._messages
-    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)):
+    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)) or is_mapping(message):
         outgoing = [_encoded(message, due)]
     elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
         outgoing = [_encoded(one, due) for one in message]

@@ -11,7 +11,7 @@ import warnings
 from collections import Counter, UserDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any
 
@@ -44,6 +44,24 @@ NOWHERE = (
     "KafkaBootstrapServers=localhost:1;Redis=redis://localhost:1/0"
 )
 SHUT = "already been shutdown"
+
+
+class Row:
+    """A mapping that inherits from none, as rows of some databases are.
+
+    Args:
+        fields: What it has.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    def keys(self) -> list[str]:
+        """Names of its fields."""
+        return list(self._fields)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
 
 
 class Clock:
@@ -507,13 +525,18 @@ def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient, queue
         sender.send_messages(frozenset({ServiceBusMessage("set-3")}))
         sender.send_messages(mapping("alone"))
         sender.send_messages([UserDict({"body": "in a list", "subject": "of in a list"})])
+        row: Any = Row({"body": "row", "subject": "of row"})
+        sender.send_messages(row)
+        sender.schedule_messages([row], datetime.now(timezone.utc))
         batch = sender.create_message_batch()
         batch.add_message(mapping("batch-1"))
         batch.add_message(UserDict({"body": "batch-2", "subject": "of batch-2"}))
+        batch.add_message(row)
         sender.send_messages(batch)
-        messages = take(receiver, 9)
+        messages = take(receiver, 12)
         assert sorted((str(message), message.subject) for message in messages if message.subject) == [
-            (body, f"of {body}") for body in ("alone", "batch-1", "batch-2", "in a list", "tuple-2")
+            (body, f"of {body}")
+            for body in ("alone", "batch-1", "batch-2", "in a list", "row", "row", "row", "tuple-2")
         ]
         assert sorted(str(message) for message in messages if not message.subject) == [
             "set-1",
@@ -523,7 +546,7 @@ def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient, queue
         ]
 
 
-@pytest.mark.parametrize("kind", [MappingProxyType, UserDict])
+@pytest.mark.parametrize("kind", [MappingProxyType, UserDict, Row])
 def test_a_mapping_without_a_body_is_no_message(
     client: ServiceBusClient, queue: str, kind: Callable[[dict[str, Any]], Mapping[str, Any]]
 ) -> None:

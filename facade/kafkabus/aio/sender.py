@@ -41,6 +41,7 @@ from kafkabus.message import (
     ServiceBusMessage,
     ServiceBusMessageBatch,
     as_message,
+    is_mapping,
 )
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import to_milliseconds
@@ -417,7 +418,7 @@ def _outgoing(message: object, due: datetime | None = None) -> Sequence[Outgoing
     """
     if isinstance(message, ServiceBusMessageBatch):
         return message._messages
-    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)):
+    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)) or is_mapping(message):
         outgoing = [_encoded(message, due)]
     elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
         outgoing = [_encoded(one, due) for one in message]

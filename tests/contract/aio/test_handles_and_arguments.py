@@ -12,7 +12,7 @@ from collections import Counter, UserDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 # blocking: from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +39,24 @@ NOWHERE = (
     "KafkaBootstrapServers=localhost:1;Redis=redis://localhost:1/0"
 )
 SHUT = "already been shutdown"
+
+
+class Row:
+    """A mapping that inherits from none, as rows of some databases are.
+
+    Args:
+        fields: What it has.
+    """
+
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = fields
+
+    def keys(self) -> list[str]:
+        """Names of its fields."""
+        return list(self._fields)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fields[name]
 
 
 class Clock:
@@ -512,13 +530,18 @@ async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient,
         await sender.send_messages(frozenset({ServiceBusMessage("set-3")}))
         await sender.send_messages(mapping("alone"))
         await sender.send_messages([UserDict({"body": "in a list", "subject": "of in a list"})])
+        row: Any = Row({"body": "row", "subject": "of row"})
+        await sender.send_messages(row)
+        await sender.schedule_messages([row], datetime.now(timezone.utc))
         batch = await sender.create_message_batch()
         batch.add_message(mapping("batch-1"))
         batch.add_message(UserDict({"body": "batch-2", "subject": "of batch-2"}))
+        batch.add_message(row)
         await sender.send_messages(batch)
-        messages = await take(receiver, 9)
+        messages = await take(receiver, 12)
         assert sorted((str(message), message.subject) for message in messages if message.subject) == [
-            (body, f"of {body}") for body in ("alone", "batch-1", "batch-2", "in a list", "tuple-2")
+            (body, f"of {body}")
+            for body in ("alone", "batch-1", "batch-2", "in a list", "row", "row", "row", "tuple-2")
         ]
         assert sorted(str(message) for message in messages if not message.subject) == [
             "set-1",
@@ -528,7 +551,7 @@ async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient,
         ]
 
 
-@pytest.mark.parametrize("kind", [MappingProxyType, UserDict])
+@pytest.mark.parametrize("kind", [MappingProxyType, UserDict, Row])
 async def test_a_mapping_without_a_body_is_no_message(
     client: ServiceBusClient, queue: str, kind: Callable[[dict[str, Any]], Mapping[str, Any]]
 ) -> None:
