@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol
 
-from kafkabus_mapping.codec import Envelope, decode_headers, read_moment, read_time_to_live
+from kafkabus_mapping.codec import Envelope, decode_headers, read_moment, read_time_to_live, record_size
 from kafkabus_mapping.headers import SCHEDULED_ENQUEUE_TIME, SESSION_ID, TIME_TO_LIVE, TRANSFER_SOURCE
 
 _TIMES = frozenset({SCHEDULED_ENQUEUE_TIME, TIME_TO_LIVE})
@@ -236,3 +236,8 @@ class Delivery:
     deferred: bool = False
     session: bool = False
     scheduled: bool = False
+
+
+def size_of(record: Record) -> int:
+    """How many bytes a record has, as a message's size is counted."""
+    return record_size(as_bytes(record.value()), record.key(), record.headers() or ())

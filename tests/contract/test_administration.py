@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch
 from kafkabus._acompat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -156,6 +156,35 @@ def test_counts_follow_the_messages(
         )
         assert sum(partition.active_message_count for partition in counts.partitions) == 17
         assert len(counts.partitions) == 16
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+def test_the_size_is_that_of_what_is_not_settled(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_queue: MakeQueue,
+    partitioned: bool,
+) -> None:
+    """Dead letters among it; of messages that are alike it is exact."""
+    queue = make_queue(partitioned=partitioned)
+
+    def size() -> int:
+        return (administration.get_queue_runtime_properties(queue)).size_in_bytes
+
+    assert size() == 0
+    batch = ServiceBusMessageBatch()
+    batch.add_message(ServiceBusMessage(1000 * b"x", message_id="a"))
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([ServiceBusMessage(1000 * b"x", message_id="a") for _ in range(30)])
+        assert size() == 30 * batch.size_in_bytes
+        messages = take(receiver, 30)
+        for message in messages[:10]:
+            receiver.complete_message(message)
+        assert size() == 20 * batch.size_in_bytes
+        for message in messages[10:15]:
+            receiver.dead_letter_message(message)
+        # Dead letters say where they were, and why they are dead.
+        assert 20 * batch.size_in_bytes < size() < 22 * batch.size_in_bytes
 
 
 @pytest.mark.parametrize(

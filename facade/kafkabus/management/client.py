@@ -15,7 +15,7 @@ from kafkabus.management.models import (
 )
 from kafkabus.management.topics import TopicAdministration
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
-from kafkabus_mapping.names import EntityPath, check_entity
+from kafkabus_mapping.names import EntityPath, check_entity, topic_name
 
 
 class ServiceBusAdministrationClient(TopicAdministration):
@@ -207,6 +207,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
         active, scheduled, moving = self._counts(path, description, description.topic, description.topic_id)
         dead = self._count_dead(path.dead_letter, description)
         undelivered = self._count_dead(path.transfer_dead_letter, description)
+        size = self._bytes(description.topic, [sum(each) for each in zip(active, scheduled, moving, strict=True)])
+        for which, counts in ((path.dead_letter, dead), (path.transfer_dead_letter, undelivered)):
+            size += self._bytes(topic_name(self._settings.namespace, which), counts)
         return QueueRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
@@ -218,6 +221,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
             transfer_dead_letter_message_count=sum(undelivered),
+            size_in_bytes=size,
             partitions=tuple(
                 PartitionRuntimeProperties(
                     partition=partition,

@@ -381,6 +381,8 @@ class TopicRuntimeProperties:
         updated_at_utc: When its settings were last changed.
         accessed_at_utc: When a message was last stored in it, to the second or so.
         subscription_count: How many subscriptions it has.
+        size_in_bytes: Of the messages that the slowest of its subscriptions has not settled, or of scheduled ones; estimated by
+            the mean of some 16. Dead letters of subscriptions are not among them.
         scheduled_message_count: Messages whose time has not come.
         sql_filter_count: Rules of its subscriptions with a SQL filter; ``$Default`` has one.
         correlation_filter_count: Rules with a correlation filter.
@@ -391,6 +393,7 @@ class TopicRuntimeProperties:
     updated_at_utc: datetime
     accessed_at_utc: datetime
     subscription_count: int
+    size_in_bytes: int = 0
     scheduled_message_count: int = 0
     sql_filter_count: int = 0
     correlation_filter_count: int = 0
@@ -456,6 +459,7 @@ class QueueRuntimeProperties:
         scheduled_message_count: Messages whose time has not come.
         transfer_message_count: Messages on their way to another queue.
         transfer_dead_letter_message_count: Messages that could not be forwarded.
+        size_in_bytes: Of all of these, as their sizes are counted; estimated by the mean of some 16 of each queue of them.
         partitions: The counts of each partition; kafkabus's own.
     """
 
@@ -466,6 +470,7 @@ class QueueRuntimeProperties:
     total_message_count: int
     active_message_count: int
     dead_letter_message_count: int
+    size_in_bytes: int = 0
     scheduled_message_count: int = 0
     transfer_message_count: int = 0
     transfer_dead_letter_message_count: int = 0

@@ -596,12 +596,19 @@ class TopicAdministration(Administration):
         subscriptions = services.subscriptions_of(description)
         rules = [rule for one in subscriptions for rule in one.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
+        ends = services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        waiting = [0 if state is None else state.scheduled for state in states]
+        for one in services.readers_of(entity):
+            for partition, state in enumerate(services.courier.states(one.ledgers)):
+                if state is not None:
+                    waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.held)
         return TopicRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
             accessed_at_utc=self._accessed_at(path, description),
             subscription_count=len(subscriptions),
+            size_in_bytes=self._bytes(entity.topic, waiting),
             scheduled_message_count=sum(0 if state is None else state.scheduled for state in states),
             sql_filter_count=len(rules) - correlated,
             correlation_filter_count=correlated,

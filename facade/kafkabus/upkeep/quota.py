@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from kafkabus.entity import Entity
 from kafkabus.ledger.keys import full_key
 from kafkabus.ledger.operations import LedgerState
-from kafkabus.record import Record, as_bytes
-from kafkabus_mapping.codec import record_size
+from kafkabus.record import Record, size_of
 
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
@@ -54,7 +53,7 @@ class Sizes:
         """The records before an offset, from where they were known on, are these."""
         total = self._totals[-1]
         for index, record in enumerate(records, 1):
-            total += _size_of(record)
+            total += size_of(record)
             if index % SPAN == 0:
                 self._offsets.append((record.offset() or 0) + 1)
                 self._totals.append(total)
@@ -174,14 +173,10 @@ class Quota:
             sizes: list[int] = []
             for probe in range(PROBES):
                 at = first + (end - first) * probe // PROBES
-                sizes += map(_size_of, await self._read(entity, partition, at, at))
+                sizes += map(size_of, await self._read(entity, partition, at, at))
             mean = sum(sizes) / len(sizes) if sizes else 0.0
             self._means[partition] = count, mean
         return mean
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
         return await self._services.points.read(entity.topic, partition, first, last)
-
-
-def _size_of(record: Record) -> int:
-    return record_size(as_bytes(record.value()), record.key(), record.headers() or ())

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafkabus import ServiceBusMessage
+from kafkabus import ServiceBusMessage, ServiceBusMessageBatch
 from kafkabus.aio import ServiceBusClient
 from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
@@ -157,6 +157,35 @@ async def test_counts_follow_the_messages(
         )
         assert sum(partition.active_message_count for partition in counts.partitions) == 17
         assert len(counts.partitions) == 16
+
+
+@pytest.mark.parametrize("partitioned", [True, False])
+async def test_the_size_is_that_of_what_is_not_settled(
+    client: ServiceBusClient,
+    administration: ServiceBusAdministrationClient,
+    make_queue: MakeQueue,
+    partitioned: bool,
+) -> None:
+    """Dead letters among it; of messages that are alike it is exact."""
+    queue = await make_queue(partitioned=partitioned)
+
+    async def size() -> int:
+        return (await administration.get_queue_runtime_properties(queue)).size_in_bytes
+
+    assert await size() == 0
+    batch = ServiceBusMessageBatch()
+    batch.add_message(ServiceBusMessage(1000 * b"x", message_id="a"))
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(1000 * b"x", message_id="a") for _ in range(30)])
+        assert await size() == 30 * batch.size_in_bytes
+        messages = await take(receiver, 30)
+        for message in messages[:10]:
+            await receiver.complete_message(message)
+        assert await size() == 20 * batch.size_in_bytes
+        for message in messages[10:15]:
+            await receiver.dead_letter_message(message)
+        # Dead letters say where they were, and why they are dead.
+        assert 20 * batch.size_in_bytes < await size() < 22 * batch.size_in_bytes
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -12,7 +14,7 @@ from urllib.parse import urlsplit
 from pydantic import ValidationError
 from typing_extensions import Self
 
-from kafkabus.aio._acompat import guarded, sleep
+from kafkabus.aio._acompat import all_of, guarded, sleep
 from kafkabus.aio.judging import judge_all
 from kafkabus.aio.services import Services
 from kafkabus.connection_string import Settings, host_of, parse_settings, settings_for
@@ -38,6 +40,7 @@ from kafkabus.management.models import (
     namespace_properties,
     properties_of,
 )
+from kafkabus.record import size_of
 from kafkabus_mapping.codec import from_milliseconds
 from kafkabus_mapping.entities import (
     EntityDescription,
@@ -58,6 +61,8 @@ WORDS: Mapping[type[EntityDescription], str] = {
     SubscriptionDescription: "subscription",
 }
 """What each kind of entity is called."""
+PROBES = 16
+"""How many messages are looked at for the size of all."""
 FIXED = frozenset({"enable_partitioning", "requires_session", "requires_duplicate_detection"})
 """Settings that are fixed at creation."""
 
@@ -169,6 +174,30 @@ class Administration:
         received = await services.courier.last_heartbeat(entity.receivers_key)
         times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
         return max([description.created_at, *times])
+
+    async def _bytes(self, topic: str, counts: Sequence[int]) -> int:
+        """How many bytes so many messages of each of a topic's partitions have, by the mean of a few of them.
+
+        They are looked for at the end of each log, where most of those are that are not settled.
+        """
+        services = self._connections()
+        total = sum(counts)
+        if not total:
+            return 0
+        ends = await services.pool.run(services.topics.ends, topic, range(len(counts)))
+        starts = await services.pool.run(services.topics.starts, topic, range(len(counts)))
+        last_ones = [
+            (partition, max(starts[partition], ends[partition] - count), ends[partition])
+            for partition, count in enumerate(counts)
+            if count and ends[partition] > starts[partition]
+        ]
+        probed: set[tuple[int, int]] = set()
+        for probe, (partition, first, end) in zip(range(PROBES), itertools.cycle(last_ones), strict=False):
+            probed.add((partition, first + (end - first) * probe // PROBES))
+        read = services.points.read
+        found = await all_of(partial(read, topic, partition, offset, offset) for partition, offset in probed)
+        sizes = [size_of(record) for records in found for record in records]
+        return round(total * sum(sizes) / len(sizes)) if sizes else 0
 
     async def _counts(
         self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str

@@ -14,7 +14,7 @@ from kafkabus.management.models import (
     QueueRuntimeProperties,
 )
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
-from kafkabus_mapping.names import EntityPath, check_entity
+from kafkabus_mapping.names import EntityPath, check_entity, topic_name
 
 
 class ServiceBusAdministrationClient(TopicAdministration):
@@ -210,6 +210,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
         active, scheduled, moving = await self._counts(path, description, description.topic, description.topic_id)
         dead = await self._count_dead(path.dead_letter, description)
         undelivered = await self._count_dead(path.transfer_dead_letter, description)
+        size = await self._bytes(description.topic, [sum(each) for each in zip(active, scheduled, moving, strict=True)])
+        for which, counts in ((path.dead_letter, dead), (path.transfer_dead_letter, undelivered)):
+            size += await self._bytes(topic_name(self._settings.namespace, which), counts)
         return QueueRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
@@ -221,6 +224,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
             transfer_dead_letter_message_count=sum(undelivered),
+            size_in_bytes=size,
             partitions=tuple(
                 PartitionRuntimeProperties(
                     partition=partition,
