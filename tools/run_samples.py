@@ -85,8 +85,8 @@ def python_for(folder: Path) -> Path:
     return python
 
 
-def prepare(connection_string: str) -> None:
-    """The entities that samples use, some with messages."""
+def prepare(connection_string: str, *, sessions: bool) -> None:
+    """The entities that samples use, some with messages; the subscription requires sessions where a sample lists them."""
     with (
         ServiceBusAdministrationClient.from_connection_string(connection_string) as administration,
         ServiceBusClient.from_connection_string(connection_string) as client,
@@ -94,7 +94,7 @@ def prepare(connection_string: str) -> None:
         administration.create_queue("queue")
         administration.create_queue("sessions", requires_session=True)
         administration.create_topic("topic")
-        administration.create_subscription("topic", "subscription")
+        administration.create_subscription("topic", "subscription", requires_session=sessions)
         for sender in (client.get_queue_sender("queue"), client.get_topic_sender("topic")):
             sender.send_messages([ServiceBusMessage(f"waiting {number}") for number in range(MESSAGES)])
         client.get_queue_sender("sessions").send_messages(
@@ -107,7 +107,7 @@ def run(sample: Path, samples: Path, python: Path, runtime: EmbeddedRuntime, num
     name, namespace = str(sample.relative_to(samples)), f"sample{number}"
     host = f"{namespace}.localhost"
     connection_string = re.sub(r"sb://[^/;]*", f"sb://{host}", runtime.connection_string)
-    prepare(connection_string)
+    prepare(connection_string, sessions="list_sessions" in name)
     changed = sample.with_name(f"{sample.stem}_changed.py")
     changed.write_text(re.sub(r"\bazure\.servicebus\b", "kafkabus", sample.read_text()))
     settings = {

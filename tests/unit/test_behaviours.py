@@ -214,33 +214,30 @@ def _check_parameters(function: Any, positional: str, keywords: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "names", "missing"),
+    ("kind", "names"),
     [
-        (admin.TopicProperties, f"name availability_status status {TOPIC}", set[str]()),
-        (admin.SubscriptionProperties, f"name availability_status status {SUBSCRIPTION}", set[str]()),
-        (admin.RuleProperties, "name filter action created_at_utc", set[str]()),
+        (admin.TopicProperties, f"name availability_status status {TOPIC}"),
+        (admin.SubscriptionProperties, f"name availability_status status {SUBSCRIPTION}"),
+        (admin.RuleProperties, "name filter action created_at_utc"),
         (
             admin.TopicRuntimeProperties,
             f"{COUNTS} size_in_bytes subscription_count scheduled_message_count sql_filter_count correlation_filter_count",
-            {"size_in_bytes"},
         ),
         (
             admin.SubscriptionRuntimeProperties,
             f"{COUNTS} {SUBSCRIPTION_COUNTS}",
-            set[str](),
         ),
         (
             admin.CorrelationRuleFilter,
             "correlation_id message_id to reply_to label session_id reply_to_session_id content_type properties",
-            set[str](),
         ),
-        (admin.SqlRuleFilter, "sql_expression parameters requires_preprocessing", set[str]()),
-        (admin.SqlRuleAction, "sql_expression parameters requires_preprocessing", set[str]()),
+        (admin.SqlRuleFilter, "sql_expression parameters requires_preprocessing"),
+        (admin.SqlRuleAction, "sql_expression parameters requires_preprocessing"),
     ],
 )
-def test_what_is_told_of_topics_has_azure_s_names(kind: Any, names: str, missing: set[str]) -> None:
-    """All but for what cannot be told; some that are kafkabus's own besides."""
-    assert set(names.split()) - {one.name for one in dataclasses.fields(kind)} == missing
+def test_what_is_told_of_topics_has_azure_s_names(kind: Any, names: str) -> None:
+    """All; some that are kafkabus's own besides."""
+    assert set(names.split()) <= {one.name for one in dataclasses.fields(kind)}
 
 
 def test_a_namespace_holds_a_hundred_partitioned_queues_and_topics() -> None:

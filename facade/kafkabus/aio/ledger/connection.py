@@ -140,7 +140,8 @@ class RedisConnection:
             )
         # Whose answer this was may have gone meanwhile; then the call that follows fails, and the next one looks again.
         self._looked_at = True
-        if info.get("aof_enabled") == 0 and await self._saves_nothing():
+        # One that loads its data says that of itself, too.
+        if info.get("aof_enabled") == 0 and not info.get("loading") and await self._saves_nothing():
             LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", self.address)
 
     async def _saves_nothing(self) -> bool:
