@@ -103,7 +103,7 @@ class Directory:
     def changing(self, name: str) -> Turn:
         """Of clients that enter this at once, one is in it at a time: to read an entity's description, and write another.
 
-        Whoever is in it begins with what the topic holds.
+        The client that is in it begins with all that the topic holds.
 
         Args:
             name: The entity's.

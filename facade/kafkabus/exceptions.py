@@ -64,8 +64,8 @@ class ServiceBusError(AzureError):
         status_code: HTTP status with which the service's administration answers, or None.
         reason: The same in words, or None.
         response: None: there was no HTTP.
-        model: None, likewise.
-        error: None, likewise.
+        model: None, for the same reason.
+        error: None, for the same reason.
         exc_type: Of the exception that was handled when this was made, if any; as azure-core's errors have it.
         exc_value: That.
         exc_traceback: Its traceback.

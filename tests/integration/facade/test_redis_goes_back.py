@@ -78,7 +78,7 @@ def another(untended: str) -> ServiceBusAdministrationClient:
 def test_a_change_begins_with_what_kafka_holds(
     untended: str, past: Past, administration: ServiceBusAdministrationClient
 ) -> None:
-    """Whoever makes it: a rule that was created before stands, and none comes back that was deleted."""
+    """Also that of a new client: a rule that was created before stands, and none comes back that was deleted."""
     administration.create_topic("prices")
     administration.create_subscription("prices", "all")
     past.keep()

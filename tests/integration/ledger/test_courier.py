@@ -356,7 +356,7 @@ def test_a_transaction_does_not_wait_for_a_ledger_that_waits_for_it(bench: Bench
 
 
 def test_why_a_ledger_cannot_be_made_anew_is_told_who_uses_it(bench: Bench) -> None:
-    """And nobody else; whoever uses it next finds it missing once more."""
+    """And nobody else; the next one who uses it finds it missing once more."""
     asked_for: list[int] = []
 
     def fail(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
@@ -373,7 +373,7 @@ def test_why_a_ledger_cannot_be_made_anew_is_told_who_uses_it(bench: Bench) -> N
     assert asked_for == [1, 1]
 
 
-def test_whoever_has_all_done_lets_others_go_on_while_ledgers_are_made_anew(bench: Bench) -> None:
+def test_a_flush_lets_others_go_on_while_ledgers_are_made_anew(bench: Bench) -> None:
     """A call that waited while it had the turn is not forgotten when it waits for the ledgers."""
     builder = Builder(bench.store)
     courier, carry_all = builder.courier, builder.courier._carry_all

@@ -115,7 +115,7 @@ def test_no_write_at_which_a_script_dies_loses_a_message(bench: Bench, name: str
             pytest.fail("the step has more writes than were tried")
 
 
-def test_a_transfer_whose_end_died_is_ended_by_whoever_ends_it_again(bench: Bench) -> None:
+def test_a_transfer_whose_end_died_is_ended_by_the_next_end(bench: Bench) -> None:
     """At whichever write: nothing of it is left, or it would be adopted for ever."""
     for write in range(1, 10):
         ledger = Bench(bench.store, f"{bench.topic_id}-{write}")

@@ -361,7 +361,7 @@ class Courier:
         async def delete() -> None:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                # Whoever is about to make it anew looks again what is known of it.
+                # A client that is about to make it anew looks again.
                 pipeline.delete(*ledger.keys.shared, ledger.keys.anew)
             for key in keys:
                 pipeline.delete(key)

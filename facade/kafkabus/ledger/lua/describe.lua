@@ -9,7 +9,7 @@
 --          in the descriptions' topic, which decides what is later
 -- Reply how many were kept
 -- Effect: who read the topic a while ago, or wrote to it and comes late, does not undo what others know since. What was written
--- right behind what the hash holds, it holds all up to then; behind a gap, whoever reads the topic next closes it.
+-- right behind what the hash holds, it holds all up to then; behind a gap, the next reader of the topic closes it.
 
 local DAY = 86400
 local kept, named = 0, {}
