@@ -1,15 +1,16 @@
 -- Keeps descriptions of entities, each where no later one is kept.
 --
--- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$upto" is the offset of the descriptions' topic up to which
---                      the hash holds all there is; "$life" tells one that was emptied from the one before
+-- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$upto" is the offset of the descriptions' topic up to
+--                      which the hash holds all there is; "$life" tells one that was emptied from the one before
 --       2… string of each name: for a day the offset of the record by which an entity of that name was deleted
 -- ARGV  1 life: where these are all there is, "$life" as it was before they were read; else nothing
 --       2 upto: where these are all there is, where the topic ended when they were read
 --       3… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
 --          in the descriptions' topic, which decides what is later
 -- Reply how many were kept
--- Effect: who read the topic a while ago, or wrote to it and comes late, does not undo what others know since. What was written
--- right behind what the hash holds, it holds all up to then; behind a gap, the next reader of the topic closes it.
+-- Effect: who read the topic a while ago, or wrote to it and comes late, does not undo what others know since. Where a
+-- description was written right behind what the hash holds, the hash holds all up to it; behind a gap, the next reader
+-- of the topic closes it.
 
 local DAY = 86400
 local kept, named = 0, {}
