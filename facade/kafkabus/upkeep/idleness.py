@@ -10,6 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from kafkabus.aio._acompat import uninterrupted
+from kafkabus.aio.services import DESCRIPTION_AGE
 from kafkabus.entity import Entity
 from kafkabus.ledger.keys import idle_key, receivers_key, refused_key
 from kafkabus.ledger.operations import Claim, LedgerState
@@ -26,6 +27,8 @@ LOOK_EVERY = 2.0
 GRACE = timedelta(seconds=90)
 """How long it is seen that an entity refuses everybody before it is deleted: longer than a description may be old that a client
 goes by, and than a send takes that began before that."""
+SEEN = timedelta(seconds=DESCRIPTION_AGE + 1)
+"""For how long of that at least the instance that deletes it has seen it itself, whatever the brokers' clock says."""
 REMEMBERED = timedelta(days=1)
 """How long, beyond the time after which an entity is deleted, Redis remembers when it was last seen to be used."""
 
@@ -44,6 +47,7 @@ class Idleness:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._look_at = 0.0
+        self._refused: tuple[datetime, float] | None = None
 
     async def look(self, entity: Entity) -> None:
         """Take one step, where one is due: refuse everybody, relent, or delete.
@@ -88,18 +92,25 @@ class Idleness:
         if now is None:
             return False
         states = await services.courier.states(entity.ledgers)
-        ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        # Records of open transactions count: they may be acknowledged while it is deleted.
+        ends = await services.pool.run(services.topics.stored_ends, entity.topic, range(entity.partitions))
         scheduled = any(state is not None and state.scheduled for state in states)
         used_at = await self._used_at(entity, states, ends, now)
         return limit < FOREVER and not (locked or scheduled) and now - used_at >= _ms(limit)
 
     async def _refused_for(self, entity: Entity, since: datetime) -> int:
-        """For how many milliseconds it has been seen that everybody is refused since a time."""
+        """For how many milliseconds it has been seen that everybody is refused since a time; 0 where that is new."""
         key = refused_key(entity.namespace, entity.path)
+        if self._refused is None or self._refused[0] != since:
+            self._refused = since, time.monotonic()
         now, _ = await self._ask(entity)
         if now is None:
             return 0
-        return now - await self._services.courier.unchanged_since(key, since.isoformat(), now, GRACE + REMEMBERED)
+        refused_for = now - await self._services.courier.unchanged_since(
+            key, since.isoformat(), now, GRACE + REMEMBERED
+        )
+        # The brokers' clock may be set while that is waited for.
+        return refused_for if time.monotonic() - self._refused[1] >= SEEN.total_seconds() else 0
 
     async def _retire(self, entity: Entity, retiring_at: datetime | None) -> None:
         directory = self._services.directory
