@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any, ClassVar
+from uuid import UUID
 
 from kafkabus_mapping.field_access import FieldAccess
 
@@ -100,12 +101,12 @@ class AmqpMessageProperties(_Fields):
     def __init__(
         self,
         *,
-        message_id: str | bytes | None = None,
+        message_id: str | bytes | UUID | int | None = None,
         user_id: str | bytes | None = None,
         to: str | bytes | None = None,
         subject: str | bytes | None = None,
         reply_to: str | bytes | None = None,
-        correlation_id: str | bytes | None = None,
+        correlation_id: str | bytes | UUID | int | None = None,
         content_type: str | bytes | None = None,
         content_encoding: str | bytes | None = None,
         creation_time: int | datetime | None = None,
@@ -172,12 +173,38 @@ class AmqpAnnotatedMessage:
         if len(given) != 1:
             raise ValueError(f"{len(given)} bodies: give exactly one of data_body, sequence_body and value_body")
         self._body_type, self._body = given[0]
-        self.header = AmqpMessageHeader(**header) if isinstance(header, Mapping) else header
-        self.footer = footer
-        self.properties = AmqpMessageProperties(**properties) if isinstance(properties, Mapping) else properties
+        self._header: AmqpMessageHeader | None = None
+        self._properties: AmqpMessageProperties | None = None
+        self.header = header
+        self.properties = properties
         self.application_properties = application_properties
         self.annotations = annotations
         self.delivery_annotations = delivery_annotations
+        self.footer = footer
+
+    @property
+    def header(self) -> AmqpMessageHeader | None:
+        """Its header; may be set to a mapping of its fields."""
+        return self._header
+
+    @header.setter
+    def header(self, value: AmqpMessageHeader | Mapping[str, Any] | None) -> None:
+        if value is None or isinstance(value, AmqpMessageHeader):
+            self._header = value
+        else:
+            self._header = AmqpMessageHeader(**value)
+
+    @property
+    def properties(self) -> AmqpMessageProperties | None:
+        """Its properties; may be set to a mapping of its fields."""
+        return self._properties
+
+    @properties.setter
+    def properties(self, value: AmqpMessageProperties | Mapping[str, Any] | None) -> None:
+        if value is None or isinstance(value, AmqpMessageProperties):
+            self._properties = value
+        else:
+            self._properties = AmqpMessageProperties(**value)
 
     @property
     def body_type(self) -> AmqpMessageBodyType:

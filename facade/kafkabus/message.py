@@ -7,16 +7,19 @@ import random
 import time
 import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
-from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
+from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
+from kafkabus.amqp_encoding import annotated, milliseconds_of, plain_value, sections_of
 from kafkabus.exceptions import MessageSizeExceededError
 from kafkabus.keywords import warn_of
+from kafkabus.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
 from kafkabus.record import Delivery, Record, StoredRecord, as_bytes, place_of
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.codec import (
     Envelope,
     Headers,
@@ -24,7 +27,9 @@ from kafkabus_mapping.codec import (
     encode_headers,
     from_milliseconds,
     record_size,
+    to_milliseconds,
 )
+from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.headers import BODY_TYPE
 from kafkabus_mapping.numbers import LockToken, sequence_number
 from kafkabus_mapping.properties import PropertyValue, decode_value, encode_value
@@ -37,17 +42,6 @@ MAX_BATCH_BY_HAND = 1024 * 1024
 
 SHOWN = 200
 """How much of a body ``repr`` shows, in characters."""
-
-PARTITION_KEY_ANNOTATION = "x-opt-partition-key"
-"""Annotation of AMQP messages that is the partition key."""
-
-CARRIED_HEADER = frozenset({"durable", "first_acquirer", "priority"})
-"""Fields of an AMQP header that are carried and mean nothing here."""
-
-CARRIED_PROPERTIES = frozenset(
-    {"user_id", "content_encoding", "creation_time", "absolute_expiry_time", "group_sequence"}
-)
-"""Likewise of AMQP properties."""
 
 ApplicationProperties = dict[str | bytes, PropertyValue]
 
@@ -92,6 +86,29 @@ class LegacyMessage:
         return getattr(self._raw, name)
 
 
+class LegacyBatchMessage:
+    """A batch as older versions of ``azure.servicebus`` showed it.
+
+    Attributes:
+        batch_format: The message format of an AMQP transfer that carries it.
+        max_message_length: Of the whole batch, in bytes.
+        size_offset: 0.
+    """
+
+    batch_format = 0x80013700
+    max_message_length = MAX_BATCH_BY_HAND
+    size_offset = 0
+
+    def __init__(self, messages: Sequence[Outgoing]) -> None:
+        self._messages = list(messages)
+
+    @property
+    def data(self) -> Iterator[bytes]:
+        """Each message in AMQP 1.0's encoding."""
+        made = (ServiceBusMessage._of(one.envelope, one.value) for one in self._messages)
+        return (encode_sections(sections_of(one.raw_amqp_message)) for one in made)
+
+
 class ServiceBusMessage:
     """A message to send.
 
@@ -99,11 +116,12 @@ class ServiceBusMessage:
         body: Text (sent as UTF-8), bytes, or None for no body at all.
         application_properties: The application's own properties: text keys, simple values.
         session_id: Up to 128 characters; the partition key of a message in a session.
-        message_id: Up to 128 characters; 32 random hexadecimal digits by default, or where it is empty.
+        message_id: Up to 128 characters, or a UUID, bytes, or a number; 32 random hexadecimal digits by default, or where it is
+            empty.
         scheduled_enqueue_time_utc: When the message becomes receivable; at once by default. Naive times are UTC.
-        time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default.
+        time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default, or if it is 0.
         content_type: MIME type of the body.
-        correlation_id: Free text.
+        correlation_id: Free text, or a UUID, bytes, or a number.
         subject: Free text.
         partition_key: Up to 128 characters; equal keys share a partition and so keep their order.
         to: Not interpreted.
@@ -116,7 +134,7 @@ class ServiceBusMessage:
         ValueError: An identifier is longer than 128 characters, or session id and partition key differ.
     """
 
-    __slots__ = ("_lives_from", "_own_body", "_own_envelope")
+    __slots__ = ("_lives_from", "_own_body", "_own_envelope", "_raw")
 
     _shown: ClassVar[tuple[str, ...]] = (
         *("application_properties", "session_id", "message_id", "content_type", "correlation_id", "to", "reply_to"),
@@ -126,6 +144,7 @@ class ServiceBusMessage:
     _lives_from: int
     _own_body: bytes | None
     _own_envelope: Envelope | None
+    _raw: RawMessage | None
 
     def __init__(
         self,
@@ -133,11 +152,11 @@ class ServiceBusMessage:
         *,
         application_properties: Mapping[str | bytes, PropertyValue] | None = None,
         session_id: str | None = None,
-        message_id: str | uuid.UUID | None = None,
+        message_id: Identifier | None = None,
         scheduled_enqueue_time_utc: datetime | None = None,
         time_to_live: timedelta | int | None = None,
         content_type: str | None = None,
-        correlation_id: str | None = None,
+        correlation_id: Identifier | None = None,
         subject: str | None = None,
         partition_key: str | None = None,
         to: str | None = None,
@@ -155,11 +174,12 @@ class ServiceBusMessage:
             self._own_body = bytes(body)
         else:
             raise TypeError(f"message body is {type(body).__name__}: use str, bytes or None (json.dumps it yourself)")
+        self._raw = None
         self._own_envelope = Envelope(
-            _message_id(message_id),
+            _message_id(message_id) if isinstance(message_id, str) else None,
             None if session_id is None else _identifier("session_id", session_id),
             None,
-            None if correlation_id is None else _text("correlation_id", correlation_id),
+            correlation_id if isinstance(correlation_id, str) else None,
             None if subject is None else _text("subject", subject),
             None if content_type is None else _text("content_type", content_type),
             None if to is None else _text("to", to),
@@ -169,12 +189,23 @@ class ServiceBusMessage:
             None,
             application_properties,
         )
+        if message_id is not None and not isinstance(message_id, str):
+            self.message_id = message_id
+        if correlation_id is not None and not isinstance(correlation_id, str):
+            self.correlation_id = correlation_id
         if partition_key is not None:
             self.partition_key = partition_key
         if time_to_live is not None:
             self.time_to_live = time_to_live
         if scheduled_enqueue_time_utc is not None:
             self.scheduled_enqueue_time_utc = scheduled_enqueue_time_utc
+
+    @classmethod
+    def _of(cls, envelope: Envelope, body: bytes | None) -> ServiceBusMessage:
+        message = ServiceBusMessage(body)
+        message._own_envelope = replace(envelope)
+        message._lives_from = round(time.time() * 1000)
+        return message
 
     @property
     def _body(self) -> bytes | None:
@@ -185,7 +216,30 @@ class ServiceBusMessage:
         envelope = self._own_envelope
         if envelope is None:
             envelope = self._own_envelope = self._decode_envelope()
+        if self._raw is not None:
+            self._raw.write_to(envelope)
         return envelope
+
+    def _put(self, name: str, value: Any) -> None:
+        """Set a field of the envelope, other than an identifier or the time to live."""
+        setattr(self._envelope, name, value)
+        if self._raw is not None:
+            self._raw.put(name, value)
+
+    def _identified(self, name: str) -> Any:
+        """An identifier as it was given."""
+        envelope = self._envelope
+        if self._raw is not None:
+            return self._raw.identifier(name)
+        return getattr(envelope, name) if envelope.amqp is None else identifier_in(envelope, name)
+
+    def _identify(self, name: str, value: Identifier | None) -> None:
+        """Set an identifier."""
+        text = None if value is None else text_of(name, value)
+        envelope = self._envelope
+        setattr(envelope, name, text)
+        if text != value or self._raw is not None or envelope.amqp is not None:
+            self._as_raw().put(name, value)
 
     def _decode_envelope(self) -> Envelope:
         raise RuntimeError("a message that was not received has an envelope from the start")
@@ -225,51 +279,27 @@ class ServiceBusMessage:
         return AmqpMessageBodyType.SEQUENCE if self._body_kind == "sequence" else AmqpMessageBodyType.DATA
 
     @property
-    def raw_amqp_message(self) -> AmqpAnnotatedMessage:
-        """The message as AMQP has it, a copy: what is changed in it does not change this message."""
-        envelope = self._envelope
-        carried: dict[str, Any] = {}
-        if envelope.amqp is not None:
-            with contextlib.suppress(ValueError):
-                carried = decode_value(envelope.amqp)
-        named = {
-            "message_id": self.message_id,
-            "to": envelope.to,
-            "subject": envelope.subject,
-            "reply_to": envelope.reply_to,
-            "correlation_id": envelope.correlation_id,
-            "content_type": envelope.content_type,
-            "group_id": envelope.session_id,
-            "reply_to_group_id": envelope.reply_to_session_id,
-        }
-        properties = {name: self._amqp_text(value) for name, value in named.items()} | carried.get("properties", {})
-        header = carried.get("header", {})
-        if envelope.time_to_live is not None:
-            lives = header["time_to_live"] = envelope.time_to_live // timedelta(milliseconds=1)
-            created = self._created_ms
-            properties = {"creation_time": created, "absolute_expiry_time": created + lives} | properties
-        annotations = carried.get("annotations", {})
-        if envelope.partition_key is not None:
-            annotations[self._amqp_text(PARTITION_KEY_ANNOTATION)] = self._amqp_text(envelope.partition_key)
-        kind = {AmqpMessageBodyType.SEQUENCE: "sequence_body", AmqpMessageBodyType.VALUE: "value_body"}
-        body = {kind.get(self.body_type, "data_body"): self.body if self.body_type in kind else self._body}
-        return AmqpAnnotatedMessage(
-            header=header,
-            footer=carried.get("footer", {}),
-            properties=properties,
-            application_properties=self.application_properties,
-            annotations=annotations,
-            delivery_annotations=carried.get("delivery_annotations", {}),
-            **body,
-        )
+    def _raw_body(self) -> Any:
+        """The body as an AMQP message has it: bytes, lists or a value."""
+        return self._body if self.body_type is AmqpMessageBodyType.DATA else self.body
 
-    def _amqp_text(self, value: str | None) -> str | bytes | None:
-        return value
+    @property
+    def raw_amqp_message(self) -> AmqpAnnotatedMessage:
+        """The message as AMQP has it. It is this message: what is set there is sent and shows here, and vice versa."""
+        return self._as_raw()
+
+    def _as_raw(self) -> RawMessage:
+        if self._raw is None:
+            self._raw = self._make_raw()
+        return self._raw
+
+    def _make_raw(self) -> RawMessage:
+        return RawMessage(self, self._envelope, as_bytes=False, created_ms=self._created_ms)
 
     @property
     def _created_ms(self) -> int:
-        """When it got its time to live, ms since 1970."""
-        return self._lives_from
+        """When it got its time to live, ms since 1970; 0 where it has none."""
+        return 0 if self._envelope.time_to_live is None else self._lives_from
 
     @property
     def message(self) -> LegacyMessage:
@@ -282,16 +312,18 @@ class ServiceBusMessage:
         return None
 
     @property
-    def message_id(self) -> str | None:
-        """Up to 128 characters; 32 random hexadecimal digits unless set."""
-        envelope = self._envelope
-        if envelope.message_id is None:
-            envelope.message_id = _random_id()
-        return envelope.message_id
+    def message_id(self) -> Any:
+        """A text of up to 128 characters, or the UUID, bytes or number that it was set to; 32 random digits unless set."""
+        if self._envelope.message_id is None:
+            self._identify("message_id", self._made_up_id())
+        return self._identified("message_id")
 
     @message_id.setter
-    def message_id(self, value: str | uuid.UUID | None) -> None:
-        self._envelope.message_id = _message_id(value)
+    def message_id(self, value: Identifier | None) -> None:
+        self._identify("message_id", None if _message_id(value) is None else value)
+
+    def _made_up_id(self) -> str | None:
+        return _random_id()
 
     @property
     def session_id(self) -> str | None:
@@ -300,7 +332,7 @@ class ServiceBusMessage:
 
     @session_id.setter
     def session_id(self, value: str | None) -> None:
-        self._envelope.session_id = None if value is None else _identifier("session_id", value)
+        self._put("session_id", None if value is None else _identifier("session_id", value))
 
     @property
     def partition_key(self) -> str | None:
@@ -309,23 +341,18 @@ class ServiceBusMessage:
 
     @partition_key.setter
     def partition_key(self, value: str | None) -> None:
-        envelope = self._envelope
         checked = None if value is None else _identifier("partition_key", value)
-        if checked is not None and envelope.session_id is not None and checked != envelope.session_id:
-            raise ValueError(
-                f"partition_key {checked!r} differs from session_id {envelope.session_id!r}: "
-                "set both alike, or leave partition_key unset"
-            )
-        envelope.partition_key = checked
+        _check_keys(checked, self._envelope.session_id)
+        self._put("partition_key", checked)
 
     @property
-    def correlation_id(self) -> str | None:
-        """Free text."""
-        return self._envelope.correlation_id
+    def correlation_id(self) -> Any:
+        """Free text, or the UUID, bytes or number that it was set to."""
+        return self._identified("correlation_id")
 
     @correlation_id.setter
-    def correlation_id(self, value: str | None) -> None:
-        self._envelope.correlation_id = _text("correlation_id", value)
+    def correlation_id(self, value: Identifier | None) -> None:
+        self._identify("correlation_id", value)
 
     @property
     def subject(self) -> str | None:
@@ -334,7 +361,7 @@ class ServiceBusMessage:
 
     @subject.setter
     def subject(self, value: str | None) -> None:
-        self._envelope.subject = _text("subject", value)
+        self._put("subject", _text("subject", value))
 
     @property
     def content_type(self) -> str | None:
@@ -343,7 +370,7 @@ class ServiceBusMessage:
 
     @content_type.setter
     def content_type(self, value: str | None) -> None:
-        self._envelope.content_type = _text("content_type", value)
+        self._put("content_type", _text("content_type", value))
 
     @property
     def to(self) -> str | None:
@@ -352,7 +379,7 @@ class ServiceBusMessage:
 
     @to.setter
     def to(self, value: str | None) -> None:
-        self._envelope.to = _text("to", value)
+        self._put("to", _text("to", value))
 
     @property
     def reply_to(self) -> str | None:
@@ -361,7 +388,7 @@ class ServiceBusMessage:
 
     @reply_to.setter
     def reply_to(self, value: str | None) -> None:
-        self._envelope.reply_to = _text("reply_to", value)
+        self._put("reply_to", _text("reply_to", value))
 
     @property
     def reply_to_session_id(self) -> str | None:
@@ -370,20 +397,22 @@ class ServiceBusMessage:
 
     @reply_to_session_id.setter
     def reply_to_session_id(self, value: str | None) -> None:
-        self._envelope.reply_to_session_id = None if value is None else _identifier("reply_to_session_id", value)
+        self._put("reply_to_session_id", None if value is None else _identifier("reply_to_session_id", value))
 
     @property
     def time_to_live(self) -> timedelta | None:
-        """How long after it was enqueued the message may be received; None: the entity's default."""
+        """How long after it was enqueued the message may be received; None: the entity's default. Setting 0 sets None."""
         return self._envelope.time_to_live
 
     @time_to_live.setter
     def time_to_live(self, value: timedelta | int | None) -> None:
         duration = value if value is None or isinstance(value, timedelta) else timedelta(seconds=int(value))
-        if duration is not None and duration <= timedelta(0):
+        if duration is not None and duration < timedelta(0):
             raise ValueError(f"time_to_live {duration}: give a positive duration, or None for the entity's default")
-        self._envelope.time_to_live = duration
+        self._envelope.time_to_live = duration or None
         self._lives_from = round(time.time() * 1000)
+        if self._raw is not None:
+            self._raw.put_time_to_live(duration or None, self._lives_from)
 
     @property
     def scheduled_enqueue_time_utc(self) -> datetime | None:
@@ -394,9 +423,8 @@ class ServiceBusMessage:
     def scheduled_enqueue_time_utc(self, value: datetime | None) -> None:
         if value is not None and not isinstance(value, datetime):
             raise TypeError(f"scheduled_enqueue_time_utc is {type(value).__name__}: use datetime")
-        self._envelope.scheduled_enqueue_time_utc = (
-            value if value is None or value.tzinfo else value.replace(tzinfo=timezone.utc)
-        )
+        aware = value if value is None or value.tzinfo else value.replace(tzinfo=timezone.utc)
+        self._put("scheduled_enqueue_time_utc", aware)
 
     @property
     def application_properties(self) -> ApplicationProperties | None:
@@ -422,6 +450,11 @@ class ServiceBusMessage:
     def _encoded(self, envelope: Envelope) -> Outgoing:
         if envelope.message_id is None:
             envelope.message_id = _random_id()
+            if self._raw is not None:
+                self._raw.put("message_id", envelope.message_id)
+        if self._raw is not None:
+            _check_raw(envelope)
+            envelope.amqp = self._raw.carried()
         headers = encode_headers(envelope)
         key = envelope.session_id or envelope.partition_key
         return Outgoing(envelope, self._body, headers, record_size(self._body, key, headers))
@@ -456,6 +489,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         self._record = record
         self._delivery = delivery
         self._own_envelope = None
+        self._raw = None
         self._properties: ApplicationProperties | None = None
         self._settled = False
         self._enlisted = False
@@ -463,7 +497,25 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         self._lock_until = delivery.expiry
         self.auto_renew_error: Exception | None = None
 
+    @classmethod
+    def from_bytes(cls, message: bytes) -> ServiceBusReceivedMessage:
+        """A message of the bytes in which AMQP 1.0 encodes it, as tools and functions are given it.
+
+        It is to be read, or to be sent again: no receiver has it, so it cannot be settled, and its lock not be renewed. What
+        the bytes do not say is None: sequence number, lock token and the time when it was enqueued, among others.
+
+        Args:
+            message: The bytes of all of its sections.
+
+        Raises:
+            TypeError: It is not bytes.
+            ValueError: It is empty, or no AMQP 1.0 message.
+        """
+        return decoded_message(message)
+
     def __reduce__(self) -> tuple[object, ...]:
+        if self._raw is not None:
+            self._envelope.amqp = self._raw.carried()
         state = (self._own_envelope, self._properties, self._settled, self._lock_until)
         return _restore, (StoredRecord.of(self._record), self._delivery, state)
 
@@ -481,8 +533,24 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
                 return value.decode(errors="replace")
         return None
 
-    def _amqp_text(self, value: str | None) -> str | bytes | None:
-        return None if value is None else value.encode()
+    def _make_raw(self) -> RawMessage:
+        annotations = {
+            "x-opt-enqueued-time": to_milliseconds(self.enqueued_time_utc),
+            "x-opt-sequence-number": self.sequence_number,
+            "x-opt-enqueue-sequence-number": self.enqueued_sequence_number,
+            "x-opt-locked-until": None if self.locked_until_utc is None else to_milliseconds(self.locked_until_utc),
+            "x-opt-message-state": int(self.state),
+            "x-opt-deadletter-source": self.dead_letter_source,
+        }
+        return RawMessage(
+            self,
+            self._envelope,
+            as_bytes=True,
+            created_ms=self._created_ms,
+            header={"delivery_count": self.delivery_count},
+            annotations={name: value for name, value in annotations.items() if value is not None},
+            delivery_annotations={} if self.lock_token is None else {"x-opt-lock-token": self.lock_token},
+        )
 
     @property
     def _created_ms(self) -> int:
@@ -529,9 +597,9 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
                 for key, value in (envelope.application_properties or {}).items()
             }
             if envelope.dead_letter_reason is not None:
-                self._properties[b"DeadLetterReason"] = envelope.dead_letter_reason.encode()
+                self._properties[b"DeadLetterReason"] = _as_bytes(envelope.dead_letter_reason)
             if envelope.dead_letter_error_description is not None:
-                self._properties[b"DeadLetterErrorDescription"] = envelope.dead_letter_error_description.encode()
+                self._properties[b"DeadLetterErrorDescription"] = _as_bytes(envelope.dead_letter_error_description)
         return self._properties
 
     @application_properties.setter
@@ -639,6 +707,12 @@ class ServiceBusMessageBatch:
         """Size of what was added, in bytes; 0 for an empty batch."""
         return self._size
 
+    @property
+    def message(self) -> LegacyBatchMessage:
+        """The batch as older versions of ``azure.servicebus`` showed it; send the batch itself."""
+        warnings.warn("message is deprecated; send the batch itself", DeprecationWarning, stacklevel=2)
+        return LegacyBatchMessage(self._messages)
+
     def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, object]) -> None:
         """Add a message.
 
@@ -697,46 +771,159 @@ def as_message(message: object) -> ServiceBusMessage:
 
 def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
     """A message with all that an AMQP message carries."""
-    properties = message.properties or AmqpMessageProperties()
-    header = message.header or AmqpMessageHeader()
-    annotations = {_plain(name): value for name, value in (message.annotations or {}).items()}
-    made = ServiceBusMessage(
-        None,
-        application_properties=message.application_properties,
-        message_id=_plain(properties.message_id),
-        session_id=_plain(properties.group_id),
-        content_type=_plain(properties.content_type),
-        correlation_id=_plain(properties.correlation_id),
-        subject=_plain(properties.subject),
-        to=_plain(properties.to),
-        reply_to=_plain(properties.reply_to),
-        reply_to_session_id=_plain(properties.reply_to_group_id),
-        partition_key=_plain(annotations.pop(PARTITION_KEY_ANNOTATION, None)),
-        time_to_live=None if header.time_to_live is None else timedelta(milliseconds=header.time_to_live),
-    )
+    if isinstance(message, RawMessage):
+        whole: ServiceBusMessage = message.message
+        return whole
+    made = ServiceBusMessage(None, application_properties=message.application_properties)
     if message.body_type is AmqpMessageBodyType.DATA:
         made._own_body = b"".join(message.pieces())
     elif message.body is not None:
         made._own_body = encode_value(message.body).encode()
         made._envelope.body_type = message.body_type.value
-    carried = {
-        "header": {name: value for name, value in header.items() if value is not None and name in CARRIED_HEADER},
-        "properties": {
-            name: value for name, value in properties.items() if value is not None and name in CARRIED_PROPERTIES
-        },
-        "footer": dict(message.footer or {}),
-        "annotations": annotations,
-        "delivery_annotations": dict(message.delivery_annotations or {}),
-    }
-    present = {name: part for name, part in carried.items() if part}
-    if present:
-        made._envelope.amqp = encode_value(present)
+    raw = made._as_raw()
+    # Copies: what is set of the one message later does not change the other.
+    raw.header = dict(message.header or {})
+    raw.properties = dict(message.properties or {})
+    raw.footer = dict(message.footer or {})
+    raw.annotations = dict(message.annotations or {})
+    raw.delivery_annotations = dict(message.delivery_annotations or {})
+    _check_raw(made._envelope)
     return made
 
 
-def _plain(value: Any) -> Any:
-    """Text that came as bytes, as AMQP's does, as text."""
-    return value.decode() if isinstance(value, bytes) else value
+def _check_raw(envelope: Envelope) -> None:
+    """Check what was set of an AMQP message, as it is checked where it is set of the message.
+
+    Raises:
+        TypeError: A property is of a wrong type.
+        ValueError: An identifier is too long, or session id and partition key differ.
+    """
+    for name in ("session_id", "reply_to_session_id", "partition_key", "message_id"):
+        value = getattr(envelope, name)
+        if value is not None:
+            _identifier(name, value)
+    for name in ("to", "subject", "reply_to", "content_type"):
+        _text(name, getattr(envelope, name))
+    _check_keys(envelope.partition_key, envelope.session_id)
+
+
+def _check_keys(partition_key: str | None, session_id: str | None) -> None:
+    if partition_key is not None and session_id is not None and partition_key != session_id:
+        raise ValueError(
+            f"partition_key {partition_key!r} differs from session_id {session_id!r}: "
+            "set both alike, or leave partition_key unset"
+        )
+
+
+class _DecodedMessage(ServiceBusReceivedMessage):
+    """A message of bytes, whose annotations say what the broker did with it."""
+
+    __slots__ = ("_sections",)
+
+    def __init__(self, sections: Sections, made: ServiceBusMessage) -> None:
+        super().__init__(StoredRecord(("", 0, 0), (None, made._body, []), (0, 0)), _NO_DELIVERY)
+        self._sections = sections
+        self._own_envelope = made._envelope
+        self._own_envelope.amqp = made._as_raw().carried()
+        self._own_envelope.dead_letter_source = self._annotation("x-opt-deadletter-source")
+        said = sections.application_properties
+        self._own_envelope.dead_letter_reason = said.get("DeadLetterReason")
+        self._own_envelope.dead_letter_error_description = said.get("DeadLetterErrorDescription")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return decoded_message, (encode_sections(self._sections),)
+
+    def _annotation(self, name: str) -> Any:
+        return self._sections.message_annotations.get(name)
+
+    def _moment(self, name: str) -> datetime | None:
+        value = self._annotation(name)
+        return value if isinstance(value, datetime) else None
+
+    def _made_up_id(self) -> str | None:
+        return None
+
+    def _make_raw(self) -> RawMessage:
+        found = self._sections
+        annotations, delivery_annotations = (
+            {name: milliseconds_of(value) for name, value in plain_value(part).items() if name in OF_THE_BROKER}
+            for part in (found.message_annotations, found.delivery_annotations)
+        )
+        return RawMessage(
+            self,
+            self._envelope,
+            as_bytes=True,
+            created_ms=self._created_ms,
+            header={"delivery_count": self._sections.header.get("delivery_count")},
+            annotations=annotations,
+            delivery_annotations=delivery_annotations,
+        )
+
+    @property
+    def _created_ms(self) -> int:
+        enqueued = self.enqueued_time_utc
+        return 0 if enqueued is None else to_milliseconds(enqueued)
+
+    @property
+    def state(self) -> ServiceBusMessageState:
+        """As its annotation says; active where it says nothing."""
+        return ServiceBusMessageState(self._annotation("x-opt-message-state") or 0)
+
+    @property
+    def delivery_count(self) -> int:
+        """As its header says."""
+        return int(self._sections.header.get("delivery_count") or 0)
+
+    @property
+    def sequence_number(self) -> Any:
+        """As its annotation says."""
+        return plain_value(self._annotation("x-opt-sequence-number"))
+
+    @property
+    def enqueued_sequence_number(self) -> Any:
+        """As its annotation says."""
+        return plain_value(self._annotation("x-opt-enqueue-sequence-number"))
+
+    @property
+    def enqueued_time_utc(self) -> Any:
+        """As its annotation says."""
+        return self._moment("x-opt-enqueued-time")
+
+    @property
+    def locked_until_utc(self) -> datetime | None:
+        """As its annotation says."""
+        return self._moment("x-opt-locked-until")
+
+    @property
+    def expires_at_utc(self) -> datetime | None:
+        """When it was enqueued plus its time to live, where it says both."""
+        enqueued, lives = self.enqueued_time_utc, self.time_to_live
+        try:
+            return None if enqueued is None or lives is None else enqueued + lives
+        except OverflowError:
+            return None
+
+    @property
+    def lock_token(self) -> uuid.UUID | None:
+        """As its delivery annotation says."""
+        token = self._sections.delivery_annotations.get("x-opt-lock-token")
+        return token if isinstance(token, uuid.UUID) else None
+
+
+_NO_DELIVERY = Delivery("", 0, "", 0, 0, FOREVER)
+
+
+def decoded_message(message: bytes) -> ServiceBusReceivedMessage:
+    """See ``ServiceBusReceivedMessage.from_bytes``."""
+    if not isinstance(message, bytes):
+        raise TypeError(f"message is {type(message).__name__}: give the bytes of an encoded AMQP 1.0 message")
+    if not message:
+        raise ValueError("message is empty: give the bytes of an encoded AMQP 1.0 message")
+    try:
+        sections = decode_sections(message)
+        return _DecodedMessage(sections, _from_amqp(annotated(sections)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"message is no AMQP 1.0 message that a ServiceBusMessage can be: {error}") from error
 
 
 def _restore(
@@ -766,7 +953,7 @@ def _identifier(name: str, value: object) -> str:
 
 def _message_id(value: object) -> str | None:
     """An empty one is none, as Azure's SDK has it: one is made up. Two messages with it would be duplicates."""
-    return None if value is None else _identifier("message_id", value) or None
+    return None if value is None else _identifier("message_id", text_of("message_id", value)) or None
 
 
 def _text(name: str, value: object) -> str | None:

@@ -34,6 +34,18 @@ class FieldAccess(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self.field_names())
 
+    def keys(self) -> list[str]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The names of its fields, as a list, as azure.servicebus gives them."""
+        return list(self.field_names())
+
+    def values(self) -> list[Any]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The values of its fields, likewise."""
+        return [getattr(self, key) for key in self.field_names()]
+
+    def items(self) -> list[tuple[str, Any]]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The names and values of its fields, likewise."""
+        return [(key, getattr(self, key)) for key in self.field_names()]
+
     def has_key(self, key: str) -> bool:
         """Whether there is such a field."""
         return key in self.field_names()

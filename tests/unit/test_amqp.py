@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -93,7 +93,14 @@ def test_everything_else_is_carried() -> None:
     assert (properties.subject, properties.user_id, properties.group_sequence) == (b"s", b"u", 3)
     assert properties["content_encoding"] == "utf-8"
     assert raw.footer == {"checksum": 1}
-    assert raw.annotations == {"mine": uuid.UUID(int=5), b"x-opt-partition-key": b"g"}
+    assert raw.annotations == {
+        "mine": uuid.UUID(int=5),
+        b"x-opt-partition-key": b"g",
+        b"x-opt-enqueued-time": 0,
+        b"x-opt-sequence-number": 1,
+        b"x-opt-enqueue-sequence-number": 1,
+        b"x-opt-message-state": 0,
+    }
     assert raw.delivery_annotations == {"at": datetime(2026, 1, 1, tzinfo=timezone.utc)}
     assert raw.application_properties == {b"colour": b"red"}
 
@@ -137,3 +144,141 @@ def test_headers_and_properties_are_mappings_too() -> None:
     assert header == {**dict.fromkeys(header), "priority": 1, "durable": True}
     with pytest.raises(KeyError, match="colour"):
         header["colour"] = "red"
+
+
+IDENTIFIERS: list[Any] = [uuid.UUID(int=5), b"bytes", b"\xff\x00", 7, (1 << 64) - 1, "text"]
+
+
+@pytest.mark.parametrize("value", IDENTIFIERS)
+def test_an_identifier_comes_back_as_what_it_was(value: Any) -> None:
+    """At once, when it was received, and when it was sent on; texts are said of it in one way."""
+    for name in ("message_id", "correlation_id"):
+        arguments: dict[str, Any] = {name: value}
+        for message in (ServiceBusMessage("x", **arguments), ServiceBusMessage("x")):
+            setattr(message, name, value)
+            assert getattr(message, name) == value
+            assert getattr(received(message), name) == value
+            assert type(getattr(received(received(message)), name)) is type(value)
+            shown = getattr(received(message).raw_amqp_message.properties, name)
+            assert shown == (value.encode() if isinstance(value, str) else value)
+            setattr(message, name, "another")
+            assert getattr(received(message), name) == "another"
+    texts: dict[Any, str] = {b"bytes": "bytes", b"\xff\x00": "ff00"}
+    text = texts.get(value, str(value))
+    assert ServiceBusMessage("x", message_id=value)._outgoing().envelope.message_id == text
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [(-1, ValueError), (1 << 64, ValueError), (0.5, TypeError), (True, TypeError), ("x" * 129, ValueError)],
+)
+def test_what_is_no_message_id(value: Any, error: type[Exception]) -> None:
+    """It is refused at once."""
+    with pytest.raises(error, match="message_id"):
+        ServiceBusMessage("x", message_id=value)
+    with pytest.raises(error, match="message_id"):
+        ServiceBusMessage("x").message_id = value
+
+
+def test_an_identifier_that_somebody_changed_is_text() -> None:
+    """As a rule's action does, which knows nothing of what was carried beside it."""
+    outgoing = ServiceBusMessage("x", message_id=7)._outgoing()
+    headers = [(name, b"8" if name == "sb-message-id" else value) for name, value in outgoing.headers]
+    record = StoredRecord(("t", 0, 0), (None, outgoing.value, headers), (1, 0))
+    assert ServiceBusReceivedMessage(record, Delivery("q", 0, "", 0, 0, FOREVER)).message_id == "8"
+
+
+def test_the_raw_message_is_the_message() -> None:
+    """What is set of it is sent, and shows at the message; what is set of the message shows there."""
+    message = ServiceBusMessage("x", subject="s", time_to_live=60)
+    raw = message.raw_amqp_message
+    assert raw is message.raw_amqp_message
+    properties: Any = raw.properties
+    header: Any = raw.header
+    assert properties.absolute_expiry_time == properties.creation_time + 60_000
+    properties.subject, properties.user_id, properties.message_id, properties.group_id = "other", b"u", "id", "session"
+    header.priority, header.time_to_live = 3, 5_000
+    raw.annotations = {"x-opt-partition-key": "session", "mine": 1}
+    raw.delivery_annotations, raw.footer, raw.application_properties = {"d": 1}, {"f": 2}, {"a": 3}
+    assert (message.subject, message.message_id, message.session_id) == ("other", "id", "session")
+    assert (message.partition_key, message.time_to_live) == ("session", timedelta(seconds=5))
+    message.content_type, message.correlation_id, message.session_id, message.partition_key = "c", "r", "s", "s"
+    message.time_to_live = 7
+    due = datetime(2030, 1, 1, tzinfo=timezone.utc)
+    message.scheduled_enqueue_time_utc = due
+    assert (properties.content_type, properties.correlation_id, properties.group_id) == ("c", "r", "s")
+    assert raw.annotations == {"x-opt-partition-key": "s", "mine": 1, "x-opt-scheduled-enqueue-time": due}
+    assert header.time_to_live == 7_000
+    there = received(message)
+    assert (there.subject, there.message_id, there.session_id, there.partition_key) == ("other", "id", "s", "s")
+    assert (there.time_to_live, there.scheduled_enqueue_time_utc) == (timedelta(seconds=7), due)
+    found: Any = there.raw_amqp_message
+    assert (found.properties.user_id, found.header.priority, found.header.time_to_live) == (b"u", 3, 7_000)
+    assert (found.annotations["mine"], found.delivery_annotations, found.footer) == (1, {"d": 1}, {"f": 2})
+    assert found.annotations[b"x-opt-scheduled-enqueue-time"] == 1893456000000
+    assert found.application_properties == {b"a": 3}
+
+
+def test_the_parts_of_a_raw_message_may_be_replaced() -> None:
+    """By objects that stay the application's, by mappings, and by nothing."""
+    message = ServiceBusMessage("x", subject="s", time_to_live=60, message_id="m")
+    raw = message.raw_amqp_message
+    header, properties = AmqpMessageHeader(), AmqpMessageProperties(subject="new", message_id=uuid.UUID(int=3))
+    raw.header, raw.properties = header, properties
+    header.time_to_live, properties.to = 1_000, "there"
+    assert (message.time_to_live, message.to, message.subject) == (timedelta(seconds=1), "there", "new")
+    assert received(message).message_id == uuid.UUID(int=3)
+    raw.header, raw.properties = None, {"subject": "last"}
+    assert (message.time_to_live, message.subject, message.to) == (None, "last", None)
+    raw.properties = raw.annotations = None
+    message.subject, message.partition_key = "again", "k"
+    assert (received(message).subject, received(message).partition_key) == ("again", "k")
+    assert message.message_id
+
+
+def test_what_was_received_is_changed_and_sent_again() -> None:
+    """By its raw message; the broker's annotations stay behind, and texts may be bytes, as they were."""
+    message = received(ServiceBusMessage("x", subject="s", message_id="m"))
+    raw: Any = message.raw_amqp_message
+    raw.properties.subject = b"new"
+    raw.annotations[b"x-opt-partition-key"] = b"k"
+    raw.header.priority = 9
+    again = received(message)
+    assert (again.subject, again.partition_key, again.message_id) == ("new", "k", "m")
+    assert decode_value(message._outgoing().envelope.amqp or "") == {"header": {"priority": 9}}
+    assert as_message(raw) is message
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "error", "says"),
+    [
+        ("properties", {"subject": 5}, TypeError, "subject is int"),
+        ("properties", {"group_id": "x" * 129}, ValueError, "session_id has 129"),
+        ("properties", {"message_id": 0.5}, TypeError, "message_id is float"),
+        ("annotations", {"x-opt-partition-key": 5}, TypeError, "partition_key is int"),
+        ("annotations", {"mine": object()}, PropertyRuleError, "object"),
+    ],
+)
+def test_what_a_raw_message_cannot_be_is_refused(part: str, value: Any, error: type[Exception], says: str) -> None:
+    """Before anything is sent."""
+    message = ServiceBusMessage("x")
+    setattr(message.raw_amqp_message, part, value)
+    with pytest.raises(error, match=says):
+        message._outgoing()
+
+
+def test_no_time_to_live() -> None:
+    """Zero is none, as in azure.servicebus."""
+    message = ServiceBusMessage("x", time_to_live=0)
+    assert message.time_to_live is None
+    message.time_to_live = timedelta(0)
+    assert received(message).time_to_live is None
+    with pytest.raises(ValueError, match="time_to_live -1 day"):
+        message.time_to_live = timedelta(days=-1)
+
+
+def test_the_values_of_a_header_are_a_sequence() -> None:
+    """As are its names and its items."""
+    header = AmqpMessageHeader(priority=3)
+    assert header.values()[-1] == 3
+    assert (header.keys()[0], header.items()[-1]) == ("delivery_count", ("priority", 3))

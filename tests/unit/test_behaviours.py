@@ -99,14 +99,14 @@ def test_the_properties_of_an_amqp_message_may_be_a_dictionary() -> None:
 
 @pytest.mark.parametrize("name", ["correlation_id", "subject", "to", "reply_to"])
 def test_texts_have_no_limit(name: str) -> None:
-    """At construction and afterwards; but they are texts."""
+    """At construction and afterwards; but they are texts, or identifiers."""
     arguments: dict[str, Any] = {name: "a" * 1000}
     message = ServiceBusMessage("x", **arguments)
     assert getattr(message, name) == "a" * 1000
     setattr(message, name, "b" * 129)
     assert getattr(message, name) == "b" * 129
-    with pytest.raises(TypeError, match=f"{name} is int"):
-        setattr(message, name, 5)
+    with pytest.raises(TypeError, match=f"{name} is float"):
+        setattr(message, name, 0.5)
 
 
 def test_the_emulators_port_belongs_to_its_name() -> None:
@@ -143,7 +143,7 @@ def test_a_renewer_that_is_closed_while_it_asks_tells_nobody(monkeypatch: pytest
         with client.get_queue_sender("q") as sender, client.get_queue_receiver("q") as receiver:
             monkeypatch.setattr(receiver, "_renew", lost_while_closing)
             sender.send_messages(ServiceBusMessage("x"))
-            (message,) = receiver.receive_messages(max_wait_time=10)
+            (message,) = receiver.receive_messages(max_wait_time=60)
             renewer.register(receiver, message)
             assert asked.wait(20)
             renewer.close()

@@ -374,7 +374,7 @@ class Administration:
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such entity.
         """
-        missing = properties.settings() - given.keys() - settings.keys()
+        missing = properties.settings() - set(given) - set(settings)
         if missing:
             raise TypeError(
                 f"settings are missing: {sorted(missing)}; change what get_{WORDS[kind]} returns, and give that"

@@ -1,0 +1,104 @@
+# Generated from tests/contract/aio/test_amqp_messages.py by tools/generate_blocking.py. Do not edit.
+"""Messages as AMQP has them: identifiers of every type, what is set of the raw message, messages that come as bytes."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage
+from tests.contract.conftest import Advance, MakeQueue
+from tests.contract.receiving import receive_all
+
+IDENTIFIERS: list[Any] = [uuid.UUID(int=5), b"bytes", b"\xff\x00", 7, "text"]
+
+
+def test_identifiers_come_back_as_what_they_were(
+    client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """Sent, in a batch, scheduled, and forwarded; the second of each is a duplicate of the first."""
+    queue = make_queue(requires_duplicate_detection=True, partitioned=False)
+    source = make_queue(forward_to=queue, partitioned=False)
+    due = datetime.now(timezone.utc) + timedelta(hours=1)
+    with client.get_queue_sender(queue) as sender:
+        for _ in range(2):
+            sender.send_messages([ServiceBusMessage("sent", message_id=one, correlation_id=one) for one in IDENTIFIERS])
+        sender.schedule_messages(ServiceBusMessage("scheduled", message_id=8, correlation_id=uuid.UUID(int=8)), due)
+    with client.get_queue_sender(source) as sender:
+        sender.send_messages(ServiceBusMessage("forwarded", message_id=b"9", correlation_id=9))
+    receiver = client.get_queue_receiver(queue)
+    found = receive_all(receiver, 6)
+    assert [(one.message_id, one.correlation_id) for one in found[:5]] == [(one, one) for one in IDENTIFIERS]
+    assert [(str(one), one.message_id, one.correlation_id) for one in found[5:]] == [("forwarded", b"9", 9)]
+    later(queue, 3601)
+    (scheduled,) = receive_all(receiver, 1)
+    assert (scheduled.message_id, scheduled.correlation_id) == (8, uuid.UUID(int=8))
+
+
+def test_what_is_set_of_the_raw_message_is_sent(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """Also of one that was received, when it is sent again."""
+    queue = make_queue(requires_session=True)
+    message = ServiceBusMessage("x")
+    raw: Any = message.raw_amqp_message
+    raw.properties.subject, raw.properties.group_id, raw.properties.user_id = "s", "session", b"u"
+    raw.header.priority, raw.header.time_to_live = 3, 60_000
+    raw.annotations = {"x-opt-partition-key": "session", "mine": 1}
+    raw.delivery_annotations, raw.footer, raw.application_properties = {"d": 2}, {"f": 3}, {"a": 4}
+    with client.get_queue_sender(queue) as sender:
+        sender.send_messages(message)
+        with client.get_queue_receiver(queue, session_id="session") as receiver:
+            (first,) = receive_all(receiver, 1)
+            found: Any = first.raw_amqp_message
+            found.properties.subject, found.annotations[b"mine too"] = b"other", 5
+            sender.send_messages(first)
+            (second,) = receive_all(receiver, 1)
+    assert (second.subject, second.session_id, second.partition_key) == ("other", "session", "session")
+    assert (second.time_to_live, second.application_properties) == (timedelta(minutes=1), {b"a": 4})
+    again: Any = second.raw_amqp_message
+    assert (again.properties.user_id, again.header.priority, again.header.delivery_count) == (b"u", 3, 0)
+    assert (again.annotations["mine"], again.annotations[b"mine too"]) == (1, 5)
+    assert (again.delivery_annotations["d"], again.footer) == (2, {"f": 3})
+    assert again.annotations[b"x-opt-sequence-number"] == second.sequence_number
+    assert again.annotations[b"x-opt-sequence-number"] != found.annotations[b"x-opt-sequence-number"]
+
+
+def test_what_the_raw_message_cannot_be_is_refused_before_anything_is_sent(
+    client: ServiceBusClient, queue: str
+) -> None:
+    """With the others of its list."""
+    bad = ServiceBusMessage("bad")
+    raw: Any = bad.raw_amqp_message
+    raw.properties.subject = 5
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        with pytest.raises(TypeError, match="subject is int"):
+            sender.send_messages([ServiceBusMessage("good"), bad])
+        sender.send_messages(ServiceBusMessage("last"))
+        assert [str(one) for one in receive_all(receiver, 1)] == ["last"]
+
+
+def test_a_message_of_bytes_is_sent_and_not_settled(client: ServiceBusClient, queue: str) -> None:
+    """No receiver has it."""
+    batch = ServiceBusMessageBatch()
+    batch.add_message(ServiceBusMessage("x", message_id=uuid.UUID(int=5), subject="s"))
+    with pytest.warns(DeprecationWarning, match="send the batch itself"):
+        (data,) = batch.message.data
+    message = ServiceBusReceivedMessage.from_bytes(data)
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        with pytest.raises(ValueError, match="is not locked"):
+            receiver.complete_message(message)
+        with pytest.raises(ValueError, match="is not locked"):
+            receiver.renew_message_lock(message)
+        sender.send_messages(message)
+        (found,) = receive_all(receiver, 1)
+    assert (str(found), found.message_id, found.subject) == ("x", uuid.UUID(int=5), "s")
+
+
+def test_a_message_whose_time_to_live_is_zero_lives_as_the_queue_says(client: ServiceBusClient, queue: str) -> None:
+    """As azure.servicebus has it."""
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("x", time_to_live=0))
+        (message,) = receive_all(receiver, 1)
+    assert message.time_to_live is None
