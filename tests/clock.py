@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import redis
 
+PATIENCE_S = 60.0
+"""For how long a machine may stall."""
+
 
 def advance(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
     """For the ledgers of a queue and of its dead-letter queue this much more time has passed.
@@ -30,7 +33,7 @@ def step(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
 
 
 def _add(redis_url: str, namespace: str, queue: str, field: str, seconds: float) -> None:
-    with redis.Redis.from_url(redis_url) as client:
+    with redis.Redis.from_url(redis_url, socket_timeout=PATIENCE_S) as client:
         for prefix in (f"{{{namespace}/{queue.lower()}/", f"{{{namespace}/{queue.lower()}/$deadletterqueue/"):
             for key in client.scan_iter(match=f"{prefix}*:meta", count=1000):
                 client.hincrby(key, field, int(seconds * 1000))

@@ -14,6 +14,8 @@ from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus.embedded.redis_server import RedisProgram, answers_ping
 
 PATIENCE = 60.0
+CLUSTER_PORT = 10_000
+"""How far beyond its port a Redis hears other nodes of its cluster."""
 
 
 @contextmanager
@@ -27,7 +29,7 @@ def serving(program: RedisProgram, folder: Path, *options: str) -> Generator[int
     """
     folder.mkdir(exist_ok=True)
     log = folder / "redis.log"
-    reserved = ReservedPort()
+    reserved, of_the_cluster = _reserve_two()
     settings = {"--bind": HOST, "--port": str(reserved.number), "--save": "", "--maxmemory-policy": "noeviction"}
     process = spawn([str(program.path), *itertools.chain(*settings.items()), *options], folder, log)
     try:
@@ -45,3 +47,17 @@ def serving(program: RedisProgram, folder: Path, *options: str) -> Generator[int
             process.kill()
             process.wait()
         reserved.release()
+        of_the_cluster.release()
+
+
+def _reserve_two() -> tuple[ReservedPort, ReservedPort]:
+    """A port, and the one at which other nodes of a cluster would be heard."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        reserved = ReservedPort()
+        other = ReservedPort(reserved.number + CLUSTER_PORT)
+        if other.number == reserved.number + CLUSTER_PORT:
+            return reserved, other
+        reserved.release()
+        other.release()
+        assert time.monotonic() < deadline

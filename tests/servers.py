@@ -6,6 +6,7 @@ them over a socket.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -20,6 +21,7 @@ import pytest
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace, status
 from kafkabus.embedded import scratch_folder as make_scratch_folder
 from kafkabus.embedded.state import LOG_FOLDER
+from kafkabus.log import refusals
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
@@ -27,6 +29,11 @@ if TYPE_CHECKING:
 LOGS: pytest.StashKey[Path] = pytest.StashKey()
 """Of pytest's configuration: the folder with the logs of the run's servers, once they were started."""
 NAMESPACE = "tests"
+REACHED_WITHIN = refusals.REACHED_WITHIN
+"""For how many seconds clients look for a broker; those of tests wait longer, as the machine may stall."""
+STALLED_FOR = 60.0
+NICENESS = 5
+"""By how much workers yield to the servers, which otherwise answer late where many workers share few cores."""
 
 _SERVERS: pytest.StashKey[Servers] = pytest.StashKey()
 _ADDRESS = "servers"
@@ -105,8 +112,11 @@ def _running(config: pytest.Config) -> RunningNamespace:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Listen, in the process that was started."""
-    if not hasattr(config, "workerinput"):
+    """Listen, in the process that was started; yield to the servers, in workers."""
+    refusals.REACHED_WITHIN = STALLED_FOR
+    if hasattr(config, "workerinput"):
+        os.nice(NICENESS)
+    else:
         config.stash[_SERVERS] = Servers()
 
 

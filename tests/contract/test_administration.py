@@ -62,7 +62,7 @@ def test_names_with_slashes_dots_and_underscores_work(
         administration.create_queue(name)
         with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
             sender.send_messages(ServiceBusMessage(name))
-            (message,) = receiver.receive_messages(max_wait_time=10)
+            (message,) = receiver.receive_messages(max_wait_time=60)
             assert str(message) == name
     listed = [queue.name for queue in administration.list_queues()]
     assert {"Orders/eu-1", "orders_eu.1", "orders.eu_1"} <= set(listed)
@@ -77,7 +77,7 @@ def test_a_deleted_queue_is_gone_and_its_name_free(
     administration.create_queue("again", enable_partitioning=True)
     with client.get_queue_sender("again") as sender, client.get_queue_receiver("again") as receiver:
         sender.send_messages([ServiceBusMessage("old"), ServiceBusMessage("dead")])
-        messages = receiver.receive_messages(2, max_wait_time=10)
+        messages = receiver.receive_messages(2, max_wait_time=60)
         receiver.dead_letter_message(messages[0])
     administration.delete_queue("again")
     with pytest.raises(MessagingEntityNotFoundError, match="'again'"):
@@ -108,7 +108,7 @@ def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
             receiver.complete_messages(old)
         with pytest.raises(MessageLockLostError):
             receiver.dead_letter_messages(old)
-        (new,) = receiver.receive_messages(2, max_wait_time=10)
+        (new,) = receiver.receive_messages(2, max_wait_time=60)
         assert (str(new), new.delivery_count) == ("new", 0)
     administration.delete_queue(name)
 
@@ -129,7 +129,7 @@ def test_sending_and_receiving_are_accesses(
     with client.get_queue_receiver(queue) as receiver:
         (peeked,) = receiver.peek_messages(1)
         assert sent == accessed() == peeked.enqueued_time_utc
-        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        (message,) = receiver.receive_messages(1, max_wait_time=60)
         receiver.complete_message(message)
     assert accessed() > sent
 
@@ -398,7 +398,7 @@ def test_who_receives_goes_by_a_new_lock_duration(
         sender.send_messages(ServiceBusMessage("x"))
         deadline, locked_for = time.monotonic() + 30, timedelta(minutes=1)
         while time.monotonic() < deadline and locked_for > timedelta(seconds=20):
-            (message,) = receiver.receive_messages(max_wait_time=10)
+            (message,) = receiver.receive_messages(max_wait_time=60)
             assert message.locked_until_utc is not None
             locked_for = message.locked_until_utc - datetime.now(timezone.utc)
             receiver.abandon_message(message)

@@ -32,7 +32,7 @@ def test_a_deferred_message_comes_back_by_its_number_only(client: ServiceBusClie
     """Receivers do not see it; fetched, it is locked, says that it is deferred, and can be completed."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.defer_message(message)
         assert message.lock_token is None
         later(queue, 120)
@@ -53,7 +53,7 @@ def test_a_deferred_message_that_is_not_settled_is_deferred_still(
     """Abandoned or expired, one delivery counted; its stale token settles nothing."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         number = message.sequence_number
         receiver.defer_message(message)
         (first,) = receiver.receive_deferred_messages(number)
@@ -80,7 +80,7 @@ def test_deferred_messages_of_all_partitions_come_together_or_not_at_all(client:
             sender.send_messages(ServiceBusMessage(str(number)))
         messages: dict[str, int] = {}
         while len(messages) < 6:
-            received = receiver.receive_messages(6, max_wait_time=10)
+            received = receiver.receive_messages(6, max_wait_time=60)
             receiver.defer_messages(received)
             messages |= {str(message): message.sequence_number for message in received}
         wanted = [messages[body] for body in ("4", "0", "2")]
@@ -95,7 +95,7 @@ def test_a_deferred_message_is_deleted_by_receiving_it_in_that_mode(client: Serv
     """A second fetch finds nothing, and nothing is to be settled."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.defer_message(message)
         deleting = client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
         (again,) = deleting.receive_deferred_messages(message.sequence_number)
@@ -112,7 +112,7 @@ def test_peeking_on_shows_each_message_of_all_partitions_once(client: ServiceBus
         for number in range(20):
             sender.send_messages(ServiceBusMessage(str(number)))
         locked, deferred, done = [
-            (client.get_queue_receiver(queue).receive_messages(max_wait_time=10))[0] for _ in range(3)
+            (client.get_queue_receiver(queue).receive_messages(max_wait_time=60))[0] for _ in range(3)
         ]
         receiver.defer_message(deferred)
         receiver.complete_message(done)
@@ -126,7 +126,7 @@ def test_peeking_on_shows_each_message_of_all_partitions_once(client: ServiceBus
         assert seen[str(deferred)].state == ServiceBusMessageState.DEFERRED
         assert seen[str(locked)].state == ServiceBusMessageState.ACTIVE
         assert (seen[str(locked)].lock_token, seen[str(locked)].locked_until_utc) == (None, None)
-        assert len(client.get_queue_receiver(queue).receive_messages(100, max_wait_time=10)) > 0
+        assert len(client.get_queue_receiver(queue).receive_messages(100, max_wait_time=60)) > 0
 
 
 def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, make_queue: MakeQueue) -> None:
@@ -140,7 +140,7 @@ def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, mak
         assert [str(message) for message in receiver.peek_messages(2)] == ["5", "6"]
         assert receiver.peek_messages(0) == []
         other = client.get_queue_receiver(queue)
-        other.receive_messages(2, max_wait_time=10)
+        other.receive_messages(2, max_wait_time=60)
         assert [str(message) for message in other.peek_messages(2)] == ["3", "4"]
 
 
@@ -178,7 +178,7 @@ def test_the_dead_letter_queue_can_be_peeked(client: ServiceBusClient, queue: st
     """It is a queue like others."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.dead_letter_message(message, "why")
         with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
             (dead,) = dead_letters.peek_messages()
@@ -189,7 +189,7 @@ def test_a_purge_leaves_nothing_that_waits(client: ServiceBusClient, queue: str)
     """Locked and deferred messages stay; a later message is delivered."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(10)])
-        first, second, third = receiver.receive_messages(3, max_wait_time=10)
+        first, second, third = receiver.receive_messages(3, max_wait_time=60)
         receiver.defer_message(first)
         receiver.abandon_message(second)
         assert receiver.purge_messages() == 8
@@ -198,7 +198,7 @@ def test_a_purge_leaves_nothing_that_waits(client: ServiceBusClient, queue: str)
         receiver.complete_messages(receiver.receive_deferred_messages(first.sequence_number))
         assert client.get_queue_receiver(queue).peek_messages(10) == []
         sender.send_messages(ServiceBusMessage("later", partition_key="k"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert str(message) == "later"
 
 

@@ -110,10 +110,10 @@ def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> None:
     for number in (1, 2):
         for name in "abc":
             send(client, queue, ServiceBusMessage(f"{name}{number}", message_id=name, session_id="s"))
-    with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10) as receiver:
+    with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=60) as receiver:
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < 3:
-            messages += receiver.receive_messages(10, max_wait_time=10)
+            messages += receiver.receive_messages(10, max_wait_time=60)
         receiver.complete_messages(messages)
         assert [str(message) for message in messages] == ["a1", "b1", "c1"]
         assert receiver.receive_messages(10, max_wait_time=0.5) == []
@@ -130,9 +130,9 @@ def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: ServiceBus
     """Neither when it is abandoned, nor when it is deferred."""
     send(client, detecting, ServiceBusMessage("1", message_id="a"))
     with client.get_queue_receiver(detecting) as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.abandon_message(message)
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert message.delivery_count == 1
         number = message.sequence_number
         assert number is not None

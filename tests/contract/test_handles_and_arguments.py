@@ -134,7 +134,7 @@ def test_closed_handles_do_nothing_any_more(client: ServiceBusClient, queue: str
     """Receiving, iterating, peeking, fetching deferred messages, renewing, making a batch, entering: a ValueError."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        deferred, locked = receiver.receive_messages(2, max_wait_time=10)
+        deferred, locked = receiver.receive_messages(2, max_wait_time=60)
         receiver.defer_message(deferred)
     with pytest.raises(ValueError, match=SHUT):
         receiver.receive_messages(max_wait_time=1)
@@ -177,7 +177,7 @@ def test_a_lock_is_not_renewed_within_no_time(client: ServiceBusClient, queue: s
     """A timeout is more than 0; the lock stays as it was."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         until = message.locked_until_utc
         with pytest.raises(ValueError, match=f"timeout {timeout}"):
             receiver.renew_message_lock(message, timeout=timeout)
@@ -219,11 +219,11 @@ def test_a_receive_mode_may_be_a_text(client: ServiceBusClient, queue: str) -> N
     with client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage("x", partition_key="k"), ServiceBusMessage("y", partition_key="k")])
     with client.get_queue_receiver(queue, receive_mode="peeklock") as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert (str(message), message.lock_token is None) == ("x", False)
         receiver.complete_message(message)
     with client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver:
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert (str(message), message.lock_token) == ("y", None)
         assert receiver.peek_messages() == []
     for number in (0, 1):
@@ -344,7 +344,7 @@ def test_what_was_deleted_by_receiving_it_cannot_be_settled_or_renewed(client: S
         client.get_queue_receiver(queue) as locking,
     ):
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = deleting.receive_messages(max_wait_time=10)
+        (message,) = deleting.receive_messages(max_wait_time=60)
         for receiver in (deleting, locking):
             assert_refused(receiver, message, ValueError, "not locked.*RECEIVE_AND_DELETE")
             with pytest.raises(ValueError, match=r"not locked.*RECEIVE_AND_DELETE"):
@@ -363,7 +363,7 @@ def test_a_settlement_is_refused_for_the_first_reason_that_there_is(
     ):
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(2)])
         (peeked,) = receiver.peek_messages()
-        settled, lost = receiver.receive_messages(2, max_wait_time=10)
+        settled, lost = receiver.receive_messages(2, max_wait_time=60)
         receiver.complete_message(settled)
         later(queue, 61)
         closed = client.get_queue_receiver(queue, receive_mode="receiveanddelete")
@@ -405,7 +405,7 @@ def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_says(
         client.get_queue_receiver(queue) as receiver,
     ):
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        usual, shorter, longer = receiver.receive_messages(3, max_wait_time=10)
+        usual, shorter, longer = receiver.receive_messages(3, max_wait_time=60)
         renewer.register(receiver, usual)
         renewer.register(receiver, shorter, max_lock_renewal_duration=100)
         renewer.register(receiver, longer, max_lock_renewal_duration=600)
@@ -438,7 +438,7 @@ def test_a_renewer_is_silent_about_what_was_closed(
         closed_renewer = AutoLockRenewer(on_lock_renew_failure=tell)
         closed_receiver = client.get_queue_receiver(queue)
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        (first,) = closed_receiver.receive_messages(max_wait_time=10)
+        (first,) = closed_receiver.receive_messages(max_wait_time=60)
         renewer.register(closed_receiver, first)
         second, third = take(receiver, 2)
         closed_renewer.register(receiver, second)
@@ -588,14 +588,14 @@ def test_a_settled_message_stays_settled_when_it_is_pickled(client: ServiceBusCl
     """It has no token, is not settled again, and can be sent."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", subject="s"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.complete_message(message)
         copy = pickle.loads(pickle.dumps(message))  # noqa: S301 - our own
         assert (str(copy), copy.subject, copy.sequence_number) == ("x", "s", message.sequence_number)
         assert (copy.lock_token, copy.locked_until_utc) == (None, None)
         assert_refused(receiver, copy, MessageAlreadySettled, "settled")
         sender.send_messages(copy)
-        (again,) = receiver.receive_messages(max_wait_time=10)
+        (again,) = receiver.receive_messages(max_wait_time=60)
         assert (str(again), again.message_id) == ("x", message.message_id)
 
 

@@ -54,7 +54,7 @@ def test_a_renewed_lock_lasts_longer_than_the_others_of_its_batch(
     """Its token stays; the others come back."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        first, second, third = receiver.receive_messages(3, max_wait_time=10)
+        first, second, third = receiver.receive_messages(3, max_wait_time=60)
         later(queue, 45)
         token, locked_until = second.lock_token, second.locked_until_utc
         assert locked_until is not None
@@ -62,7 +62,7 @@ def test_a_renewed_lock_lasts_longer_than_the_others_of_its_batch(
         assert renewed == second.locked_until_utc
         assert renewed > locked_until + timedelta(seconds=40)
         later(queue, 30)
-        again = receiver.receive_messages(3, max_wait_time=10)
+        again = receiver.receive_messages(3, max_wait_time=60)
         assert sorted((str(message), message.delivery_count) for message in again) == [("0", 1), ("2", 1)]
         assert second.lock_token == token
         receiver.complete_message(second)
@@ -86,7 +86,7 @@ def test_a_renewer_keeps_locks_until_their_messages_are_settled(
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(300)])
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < 300:
-            messages += receiver.receive_messages(300, max_wait_time=10)
+            messages += receiver.receive_messages(300, max_wait_time=60)
         until_renewed(messages[0], 3)
         receiver.complete_messages(messages)
         assert receiver.receive_messages(max_wait_time=1.5) == []
@@ -101,7 +101,7 @@ def test_a_renewer_gives_up_when_it_was_told_to(client: ServiceBusClient, make_q
         client.get_queue_receiver(queue) as receiver,
     ):
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         renewer.register(receiver, message)
         deadline = time.monotonic() + PATIENCE
         while message.auto_renew_error is None:
@@ -132,7 +132,7 @@ def test_a_renewer_tells_of_a_lock_that_was_lost(
         client.get_queue_receiver(queue) as receiver,
     ):
         sender.send_messages([ServiceBusMessage("x", partition_key="k"), ServiceBusMessage("y", partition_key="k")])
-        lost, settled = receiver.receive_messages(2, max_wait_time=10)
+        lost, settled = receiver.receive_messages(2, max_wait_time=60)
         renewer.register(receiver, lost, max_lock_renewal_duration=60)
         renewer.register(receiver, settled)
         receiver.complete_message(settled)
@@ -156,7 +156,7 @@ def test_a_renewer_takes_only_locked_messages_and_only_while_it_is_open(client: 
             renewer.register(receiver, peeked)
         with pytest.raises(TypeError, match="ServiceBusMessage"):
             renewer.register(receiver, ServiceBusMessage("x"))  # type: ignore[arg-type]
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         renewer.register(receiver, message)
         renewer.close()
         with pytest.raises(ServiceBusError, match="closed"):
@@ -174,13 +174,13 @@ def test_prefetched_messages_are_handed_out_without_asking_and_given_back_at_clo
     with client.get_queue_sender(queue) as sender:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
     with client.get_queue_receiver(queue, prefetch_count=5) as receiver:
-        bodies = [str((receiver.receive_messages(max_wait_time=10))[0]) for _ in range(2)]
+        bodies = [str((receiver.receive_messages(max_wait_time=60))[0]) for _ in range(2)]
         assert bodies == ["0", "1"]
         assert other_client.get_queue_receiver(queue).receive_messages(max_wait_time=1.5) == []
-        third, fourth = receiver.receive_messages(2, max_wait_time=10)
+        third, fourth = receiver.receive_messages(2, max_wait_time=60)
         assert [str(third), str(fourth)] == ["2", "3"]
         receiver.complete_messages([third, fourth])
-    rest = other_client.get_queue_receiver(queue).receive_messages(9, max_wait_time=10)
+    rest = other_client.get_queue_receiver(queue).receive_messages(9, max_wait_time=60)
     assert [(str(message), message.delivery_count) for message in rest] == [("4", 0), ("5", 0)]
 
 
@@ -192,11 +192,11 @@ def test_a_prefetched_message_is_never_handed_out_expired(client: ServiceBusClie
         client.get_queue_receiver(queue, prefetch_count=5) as receiver,
     ):
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        (first,) = receiver.receive_messages(max_wait_time=10)
+        (first,) = receiver.receive_messages(max_wait_time=60)
         until_past(first.locked_until_utc)
         bodies: list[str] = []
         while len(bodies) < 3:
-            for message in receiver.receive_messages(1, max_wait_time=10):
+            for message in receiver.receive_messages(1, max_wait_time=60):
                 receiver.complete_message(message)
                 bodies.append(str(message))
         assert sorted(bodies) == ["0", "1", "2"]
@@ -208,7 +208,7 @@ def test_receiving_as_many_as_are_prefetched(client: ServiceBusClient, queue: st
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
     assert client.get_queue_receiver(queue).receive_messages(None, max_wait_time=5) == []
     with client.get_queue_receiver(queue, prefetch_count=3) as receiver:
-        assert [str(message) for message in receiver.receive_messages(None, max_wait_time=10)] == ["0", "1", "2"]
+        assert [str(message) for message in receiver.receive_messages(None, max_wait_time=60)] == ["0", "1", "2"]
     for count in (-1, 50_001):
         with pytest.raises(ValueError, match=f"{count}"):
             client.get_queue_receiver(queue, prefetch_count=count)
@@ -223,7 +223,7 @@ def test_receive_and_delete_deletes_nothing_ahead(client: ServiceBusClient, queu
         queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=2, max_wait_time=3
     ) as receiver:
         assert len(looking.peek_messages(20)) == 10
-        assert len(receiver.receive_messages(3, max_wait_time=10)) == 3
+        assert len(receiver.receive_messages(3, max_wait_time=60)) == 3
         assert [str(message) for message in receiver] == ["3", "4", "5", "6", "7", "8", "9"]
     assert client.get_queue_receiver(queue).peek_messages(20) == []
 
@@ -234,7 +234,7 @@ def test_the_last_abandon_dead_letters_at_once(client: ServiceBusClient, make_qu
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         for _ in range(2):
-            (message,) = receiver.receive_messages(max_wait_time=10)
+            (message,) = receiver.receive_messages(max_wait_time=60)
             receiver.abandon_message(message)
     (dead,) = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER).peek_messages()
     assert (str(dead), dead.dead_letter_reason) == ("x", "MaxDeliveryCountExceeded")
@@ -275,7 +275,7 @@ def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(
         receiver = client.get_queue_receiver(queue, receive_mode=mode)
         assert receiver.receive_messages(max_wait_time=1.5) == []
         dead_letters = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-        (dead,) = dead_letters.receive_messages(max_wait_time=10)
+        (dead,) = dead_letters.receive_messages(max_wait_time=60)
         assert (str(dead), dead.dead_letter_reason) == ("x", "TTLExpiredException")
         dead_letters.complete_message(dead)
 
@@ -284,7 +284,7 @@ def test_a_deferred_message_expires_too(client: ServiceBusClient, queue: str) ->
     """It is not found any more."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", time_to_live=1))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.defer_message(message)
         until_past(message.expires_at_utc)
         with pytest.raises(ServiceBusError, match=str(message.sequence_number)):
@@ -318,7 +318,7 @@ def test_a_message_expires_between_others_that_do_not(client: ServiceBusClient, 
     queue = make_queue(dead_lettering_on_message_expiration=True)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("deferred", time_to_live=2, partition_key="k"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.defer_message(message)
         sender.send_messages(
             [
@@ -329,7 +329,7 @@ def test_a_message_expires_between_others_that_do_not(client: ServiceBusClient, 
         )
         reason = "TTLExpiredException"
         assert dead_bodies(client, queue, 2) == [("deferred", reason), ("short", reason)]
-        messages = receiver.receive_messages(5, max_wait_time=10)
+        messages = receiver.receive_messages(5, max_wait_time=60)
         assert [(str(message), message.delivery_count) for message in messages] == [("first", 0), ("last", 0)]
 
 
@@ -353,6 +353,6 @@ def test_a_message_whose_last_lock_expired_is_dead_lettered_without_a_receiver(
     queue = make_queue(max_delivery_count=1)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        assert receiver.receive_messages(max_wait_time=10)
+        assert receiver.receive_messages(max_wait_time=60)
     later(queue, 61)
     assert dead_bodies(client, queue, 1) == [("x", "MaxDeliveryCountExceeded")]

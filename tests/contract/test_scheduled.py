@@ -119,8 +119,8 @@ def test_scheduled_messages_are_peeked_and_counted(
 
         everything = [("a", False), ("A", True), ("b", False), ("B", True), ("c", False), ("C", True)]
         assert (peeked(), counts()) == (everything, (3, 3, 6))
-        messages = receiver.receive_messages(2, max_wait_time=10)
-        messages += receiver.receive_messages(3 - len(messages), max_wait_time=10) if len(messages) < 3 else []
+        messages = receiver.receive_messages(2, max_wait_time=60)
+        messages += receiver.receive_messages(3 - len(messages), max_wait_time=60) if len(messages) < 3 else []
         assert (peeked(), counts()) == (everything, (3, 3, 6))
         receiver.complete_messages(messages)
         sender.cancel_scheduled_messages(number)
@@ -179,7 +179,7 @@ def test_scheduled_messages_of_sessions(client: ServiceBusClient, make_queue: Ma
             found: dict[str, list[str]] = {}
             for _ in range(2):
                 with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as receiver:
-                    messages = receiver.receive_messages(10, max_wait_time=10)
+                    messages = receiver.receive_messages(10, max_wait_time=60)
                     assert receiver.session is not None
                     assert receiver.session.session_id is not None
                     found[receiver.session.session_id] = [str(message) for message in messages]

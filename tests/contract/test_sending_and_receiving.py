@@ -66,7 +66,7 @@ def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue: str) 
     )
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(sent)
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert message.body is not None
         assert (str(message), b"".join(message.body)) == ("häh", "häh".encode())
         assert (message.message_id, message.partition_key, message.session_id) == ("m-1", "key", None)
@@ -97,7 +97,7 @@ def test_a_message_with_a_time_to_live_has_times_of_creation_and_expiry(client: 
     assert sent.absolute_expiry_time == sent.creation_time + 60_000
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([message, ServiceBusMessage("y")])
-        received = {str(one): one for one in receiver.receive_messages(2, max_wait_time=10)}
+        received = {str(one): one for one in receiver.receive_messages(2, max_wait_time=60)}
         mortal: Any = received["x"].raw_amqp_message.properties
         immortal: Any = received["y"].raw_amqp_message.properties
         assert mortal.creation_time == round(received["x"].enqueued_time_utc.timestamp() * 1000)
@@ -109,7 +109,7 @@ def test_the_old_view_of_a_message_has_its_delivery_tag(client: ServiceBusClient
     """The lock token's bytes, the first fields little-endian; with a warning, because it is deprecated."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", subject="s"))
-        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        (message,) = receiver.receive_messages(1, max_wait_time=60)
         assert message.lock_token is not None
         with pytest.warns(DeprecationWarning, match="raw_amqp_message"):
             old = message.message
@@ -155,7 +155,7 @@ def test_a_message_without_properties_has_none(client: ServiceBusClient, queue: 
     """What was not set is falsy; a message id was made up."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage(b"\x00\xff"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert message.message_id
         assert not message.application_properties
         assert not any((message.subject, message.time_to_live, message.partition_key, message.correlation_id))
@@ -167,7 +167,7 @@ def test_a_message_without_a_body_stays_without(client: ServiceBusClient, queue:
     """None is no empty body."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(None, partition_key="a"), ServiceBusMessage(b"", partition_key="a")])
-        messages = receiver.receive_messages(2, max_wait_time=10)
+        messages = receiver.receive_messages(2, max_wait_time=60)
         assert [message.body if message.body is None else b"".join(message.body) for message in messages] == [None, b""]
 
 
@@ -197,7 +197,7 @@ def test_messages_with_one_key_keep_their_order(client: ServiceBusClient, queue:
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(30):
             sender.send_messages(ServiceBusMessage(str(number), partition_key="same"))
-        messages = receiver.receive_messages(30, max_wait_time=10)
+        messages = receiver.receive_messages(30, max_wait_time=60)
         assert [str(message) for message in messages] == [str(number) for number in range(30)]
         assert len({message.sequence_number >> 48 for message in messages}) == 1
         numbers = [message.sequence_number for message in messages]
@@ -211,7 +211,7 @@ def test_keyless_messages_go_round_the_partitions(client: ServiceBusClient, queu
             sender.send_messages(ServiceBusMessage(str(number)))
         partitions: set[int] = set()
         for _ in range(16):
-            (message,) = receiver.receive_messages(max_wait_time=10)
+            (message,) = receiver.receive_messages(max_wait_time=60)
             partitions.add(message.sequence_number >> 48)
         assert partitions == set(range(16))
 
@@ -222,7 +222,7 @@ def test_a_plain_queue_has_one_partition_and_dense_numbers(client: ServiceBusCli
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5, 10)])
-        messages = receiver.receive_messages(20, max_wait_time=10)
+        messages = receiver.receive_messages(20, max_wait_time=60)
         assert [str(message) for message in messages] == [str(number) for number in range(10)]
         assert [message.sequence_number for message in messages] == list(range(1, 11))
 
@@ -231,8 +231,8 @@ def test_a_receive_takes_no_more_than_was_asked_for(client: ServiceBusClient, qu
     """The count is a bound for one call, and the rest waits for the next."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
-        first = receiver.receive_messages(4, max_wait_time=10)
-        second = receiver.receive_messages(100, max_wait_time=10)
+        first = receiver.receive_messages(4, max_wait_time=60)
+        second = receiver.receive_messages(100, max_wait_time=60)
         assert [str(message) for message in first + second] == [str(number) for number in range(10)]
 
 
@@ -272,7 +272,7 @@ def test_receive_and_delete_hands_out_each_message_once(client: ServiceBusClient
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     with client.get_queue_receiver(queue, receive_mode=mode, max_wait_time=3) as receiver:
-        seen = [str(message) for message in receiver.receive_messages(3, max_wait_time=10)]
+        seen = [str(message) for message in receiver.receive_messages(3, max_wait_time=60)]
         for message in receiver:
             seen.append(str(message))
             assert (message.lock_token, message.locked_until_utc) == (None, None)
@@ -286,12 +286,12 @@ def test_a_received_message_can_be_sent_again(client: ServiceBusClient, queue: s
     """Changed or not, before and after settlement; text properties stay text."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("body", subject="1st", application_properties={"a": "b", "n": 1}))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert message.application_properties == {b"a": b"b", b"n": 1}
         message.subject = "2nd"
         receiver.complete_message(message)
         sender.send_messages(message)
-        (again,) = receiver.receive_messages(max_wait_time=10)
+        (again,) = receiver.receive_messages(max_wait_time=60)
         assert (str(again), again.subject, again.message_id) == ("body", "2nd", message.message_id)
         assert again.application_properties == {b"a": b"b", b"n": 1}
 
@@ -304,9 +304,9 @@ def test_sending_a_dead_letter_again_leaves_it_as_it_was(client: ServiceBusClien
         client.get_queue_receiver(queue, sub_queue="deadletter") as dead_receiver,
     ):
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.dead_letter_message(message, reason="why", error_description="how")
-        (dead,) = dead_receiver.receive_messages(max_wait_time=10)
+        (dead,) = dead_receiver.receive_messages(max_wait_time=60)
 
         def noted() -> tuple[object, ...]:
             return (
@@ -335,7 +335,7 @@ def test_keywords_that_nobody_knows_are_named_in_a_warning(client: ServiceBusCli
             sender.send_messages(message, foo=1)
         with pytest.warns(UserWarning, match="foo"):
             assert len(receiver.peek_messages(foo=1)) == 1
-        (received,) = receiver.receive_messages(max_wait_time=10)
+        (received,) = receiver.receive_messages(max_wait_time=60)
         with pytest.warns(UserWarning, match="foo"):
             receiver.renew_message_lock(received, foo=1)
         with pytest.warns(UserWarning, match="foo"):
@@ -457,7 +457,7 @@ def test_closed_handles_refuse_everything(client: ServiceBusClient, queue: str) 
     sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue)
     with sender, receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
     with pytest.raises(ValueError, match="already been shutdown"):
         sender.send_messages(ServiceBusMessage("x"))
     with pytest.raises(ValueError, match="already been shutdown"):
@@ -491,7 +491,7 @@ def test_bodies_of_every_kind_travel(client: ServiceBusClient, queue: str) -> No
         sender.send_messages(ServiceBusMessage(None, partition_key="k"))
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < 4:
-            messages += receiver.receive_messages(4, max_wait_time=10)
+            messages += receiver.receive_messages(4, max_wait_time=60)
         assert [message.body_type for message in messages] == ["value", "sequence", "data", "value"]
         assert (messages[0].body, messages[1].body, messages[3].body) == (value, [[1, 2]], None)
         assert b"".join(messages[2].body) == b"text"

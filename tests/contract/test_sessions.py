@@ -72,15 +72,15 @@ def test_a_session_is_received_in_order_by_whoever_locked_it(client: ServiceBusC
         assert session is not None
         assert session.session_id == "a"
         assert session.locked_until_utc is not None
-        first = receiver.receive_messages(2, max_wait_time=10)
-        rest = receiver.receive_messages(10, max_wait_time=10)
+        first = receiver.receive_messages(2, max_wait_time=60)
+        rest = receiver.receive_messages(10, max_wait_time=60)
         assert bodies(first + rest) == ["a0", "a1", "a2", "a3", "a4"]
         assert all(message.session_id == "a" for message in first)
         assert all(message.locked_until_utc is None and message.lock_token is not None for message in first)
         receiver.complete_messages(first + rest)
         assert receiver.receive_messages(1, max_wait_time=0.2) == []
         send(client, sessions, "a", start=5)
-        assert bodies(receiver.receive_messages(10, max_wait_time=10)) == ["a5"]
+        assert bodies(receiver.receive_messages(10, max_wait_time=60)) == ["a5"]
 
 
 def test_sessions_whose_names_differ_behind_a_nul_are_different(client: ServiceBusClient, sessions: str) -> None:
@@ -96,19 +96,19 @@ def test_what_is_given_back_comes_again_in_its_place(client: ServiceBusClient, q
     """Abandoned, left behind by a receiver that was closed, or by one whose lock expired; the latter counts as delivered."""
     send(client, queue, "a", count=4)
     with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = receiver.receive_messages(3, max_wait_time=10)
+        messages = receiver.receive_messages(3, max_wait_time=60)
         receiver.abandon_message(messages[1])
-        again = receiver.receive_messages(1, max_wait_time=10)
+        again = receiver.receive_messages(1, max_wait_time=60)
         assert [(str(message), message.delivery_count) for message in again] == [("a1", 1)]
         receiver.complete_message(messages[0])
     with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = receiver.receive_messages(10, max_wait_time=10)
+        messages = receiver.receive_messages(10, max_wait_time=60)
         assert [(str(message), message.delivery_count) for message in messages] == [("a1", 1), ("a2", 0), ("a3", 0)]
         later(queue, 61)
         with pytest.raises(SessionLockLostError):
             receiver.complete_message(messages[0])
         with client.get_queue_receiver(queue, session_id="a") as another:
-            messages = another.receive_messages(10, max_wait_time=10)
+            messages = another.receive_messages(10, max_wait_time=60)
             assert [(str(one), one.delivery_count) for one in messages] == [("a1", 2), ("a2", 1), ("a3", 1)]
 
 
@@ -116,14 +116,14 @@ def test_what_comes_again_within_a_lock_is_settled_like_the_rest(client: Service
     """Abandoned or deferred, and received once more, beside what was held all the time."""
     send(client, queue, "a", count=6)
     with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = receiver.receive_messages(5, max_wait_time=10)
+        messages = receiver.receive_messages(5, max_wait_time=60)
         receiver.abandon_messages([messages[0], messages[2]])
-        again = receiver.receive_messages(2, max_wait_time=10)
+        again = receiver.receive_messages(2, max_wait_time=60)
         assert bodies(again) == ["a0", "a2"]
         receiver.defer_message(messages[1])
         (deferred,) = receiver.receive_deferred_messages(messages[1].sequence_number or 0)
         receiver.complete_messages([*again, deferred, messages[3], messages[4]])
-        rest = receiver.receive_messages(10, max_wait_time=10)
+        rest = receiver.receive_messages(10, max_wait_time=60)
         assert bodies(rest) == ["a5"]
         receiver.complete_messages(rest)
         assert receiver.peek_messages(10, sequence_number=1) == []
@@ -133,7 +133,7 @@ def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, queue:
     """Receiving, settling, renewing, recalling."""
     send(client, queue, "a", count=2)
     with client.get_queue_receiver(queue, session_id="a") as receiver:
-        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        (message,) = receiver.receive_messages(1, max_wait_time=60)
         session = receiver.session
         assert session is not None
         before = session.locked_until_utc
@@ -178,10 +178,10 @@ def test_a_session_is_one_receivers_at_a_time(
         ) as another:
             assert another.session is not None
             assert another.session.session_id == "b"
-            assert bodies(another.receive_messages(5, max_wait_time=10)) == ["b0"]
-        assert bodies(receiver.receive_messages(5, max_wait_time=10)) == ["a0"]
+            assert bodies(another.receive_messages(5, max_wait_time=60)) == ["b0"]
+        assert bodies(receiver.receive_messages(5, max_wait_time=60)) == ["a0"]
     with other_client.get_queue_receiver(sessions, session_id="a") as another:
-        assert bodies(another.receive_messages(5, max_wait_time=10)) == ["a0"]
+        assert bodies(another.receive_messages(5, max_wait_time=60)) == ["a0"]
 
 
 def test_no_session_in_time_is_an_error_and_a_named_one_need_have_no_messages(
@@ -233,19 +233,19 @@ def test_a_session_that_is_held_keeps_nobody_else_waiting(make_queue: MakeQueue,
     send(client, queue, "stuck", count=1500)
     send(client, queue, "a", "b")
     with client.get_queue_receiver(queue, session_id="stuck") as holder:
-        assert len(holder.receive_messages(10, max_wait_time=10)) == 10
+        assert len(holder.receive_messages(10, max_wait_time=60)) == 10
         seen: set[str] = set()
         for _ in range(2):
             with client.get_queue_receiver(
                 queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE
             ) as receiver:
-                (message,) = receiver.receive_messages(5, max_wait_time=10)
+                (message,) = receiver.receive_messages(5, max_wait_time=60)
                 receiver.complete_message(message)
                 seen.add(str(message))
         assert seen == {"a0", "b0"}
         rest: list[str] = []
         while len(rest) < 1490:
-            rest += bodies(holder.receive_messages(500, max_wait_time=10))
+            rest += bodies(holder.receive_messages(500, max_wait_time=60))
         assert rest == [f"stuck{number}" for number in range(10, 1500)]
 
 
@@ -254,7 +254,7 @@ def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(client: Ser
     send(client, queue, "a", "b", count=4)
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert bodies(receiver.peek_messages(10)) == ["a0", "a1", "a2", "a3"]
-        first, second, third, fourth = receiver.receive_messages(4, max_wait_time=10)
+        first, second, third, fourth = receiver.receive_messages(4, max_wait_time=60)
         receiver.defer_message(first)
         receiver.dead_letter_message(second, reason="because")
         receiver.complete_message(third)
@@ -268,9 +268,9 @@ def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(client: Ser
         (again,) = receiver.receive_deferred_messages(deferred)
         assert (str(again), again.delivery_count) == ("a0", 0)
         receiver.complete_message(again)
-        assert bodies(receiver.receive_messages(5, max_wait_time=10)) == [str(fourth)]
+        assert bodies(receiver.receive_messages(5, max_wait_time=60)) == [str(fourth)]
     with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
-        (message,) = dead.receive_messages(5, max_wait_time=10)
+        (message,) = dead.receive_messages(5, max_wait_time=60)
         assert (str(message), message.session_id, message.dead_letter_reason) == ("a1", "a", "because")
         assert message.locked_until_utc is not None
         dead.complete_message(message)
@@ -284,12 +284,12 @@ def test_a_message_delivered_too_often_leaves_its_session(
     send(client, queue, "a", count=2)
     for _ in range(2):
         with client.get_queue_receiver(queue, session_id="a") as receiver:
-            assert bodies(receiver.receive_messages(1, max_wait_time=10)) == ["a0"]
+            assert bodies(receiver.receive_messages(1, max_wait_time=60)) == ["a0"]
             later(queue, 61)
     with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert bodies(receiver.receive_messages(5, max_wait_time=PATIENCE)) == ["a1"]
     with client.get_queue_receiver(queue, sub_queue="deadletter") as dead:
-        (message,) = dead.receive_messages(5, max_wait_time=10)
+        (message,) = dead.receive_messages(5, max_wait_time=60)
         assert (str(message), message.dead_letter_reason) == ("a0", "MaxDeliveryCountExceeded")
         dead.complete_message(message)
 
@@ -300,19 +300,19 @@ def test_received_and_deleted_in_order(client: ServiceBusClient, queue: str) -> 
     with client.get_queue_receiver(
         queue, session_id="a", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
     ) as receiver:
-        assert bodies(receiver.receive_messages(3, max_wait_time=10)) == ["a0", "a1", "a2"]
+        assert bodies(receiver.receive_messages(3, max_wait_time=60)) == ["a0", "a1", "a2"]
     with client.get_queue_receiver(queue, session_id="a") as receiver:
-        assert bodies(receiver.receive_messages(5, max_wait_time=10)) == ["a3", "a4"]
+        assert bodies(receiver.receive_messages(5, max_wait_time=60)) == ["a3", "a4"]
 
 
 def test_prefetched_messages_are_given_back_when_the_receiver_is_closed(client: ServiceBusClient, queue: str) -> None:
     """No delivery is counted, and the order stays."""
     send(client, queue, "a", count=6)
     with client.get_queue_receiver(queue, session_id="a", prefetch_count=3) as receiver:
-        assert bodies(receiver.receive_messages(1, max_wait_time=10)) == ["a0"]
-        assert bodies(receiver.receive_messages(1, max_wait_time=10)) == ["a1"]
+        assert bodies(receiver.receive_messages(1, max_wait_time=60)) == ["a0"]
+        assert bodies(receiver.receive_messages(1, max_wait_time=60)) == ["a1"]
     with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = receiver.receive_messages(10, max_wait_time=10)
+        messages = receiver.receive_messages(10, max_wait_time=60)
         assert [(str(one), one.delivery_count) for one in messages] == [(f"a{number}", 0) for number in range(6)]
 
 
@@ -331,7 +331,7 @@ def test_a_renewer_keeps_the_lock_of_a_session(make_queue: MakeQueue, client: Se
     ):
         session = receiver.session
         assert session is not None
-        (message,) = receiver.receive_messages(1, max_wait_time=10)
+        (message,) = receiver.receive_messages(1, max_wait_time=60)
         with pytest.raises(ValueError, match=r"register receiver.session"):
             renewer.register(receiver, message)
         seen = {session.locked_until_utc}

@@ -18,7 +18,7 @@ def test_a_completed_message_never_comes_again(client: ServiceBusClient, queue: 
     """Not at once, and not after its lock would have expired."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.complete_message(message)
         assert (message.lock_token, message.locked_until_utc) == (None, None)
         later(queue, 120)
@@ -31,7 +31,7 @@ def test_a_locked_message_is_seen_by_nobody_else(
     """One delivery is held by one receiver at a time, of this client or another."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert message.lock_token is not None
         assert message.locked_until_utc is not None
         assert message.locked_until_utc > datetime.now(timezone.utc) + timedelta(seconds=30)
@@ -43,7 +43,7 @@ def test_settling_twice_is_refused(client: ServiceBusClient, queue: str) -> None
     """The second settlement of an object is a MessageAlreadySettled, a ValueError and no ServiceBusError."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.complete_message(message)
         with pytest.raises(MessageAlreadySettled) as refused:
             receiver.complete_message(message)
@@ -55,10 +55,10 @@ def test_an_abandoned_message_comes_back_counted(client: ServiceBusClient, queue
     """At once, for the same receiver too, with the delivery count raised and another token."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (first,) = receiver.receive_messages(max_wait_time=10)
+        (first,) = receiver.receive_messages(max_wait_time=60)
         token = first.lock_token
         receiver.abandon_message(first)
-        (second,) = receiver.receive_messages(max_wait_time=10)
+        (second,) = receiver.receive_messages(max_wait_time=60)
         assert (str(second), second.delivery_count, second.sequence_number) == ("x", 1, first.sequence_number)
         assert second.lock_token != token
         receiver.complete_message(second)
@@ -68,10 +68,10 @@ def test_as_many_come_back_as_are_asked_for(client: ServiceBusClient, queue: str
     """Where more wait to come back, apart from each other, the receive returns all the same."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5)])
-        messages = receiver.receive_messages(5, max_wait_time=10)
+        messages = receiver.receive_messages(5, max_wait_time=60)
         receiver.abandon_messages([messages[0], messages[2], messages[4]])
         for body in ("0", "2", "4"):
-            (message,) = receiver.receive_messages(1, max_wait_time=10)
+            (message,) = receiver.receive_messages(1, max_wait_time=60)
             assert (str(message), message.delivery_count) == (body, 1)
 
 
@@ -81,11 +81,11 @@ def test_an_abandoned_message_reaches_an_idle_receiver_of_another_client(
     """The doorbell wakes it."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (first,) = receiver.receive_messages(max_wait_time=10)
+        (first,) = receiver.receive_messages(max_wait_time=60)
         other = other_client.get_queue_receiver(queue)
         assert other.receive_messages(max_wait_time=0.2) == []
         receiver.abandon_message(first)
-        (second,) = other.receive_messages(max_wait_time=10)
+        (second,) = other.receive_messages(max_wait_time=60)
         assert second.delivery_count == 1
         other.complete_message(second)
 
@@ -96,11 +96,11 @@ def test_an_expired_lock_gives_the_message_back_and_its_token_settles_nothing(
     """A stale token is refused before and after the message was delivered again; the new one works."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (stale,) = receiver.receive_messages(max_wait_time=10)
+        (stale,) = receiver.receive_messages(max_wait_time=60)
         later(queue, 61)
         with pytest.raises(MessageLockLostError, match="locks expired"):
             receiver.complete_message(stale)
-        (again,) = receiver.receive_messages(max_wait_time=10)
+        (again,) = receiver.receive_messages(max_wait_time=60)
         assert (str(again), again.delivery_count) == ("x", 1)
         for settle in (receiver.complete_message, receiver.abandon_message, receiver.dead_letter_message):
             with pytest.raises(MessageLockLostError):
@@ -116,7 +116,7 @@ def test_another_receiver_of_the_queue_may_settle(
     """The token decides, not who holds it; a receiver of another queue is refused."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         dead_letters = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
         with pytest.raises(ValueError, match="settle it with a receiver of that queue"):
             dead_letters.complete_message(message)
@@ -130,14 +130,14 @@ def test_many_are_settled_at_once_and_only_the_lost_ones_are_named(
     """Completing several settles those that are held and names those that are not."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
-        messages = receiver.receive_messages(6, max_wait_time=10)
+        messages = receiver.receive_messages(6, max_wait_time=60)
         receiver.complete_messages(messages[1:3])
         receiver.abandon_messages([messages[4]])
-        (abandoned,) = other_client.get_queue_receiver(queue).receive_messages(max_wait_time=10)
+        (abandoned,) = other_client.get_queue_receiver(queue).receive_messages(max_wait_time=60)
         assert str(abandoned) == "4"
         receiver.complete_messages([messages[0], messages[3], messages[5]])
         later(queue, 61)
-        (again,) = receiver.receive_messages(6, max_wait_time=10)
+        (again,) = receiver.receive_messages(6, max_wait_time=60)
         assert (str(again), again.delivery_count) == ("4", 2)
         with pytest.raises(MessageLockLostError, match=str(abandoned.sequence_number)):
             receiver.complete_messages([again, abandoned])
@@ -157,14 +157,14 @@ def test_a_dead_lettered_message_says_why(client: ServiceBusClient, queue: str) 
     """It is gone from the queue and stands in its dead-letter queue, with reason, description, source and its key."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", message_id="m", partition_key="k", application_properties={"a": 1}))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         number = message.sequence_number
         receiver.dead_letter_message(message, reason="Bad", error_description="very bad")
         with pytest.raises(MessageAlreadySettled):
             receiver.complete_message(message)
         assert receiver.receive_messages(max_wait_time=0.3) == []
         with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
-            (dead,) = dead_letters.receive_messages(5, max_wait_time=10)
+            (dead,) = dead_letters.receive_messages(5, max_wait_time=60)
             assert (str(dead), dead.message_id, dead.partition_key) == ("x", "m", "k")
             assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("Bad", "very bad")
             assert (dead.dead_letter_source, dead.enqueued_sequence_number) == (queue, number)
@@ -181,33 +181,33 @@ def test_the_dead_letter_queue_is_a_queue(client: ServiceBusClient, queue: str, 
     """Its messages are locked, abandoned and expire like others, and never move on, however often they are delivered."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")])
-        receiver.dead_letter_messages(receiver.receive_messages(2, max_wait_time=10), "Both")
+        receiver.dead_letter_messages(receiver.receive_messages(2, max_wait_time=60), "Both")
         with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
             for count in range(12):
-                messages = dead_letters.receive_messages(2, max_wait_time=10)
+                messages = dead_letters.receive_messages(2, max_wait_time=60)
                 assert sorted((str(message), message.delivery_count) for message in messages) == [
                     ("x", count),
                     ("y", count),
                 ]
                 dead_letters.abandon_messages(messages)
-            stale = dead_letters.receive_messages(2, max_wait_time=10)
+            stale = dead_letters.receive_messages(2, max_wait_time=60)
             later(queue, 61)
             with pytest.raises(MessageLockLostError):
                 dead_letters.complete_messages(stale)
-            dead_letters.complete_messages(dead_letters.receive_messages(2, max_wait_time=10))
+            dead_letters.complete_messages(dead_letters.receive_messages(2, max_wait_time=60))
 
 
 def test_a_message_sent_again_out_of_the_dead_letter_queue_is_as_new(client: ServiceBusClient, queue: str) -> None:
     """Resubmission carries body and properties, and nothing of the dead-lettering."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", application_properties={"a": "b"}))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         receiver.dead_letter_message(message, "Bad")
         with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
-            (dead,) = dead_letters.receive_messages(max_wait_time=10)
+            (dead,) = dead_letters.receive_messages(max_wait_time=60)
             sender.send_messages(dead)
             dead_letters.complete_message(dead)
-        (again,) = receiver.receive_messages(max_wait_time=10)
+        (again,) = receiver.receive_messages(max_wait_time=60)
         assert (again.dead_letter_reason, again.dead_letter_source) == (None, None)
         assert again.application_properties == {b"a": b"b"}
         assert again.enqueued_sequence_number == again.sequence_number
@@ -226,7 +226,7 @@ def test_a_message_delivered_too_often_is_dead_lettered(
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         for count in range(3):
-            (message,) = receiver.receive_messages(max_wait_time=10)
+            (message,) = receiver.receive_messages(max_wait_time=60)
             assert message.delivery_count == count
             if how == "abandoned":
                 receiver.abandon_message(message)
@@ -234,7 +234,7 @@ def test_a_message_delivered_too_often_is_dead_lettered(
                 later(queue, 61)
         assert receiver.receive_messages(max_wait_time=2) == []
         with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
-            (dead,) = dead_letters.receive_messages(max_wait_time=10)
+            (dead,) = dead_letters.receive_messages(max_wait_time=60)
             assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
             assert dead.dead_letter_error_description is not None
             assert "3" in dead.dead_letter_error_description

@@ -57,7 +57,7 @@ def spoil(data: Path, queue: str, body: str) -> None:
 def receive_all(receiver: ServiceBusReceiver) -> None:
     """Receive and complete one by one, for ever."""
     while True:
-        receiver.complete_messages(receiver.receive_messages(1, max_wait_time=10))
+        receiver.complete_messages(receiver.receive_messages(1, max_wait_time=60))
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
@@ -74,7 +74,7 @@ def test_a_message_that_cannot_be_read_is_an_error_and_stays(
         for body in ("first", "second", "third"):
             sender.send_messages(ServiceBusMessage(body))
         if seen_before:
-            messages = receiver.receive_messages(3, max_wait_time=10)
+            messages = receiver.receive_messages(3, max_wait_time=60)
             assert [str(message) for message in messages] == ["first", "second", "third"]
             receiver.abandon_messages(messages)
         spoil(data, queue, "second")

@@ -563,7 +563,7 @@ def test_dead_letters_are_sent_again_one_after_the_other_until_a_signal(
     printed, told = resubmitting.communicate(timeout=PATIENCE_S)
     assert (resubmitting.returncode, told) == (128 + number, "")
     sent = namespace.run("receive", queue, "--wait", "2").stdout.splitlines()
-    assert printed == f"sent {len(sent)} messages to {queue} again\n"
+    assert printed == f"sent {len(sent)} message{'s' if len(sent) > 1 else ''} to {queue} again\n"
     left = namespace.run("receive", queue, "--dead-letter", "--wait", "2").stdout.splitlines()
     assert sorted(sent + left) == bodies
 

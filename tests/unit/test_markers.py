@@ -25,7 +25,7 @@ def test_what_is_settled_beyond_the_end_that_was_asked_for_is_none_of_it() -> No
         receiver = client.get_queue_receiver("q")
         prefix = services.entity(EntityPath("q")).ledgers[0].keys.prefix
         ends: list[int] = []
-        for message in receiver.receive_messages(2, max_wait_time=10):
+        for message in receiver.receive_messages(2, max_wait_time=60):
             with client.transaction() as transaction:
                 receiver.complete_message(message, transaction=transaction)
             ends.append(services.markers.end())

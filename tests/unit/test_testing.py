@@ -26,7 +26,7 @@ def test_blocking_and_asyncio_clients_share_a_namespace() -> None:
             kafkabus_aio.ServiceBusClient.from_connection_string(connection_string) as client,
             client.get_queue_receiver("q") as receiver,
         ):
-            return [str(message) for message in await receiver.receive_messages(max_wait_time=10)]
+            return [str(message) for message in await receiver.receive_messages(max_wait_time=60)]
 
     with InMemoryNamespace() as here:
         with ServiceBusAdministrationClient.from_connection_string(here.connection_string) as administration:

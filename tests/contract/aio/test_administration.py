@@ -63,7 +63,7 @@ async def test_names_with_slashes_dots_and_underscores_work(
         await administration.create_queue(name)
         async with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
             await sender.send_messages(ServiceBusMessage(name))
-            (message,) = await receiver.receive_messages(max_wait_time=10)
+            (message,) = await receiver.receive_messages(max_wait_time=60)
             assert str(message) == name
     listed = [queue.name async for queue in administration.list_queues()]
     assert {"Orders/eu-1", "orders_eu.1", "orders.eu_1"} <= set(listed)
@@ -78,7 +78,7 @@ async def test_a_deleted_queue_is_gone_and_its_name_free(
     await administration.create_queue("again", enable_partitioning=True)
     async with client.get_queue_sender("again") as sender, client.get_queue_receiver("again") as receiver:
         await sender.send_messages([ServiceBusMessage("old"), ServiceBusMessage("dead")])
-        messages = await receiver.receive_messages(2, max_wait_time=10)
+        messages = await receiver.receive_messages(2, max_wait_time=60)
         await receiver.dead_letter_message(messages[0])
     await administration.delete_queue("again")
     with pytest.raises(MessagingEntityNotFoundError, match="'again'"):
@@ -109,7 +109,7 @@ async def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
             await receiver.complete_messages(old)
         with pytest.raises(MessageLockLostError):
             await receiver.dead_letter_messages(old)
-        (new,) = await receiver.receive_messages(2, max_wait_time=10)
+        (new,) = await receiver.receive_messages(2, max_wait_time=60)
         assert (str(new), new.delivery_count) == ("new", 0)
     await administration.delete_queue(name)
 
@@ -130,7 +130,7 @@ async def test_sending_and_receiving_are_accesses(
     async with client.get_queue_receiver(queue) as receiver:
         (peeked,) = await receiver.peek_messages(1)
         assert sent == await accessed() == peeked.enqueued_time_utc
-        (message,) = await receiver.receive_messages(1, max_wait_time=10)
+        (message,) = await receiver.receive_messages(1, max_wait_time=60)
         await receiver.complete_message(message)
     assert await accessed() > sent
 
@@ -401,7 +401,7 @@ async def test_who_receives_goes_by_a_new_lock_duration(
         await sender.send_messages(ServiceBusMessage("x"))
         deadline, locked_for = time.monotonic() + 30, timedelta(minutes=1)
         while time.monotonic() < deadline and locked_for > timedelta(seconds=20):
-            (message,) = await receiver.receive_messages(max_wait_time=10)
+            (message,) = await receiver.receive_messages(max_wait_time=60)
             assert message.locked_until_utc is not None
             locked_for = message.locked_until_utc - datetime.now(timezone.utc)
             await receiver.abandon_message(message)

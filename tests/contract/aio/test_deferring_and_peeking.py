@@ -27,7 +27,7 @@ async def test_a_deferred_message_comes_back_by_its_number_only(
     """Receivers do not see it; fetched, it is locked, says that it is deferred, and can be completed."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.defer_message(message)
         assert message.lock_token is None
         await later(queue, 120)
@@ -48,7 +48,7 @@ async def test_a_deferred_message_that_is_not_settled_is_deferred_still(
     """Abandoned or expired, one delivery counted; its stale token settles nothing."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         number = message.sequence_number
         await receiver.defer_message(message)
         (first,) = await receiver.receive_deferred_messages(number)
@@ -77,7 +77,7 @@ async def test_deferred_messages_of_all_partitions_come_together_or_not_at_all(
             await sender.send_messages(ServiceBusMessage(str(number)))
         messages: dict[str, int] = {}
         while len(messages) < 6:
-            received = await receiver.receive_messages(6, max_wait_time=10)
+            received = await receiver.receive_messages(6, max_wait_time=60)
             await receiver.defer_messages(received)
             messages |= {str(message): message.sequence_number for message in received}
         wanted = [messages[body] for body in ("4", "0", "2")]
@@ -92,7 +92,7 @@ async def test_a_deferred_message_is_deleted_by_receiving_it_in_that_mode(client
     """A second fetch finds nothing, and nothing is to be settled."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.defer_message(message)
         deleting = client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
         (again,) = await deleting.receive_deferred_messages(message.sequence_number)
@@ -109,7 +109,7 @@ async def test_peeking_on_shows_each_message_of_all_partitions_once(client: Serv
         for number in range(20):
             await sender.send_messages(ServiceBusMessage(str(number)))
         locked, deferred, done = [
-            (await client.get_queue_receiver(queue).receive_messages(max_wait_time=10))[0] for _ in range(3)
+            (await client.get_queue_receiver(queue).receive_messages(max_wait_time=60))[0] for _ in range(3)
         ]
         await receiver.defer_message(deferred)
         await receiver.complete_message(done)
@@ -123,7 +123,7 @@ async def test_peeking_on_shows_each_message_of_all_partitions_once(client: Serv
         assert seen[str(deferred)].state == ServiceBusMessageState.DEFERRED
         assert seen[str(locked)].state == ServiceBusMessageState.ACTIVE
         assert (seen[str(locked)].lock_token, seen[str(locked)].locked_until_utc) == (None, None)
-        assert len(await client.get_queue_receiver(queue).receive_messages(100, max_wait_time=10)) > 0
+        assert len(await client.get_queue_receiver(queue).receive_messages(100, max_wait_time=60)) > 0
 
 
 async def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, make_queue: MakeQueue) -> None:
@@ -137,7 +137,7 @@ async def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClien
         assert [str(message) for message in await receiver.peek_messages(2)] == ["5", "6"]
         assert await receiver.peek_messages(0) == []
         other = client.get_queue_receiver(queue)
-        await other.receive_messages(2, max_wait_time=10)
+        await other.receive_messages(2, max_wait_time=60)
         assert [str(message) for message in await other.peek_messages(2)] == ["3", "4"]
 
 
@@ -175,7 +175,7 @@ async def test_the_dead_letter_queue_can_be_peeked(client: ServiceBusClient, que
     """It is a queue like others."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.dead_letter_message(message, "why")
         async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
             (dead,) = await dead_letters.peek_messages()
@@ -186,7 +186,7 @@ async def test_a_purge_leaves_nothing_that_waits(client: ServiceBusClient, queue
     """Locked and deferred messages stay; a later message is delivered."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(10)])
-        first, second, third = await receiver.receive_messages(3, max_wait_time=10)
+        first, second, third = await receiver.receive_messages(3, max_wait_time=60)
         await receiver.defer_message(first)
         await receiver.abandon_message(second)
         assert await receiver.purge_messages() == 8
@@ -195,7 +195,7 @@ async def test_a_purge_leaves_nothing_that_waits(client: ServiceBusClient, queue
         await receiver.complete_messages(await receiver.receive_deferred_messages(first.sequence_number))
         assert await client.get_queue_receiver(queue).peek_messages(10) == []
         await sender.send_messages(ServiceBusMessage("later", partition_key="k"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert str(message) == "later"
 
 

@@ -111,10 +111,10 @@ async def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> N
     for number in (1, 2):
         for name in "abc":
             await send(client, queue, ServiceBusMessage(f"{name}{number}", message_id=name, session_id="s"))
-    async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=10) as receiver:
+    async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=60) as receiver:
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < 3:
-            messages += await receiver.receive_messages(10, max_wait_time=10)
+            messages += await receiver.receive_messages(10, max_wait_time=60)
         await receiver.complete_messages(messages)
         assert [str(message) for message in messages] == ["a1", "b1", "c1"]
         assert await receiver.receive_messages(10, max_wait_time=0.5) == []
@@ -131,9 +131,9 @@ async def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: Serv
     """Neither when it is abandoned, nor when it is deferred."""
     await send(client, detecting, ServiceBusMessage("1", message_id="a"))
     async with client.get_queue_receiver(detecting) as receiver:
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.abandon_message(message)
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert message.delivery_count == 1
         number = message.sequence_number
         assert number is not None

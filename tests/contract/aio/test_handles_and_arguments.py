@@ -129,7 +129,7 @@ async def test_closed_handles_do_nothing_any_more(client: ServiceBusClient, queu
     """Receiving, iterating, peeking, fetching deferred messages, renewing, making a batch, entering: a ValueError."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        deferred, locked = await receiver.receive_messages(2, max_wait_time=10)
+        deferred, locked = await receiver.receive_messages(2, max_wait_time=60)
         await receiver.defer_message(deferred)
     with pytest.raises(ValueError, match=SHUT):
         await receiver.receive_messages(max_wait_time=1)
@@ -172,7 +172,7 @@ async def test_a_lock_is_not_renewed_within_no_time(client: ServiceBusClient, qu
     """A timeout is more than 0; the lock stays as it was."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         until = message.locked_until_utc
         with pytest.raises(ValueError, match=f"timeout {timeout}"):
             await receiver.renew_message_lock(message, timeout=timeout)
@@ -216,11 +216,11 @@ async def test_a_receive_mode_may_be_a_text(client: ServiceBusClient, queue: str
             [ServiceBusMessage("x", partition_key="k"), ServiceBusMessage("y", partition_key="k")]
         )
     async with client.get_queue_receiver(queue, receive_mode="peeklock") as receiver:
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert (str(message), message.lock_token is None) == ("x", False)
         await receiver.complete_message(message)
     async with client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver:
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert (str(message), message.lock_token) == ("y", None)
         assert await receiver.peek_messages() == []
     for number in (0, 1):
@@ -346,7 +346,7 @@ async def test_what_was_deleted_by_receiving_it_cannot_be_settled_or_renewed(
         client.get_queue_receiver(queue) as locking,
     ):
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await deleting.receive_messages(max_wait_time=10)
+        (message,) = await deleting.receive_messages(max_wait_time=60)
         for receiver in (deleting, locking):
             await assert_refused(receiver, message, ValueError, "not locked.*RECEIVE_AND_DELETE")
             with pytest.raises(ValueError, match=r"not locked.*RECEIVE_AND_DELETE"):
@@ -365,7 +365,7 @@ async def test_a_settlement_is_refused_for_the_first_reason_that_there_is(
     ):
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(2)])
         (peeked,) = await receiver.peek_messages()
-        settled, lost = await receiver.receive_messages(2, max_wait_time=10)
+        settled, lost = await receiver.receive_messages(2, max_wait_time=60)
         await receiver.complete_message(settled)
         await later(queue, 61)
         closed = client.get_queue_receiver(queue, receive_mode="receiveanddelete")
@@ -407,7 +407,7 @@ async def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_
         client.get_queue_receiver(queue) as receiver,
     ):
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        usual, shorter, longer = await receiver.receive_messages(3, max_wait_time=10)
+        usual, shorter, longer = await receiver.receive_messages(3, max_wait_time=60)
         renewer.register(receiver, usual)
         renewer.register(receiver, shorter, max_lock_renewal_duration=100)
         renewer.register(receiver, longer, max_lock_renewal_duration=600)
@@ -440,7 +440,7 @@ async def test_a_renewer_is_silent_about_what_was_closed(
         closed_renewer = AutoLockRenewer(on_lock_renew_failure=tell)
         closed_receiver = client.get_queue_receiver(queue)
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        (first,) = await closed_receiver.receive_messages(max_wait_time=10)
+        (first,) = await closed_receiver.receive_messages(max_wait_time=60)
         renewer.register(closed_receiver, first)
         second, third = await take(receiver, 2)
         closed_renewer.register(receiver, second)
@@ -593,14 +593,14 @@ async def test_a_settled_message_stays_settled_when_it_is_pickled(client: Servic
     """It has no token, is not settled again, and can be sent."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", subject="s"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.complete_message(message)
         copy = pickle.loads(pickle.dumps(message))  # noqa: S301 - our own
         assert (str(copy), copy.subject, copy.sequence_number) == ("x", "s", message.sequence_number)
         assert (copy.lock_token, copy.locked_until_utc) == (None, None)
         await assert_refused(receiver, copy, MessageAlreadySettled, "settled")
         await sender.send_messages(copy)
-        (again,) = await receiver.receive_messages(max_wait_time=10)
+        (again,) = await receiver.receive_messages(max_wait_time=60)
         assert (str(again), again.message_id) == ("x", message.message_id)
 
 

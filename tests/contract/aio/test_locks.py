@@ -47,7 +47,7 @@ async def test_a_renewed_lock_lasts_longer_than_the_others_of_its_batch(
     """Its token stays; the others come back."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        first, second, third = await receiver.receive_messages(3, max_wait_time=10)
+        first, second, third = await receiver.receive_messages(3, max_wait_time=60)
         await later(queue, 45)
         token, locked_until = second.lock_token, second.locked_until_utc
         assert locked_until is not None
@@ -55,7 +55,7 @@ async def test_a_renewed_lock_lasts_longer_than_the_others_of_its_batch(
         assert renewed == second.locked_until_utc
         assert renewed > locked_until + timedelta(seconds=40)
         await later(queue, 30)
-        again = await receiver.receive_messages(3, max_wait_time=10)
+        again = await receiver.receive_messages(3, max_wait_time=60)
         assert sorted((str(message), message.delivery_count) for message in again) == [("0", 1), ("2", 1)]
         assert second.lock_token == token
         await receiver.complete_message(second)
@@ -79,7 +79,7 @@ async def test_a_renewer_keeps_locks_until_their_messages_are_settled(
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(300)])
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < 300:
-            messages += await receiver.receive_messages(300, max_wait_time=10)
+            messages += await receiver.receive_messages(300, max_wait_time=60)
         await until_renewed(messages[0], 3)
         await receiver.complete_messages(messages)
         assert await receiver.receive_messages(max_wait_time=1.5) == []
@@ -94,7 +94,7 @@ async def test_a_renewer_gives_up_when_it_was_told_to(client: ServiceBusClient, 
         client.get_queue_receiver(queue) as receiver,
     ):
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         renewer.register(receiver, message)
         deadline = time.monotonic() + PATIENCE
         while message.auto_renew_error is None:
@@ -127,7 +127,7 @@ async def test_a_renewer_tells_of_a_lock_that_was_lost(
         await sender.send_messages(
             [ServiceBusMessage("x", partition_key="k"), ServiceBusMessage("y", partition_key="k")]
         )
-        lost, settled = await receiver.receive_messages(2, max_wait_time=10)
+        lost, settled = await receiver.receive_messages(2, max_wait_time=60)
         renewer.register(receiver, lost, max_lock_renewal_duration=60)
         renewer.register(receiver, settled)
         await receiver.complete_message(settled)
@@ -153,7 +153,7 @@ async def test_a_renewer_takes_only_locked_messages_and_only_while_it_is_open(
             renewer.register(receiver, peeked)
         with pytest.raises(TypeError, match="ServiceBusMessage"):
             renewer.register(receiver, ServiceBusMessage("x"))  # type: ignore[arg-type]
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         renewer.register(receiver, message)
         await renewer.close()
         with pytest.raises(ServiceBusError, match="closed"):
@@ -171,13 +171,13 @@ async def test_prefetched_messages_are_handed_out_without_asking_and_given_back_
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
     async with client.get_queue_receiver(queue, prefetch_count=5) as receiver:
-        bodies = [str((await receiver.receive_messages(max_wait_time=10))[0]) for _ in range(2)]
+        bodies = [str((await receiver.receive_messages(max_wait_time=60))[0]) for _ in range(2)]
         assert bodies == ["0", "1"]
         assert await other_client.get_queue_receiver(queue).receive_messages(max_wait_time=1.5) == []
-        third, fourth = await receiver.receive_messages(2, max_wait_time=10)
+        third, fourth = await receiver.receive_messages(2, max_wait_time=60)
         assert [str(third), str(fourth)] == ["2", "3"]
         await receiver.complete_messages([third, fourth])
-    rest = await other_client.get_queue_receiver(queue).receive_messages(9, max_wait_time=10)
+    rest = await other_client.get_queue_receiver(queue).receive_messages(9, max_wait_time=60)
     assert [(str(message), message.delivery_count) for message in rest] == [("4", 0), ("5", 0)]
 
 
@@ -191,11 +191,11 @@ async def test_a_prefetched_message_is_never_handed_out_expired(
         client.get_queue_receiver(queue, prefetch_count=5) as receiver,
     ):
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
-        (first,) = await receiver.receive_messages(max_wait_time=10)
+        (first,) = await receiver.receive_messages(max_wait_time=60)
         await until_past(first.locked_until_utc)
         bodies: list[str] = []
         while len(bodies) < 3:
-            for message in await receiver.receive_messages(1, max_wait_time=10):
+            for message in await receiver.receive_messages(1, max_wait_time=60):
                 await receiver.complete_message(message)
                 bodies.append(str(message))
         assert sorted(bodies) == ["0", "1", "2"]
@@ -207,7 +207,7 @@ async def test_receiving_as_many_as_are_prefetched(client: ServiceBusClient, que
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
     assert await client.get_queue_receiver(queue).receive_messages(None, max_wait_time=5) == []
     async with client.get_queue_receiver(queue, prefetch_count=3) as receiver:
-        assert [str(message) for message in await receiver.receive_messages(None, max_wait_time=10)] == ["0", "1", "2"]
+        assert [str(message) for message in await receiver.receive_messages(None, max_wait_time=60)] == ["0", "1", "2"]
     for count in (-1, 50_001):
         with pytest.raises(ValueError, match=f"{count}"):
             client.get_queue_receiver(queue, prefetch_count=count)
@@ -222,7 +222,7 @@ async def test_receive_and_delete_deletes_nothing_ahead(client: ServiceBusClient
         queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, prefetch_count=2, max_wait_time=3
     ) as receiver:
         assert len(await looking.peek_messages(20)) == 10
-        assert len(await receiver.receive_messages(3, max_wait_time=10)) == 3
+        assert len(await receiver.receive_messages(3, max_wait_time=60)) == 3
         assert [str(message) async for message in receiver] == ["3", "4", "5", "6", "7", "8", "9"]
     assert await client.get_queue_receiver(queue).peek_messages(20) == []
 
@@ -233,7 +233,7 @@ async def test_the_last_abandon_dead_letters_at_once(client: ServiceBusClient, m
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         for _ in range(2):
-            (message,) = await receiver.receive_messages(max_wait_time=10)
+            (message,) = await receiver.receive_messages(max_wait_time=60)
             await receiver.abandon_message(message)
     (dead,) = await client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER).peek_messages()
     assert (str(dead), dead.dead_letter_reason) == ("x", "MaxDeliveryCountExceeded")
@@ -276,7 +276,7 @@ async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(
         receiver = client.get_queue_receiver(queue, receive_mode=mode)
         assert await receiver.receive_messages(max_wait_time=1.5) == []
         dead_letters = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
-        (dead,) = await dead_letters.receive_messages(max_wait_time=10)
+        (dead,) = await dead_letters.receive_messages(max_wait_time=60)
         assert (str(dead), dead.dead_letter_reason) == ("x", "TTLExpiredException")
         await dead_letters.complete_message(dead)
 
@@ -285,7 +285,7 @@ async def test_a_deferred_message_expires_too(client: ServiceBusClient, queue: s
     """It is not found any more."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", time_to_live=1))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.defer_message(message)
         await until_past(message.expires_at_utc)
         with pytest.raises(ServiceBusError, match=str(message.sequence_number)):
@@ -321,7 +321,7 @@ async def test_a_message_expires_between_others_that_do_not(client: ServiceBusCl
     queue = await make_queue(dead_lettering_on_message_expiration=True)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("deferred", time_to_live=2, partition_key="k"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.defer_message(message)
         await sender.send_messages(
             [
@@ -332,7 +332,7 @@ async def test_a_message_expires_between_others_that_do_not(client: ServiceBusCl
         )
         reason = "TTLExpiredException"
         assert await dead_bodies(client, queue, 2) == [("deferred", reason), ("short", reason)]
-        messages = await receiver.receive_messages(5, max_wait_time=10)
+        messages = await receiver.receive_messages(5, max_wait_time=60)
         assert [(str(message), message.delivery_count) for message in messages] == [("first", 0), ("last", 0)]
 
 
@@ -356,6 +356,6 @@ async def test_a_message_whose_last_lock_expired_is_dead_lettered_without_a_rece
     queue = await make_queue(max_delivery_count=1)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        assert await receiver.receive_messages(max_wait_time=10)
+        assert await receiver.receive_messages(max_wait_time=60)
     await later(queue, 61)
     assert await dead_bodies(client, queue, 1) == [("x", "MaxDeliveryCountExceeded")]

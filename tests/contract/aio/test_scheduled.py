@@ -113,8 +113,8 @@ async def test_scheduled_messages_are_peeked_and_counted(
 
         everything = [("a", False), ("A", True), ("b", False), ("B", True), ("c", False), ("C", True)]
         assert (await peeked(), await counts()) == (everything, (3, 3, 6))
-        messages = await receiver.receive_messages(2, max_wait_time=10)
-        messages += await receiver.receive_messages(3 - len(messages), max_wait_time=10) if len(messages) < 3 else []
+        messages = await receiver.receive_messages(2, max_wait_time=60)
+        messages += await receiver.receive_messages(3 - len(messages), max_wait_time=60) if len(messages) < 3 else []
         assert (await peeked(), await counts()) == (everything, (3, 3, 6))
         await receiver.complete_messages(messages)
         await sender.cancel_scheduled_messages(number)
@@ -173,7 +173,7 @@ async def test_scheduled_messages_of_sessions(client: ServiceBusClient, make_que
             found: dict[str, list[str]] = {}
             for _ in range(2):
                 async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION) as receiver:
-                    messages = await receiver.receive_messages(10, max_wait_time=10)
+                    messages = await receiver.receive_messages(10, max_wait_time=60)
                     assert receiver.session is not None
                     assert receiver.session.session_id is not None
                     found[receiver.session.session_id] = [str(message) for message in messages]

@@ -59,7 +59,7 @@ async def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue:
     )
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(sent)
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert message.body is not None
         assert (str(message), b"".join(message.body)) == ("häh", "häh".encode())
         assert (message.message_id, message.partition_key, message.session_id) == ("m-1", "key", None)
@@ -92,7 +92,7 @@ async def test_a_message_with_a_time_to_live_has_times_of_creation_and_expiry(
     assert sent.absolute_expiry_time == sent.creation_time + 60_000
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([message, ServiceBusMessage("y")])
-        received = {str(one): one for one in await receiver.receive_messages(2, max_wait_time=10)}
+        received = {str(one): one for one in await receiver.receive_messages(2, max_wait_time=60)}
         mortal: Any = received["x"].raw_amqp_message.properties
         immortal: Any = received["y"].raw_amqp_message.properties
         assert mortal.creation_time == round(received["x"].enqueued_time_utc.timestamp() * 1000)
@@ -104,7 +104,7 @@ async def test_the_old_view_of_a_message_has_its_delivery_tag(client: ServiceBus
     """The lock token's bytes, the first fields little-endian; with a warning, because it is deprecated."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", subject="s"))
-        (message,) = await receiver.receive_messages(1, max_wait_time=10)
+        (message,) = await receiver.receive_messages(1, max_wait_time=60)
         assert message.lock_token is not None
         with pytest.warns(DeprecationWarning, match="raw_amqp_message"):
             old = message.message
@@ -150,7 +150,7 @@ async def test_a_message_without_properties_has_none(client: ServiceBusClient, q
     """What was not set is falsy; a message id was made up."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage(b"\x00\xff"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert message.message_id
         assert not message.application_properties
         assert not any((message.subject, message.time_to_live, message.partition_key, message.correlation_id))
@@ -164,7 +164,7 @@ async def test_a_message_without_a_body_stays_without(client: ServiceBusClient, 
         await sender.send_messages(
             [ServiceBusMessage(None, partition_key="a"), ServiceBusMessage(b"", partition_key="a")]
         )
-        messages = await receiver.receive_messages(2, max_wait_time=10)
+        messages = await receiver.receive_messages(2, max_wait_time=60)
         assert [message.body if message.body is None else b"".join(message.body) for message in messages] == [None, b""]
 
 
@@ -194,7 +194,7 @@ async def test_messages_with_one_key_keep_their_order(client: ServiceBusClient, 
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(30):
             await sender.send_messages(ServiceBusMessage(str(number), partition_key="same"))
-        messages = await receiver.receive_messages(30, max_wait_time=10)
+        messages = await receiver.receive_messages(30, max_wait_time=60)
         assert [str(message) for message in messages] == [str(number) for number in range(30)]
         assert len({message.sequence_number >> 48 for message in messages}) == 1
         numbers = [message.sequence_number for message in messages]
@@ -208,7 +208,7 @@ async def test_keyless_messages_go_round_the_partitions(client: ServiceBusClient
             await sender.send_messages(ServiceBusMessage(str(number)))
         partitions: set[int] = set()
         for _ in range(16):
-            (message,) = await receiver.receive_messages(max_wait_time=10)
+            (message,) = await receiver.receive_messages(max_wait_time=60)
             partitions.add(message.sequence_number >> 48)
         assert partitions == set(range(16))
 
@@ -221,7 +221,7 @@ async def test_a_plain_queue_has_one_partition_and_dense_numbers(
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5, 10)])
-        messages = await receiver.receive_messages(20, max_wait_time=10)
+        messages = await receiver.receive_messages(20, max_wait_time=60)
         assert [str(message) for message in messages] == [str(number) for number in range(10)]
         assert [message.sequence_number for message in messages] == list(range(1, 11))
 
@@ -230,8 +230,8 @@ async def test_a_receive_takes_no_more_than_was_asked_for(client: ServiceBusClie
     """The count is a bound for one call, and the rest waits for the next."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
-        first = await receiver.receive_messages(4, max_wait_time=10)
-        second = await receiver.receive_messages(100, max_wait_time=10)
+        first = await receiver.receive_messages(4, max_wait_time=60)
+        second = await receiver.receive_messages(100, max_wait_time=60)
         assert [str(message) for message in first + second] == [str(number) for number in range(10)]
 
 
@@ -271,7 +271,7 @@ async def test_receive_and_delete_hands_out_each_message_once(client: ServiceBus
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
     async with client.get_queue_receiver(queue, receive_mode=mode, max_wait_time=3) as receiver:
-        seen = [str(message) for message in await receiver.receive_messages(3, max_wait_time=10)]
+        seen = [str(message) for message in await receiver.receive_messages(3, max_wait_time=60)]
         async for message in receiver:
             seen.append(str(message))
             assert (message.lock_token, message.locked_until_utc) == (None, None)
@@ -285,12 +285,12 @@ async def test_a_received_message_can_be_sent_again(client: ServiceBusClient, qu
     """Changed or not, before and after settlement; text properties stay text."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("body", subject="1st", application_properties={"a": "b", "n": 1}))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert message.application_properties == {b"a": b"b", b"n": 1}
         message.subject = "2nd"
         await receiver.complete_message(message)
         await sender.send_messages(message)
-        (again,) = await receiver.receive_messages(max_wait_time=10)
+        (again,) = await receiver.receive_messages(max_wait_time=60)
         assert (str(again), again.subject, again.message_id) == ("body", "2nd", message.message_id)
         assert again.application_properties == {b"a": b"b", b"n": 1}
 
@@ -303,9 +303,9 @@ async def test_sending_a_dead_letter_again_leaves_it_as_it_was(client: ServiceBu
         client.get_queue_receiver(queue, sub_queue="deadletter") as dead_receiver,
     ):
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.dead_letter_message(message, reason="why", error_description="how")
-        (dead,) = await dead_receiver.receive_messages(max_wait_time=10)
+        (dead,) = await dead_receiver.receive_messages(max_wait_time=60)
 
         def noted() -> tuple[object, ...]:
             return (
@@ -334,7 +334,7 @@ async def test_keywords_that_nobody_knows_are_named_in_a_warning(client: Service
             await sender.send_messages(message, foo=1)
         with pytest.warns(UserWarning, match="foo"):
             assert len(await receiver.peek_messages(foo=1)) == 1
-        (received,) = await receiver.receive_messages(max_wait_time=10)
+        (received,) = await receiver.receive_messages(max_wait_time=60)
         with pytest.warns(UserWarning, match="foo"):
             await receiver.renew_message_lock(received, foo=1)
         with pytest.warns(UserWarning, match="foo"):
@@ -456,7 +456,7 @@ async def test_closed_handles_refuse_everything(client: ServiceBusClient, queue:
     sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue)
     async with sender, receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
     with pytest.raises(ValueError, match="already been shutdown"):
         await sender.send_messages(ServiceBusMessage("x"))
     with pytest.raises(ValueError, match="already been shutdown"):
@@ -490,7 +490,7 @@ async def test_bodies_of_every_kind_travel(client: ServiceBusClient, queue: str)
         await sender.send_messages(ServiceBusMessage(None, partition_key="k"))
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < 4:
-            messages += await receiver.receive_messages(4, max_wait_time=10)
+            messages += await receiver.receive_messages(4, max_wait_time=60)
         assert [message.body_type for message in messages] == ["value", "sequence", "data", "value"]
         assert (messages[0].body, messages[1].body, messages[3].body) == (value, [[1, 2]], None)
         assert b"".join(messages[2].body) == b"text"

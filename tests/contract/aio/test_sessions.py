@@ -72,15 +72,15 @@ async def test_a_session_is_received_in_order_by_whoever_locked_it(client: Servi
         assert session is not None
         assert session.session_id == "a"
         assert session.locked_until_utc is not None
-        first = await receiver.receive_messages(2, max_wait_time=10)
-        rest = await receiver.receive_messages(10, max_wait_time=10)
+        first = await receiver.receive_messages(2, max_wait_time=60)
+        rest = await receiver.receive_messages(10, max_wait_time=60)
         assert bodies(first + rest) == ["a0", "a1", "a2", "a3", "a4"]
         assert all(message.session_id == "a" for message in first)
         assert all(message.locked_until_utc is None and message.lock_token is not None for message in first)
         await receiver.complete_messages(first + rest)
         assert await receiver.receive_messages(1, max_wait_time=0.2) == []
         await send(client, sessions, "a", start=5)
-        assert bodies(await receiver.receive_messages(10, max_wait_time=10)) == ["a5"]
+        assert bodies(await receiver.receive_messages(10, max_wait_time=60)) == ["a5"]
 
 
 async def test_sessions_whose_names_differ_behind_a_nul_are_different(client: ServiceBusClient, sessions: str) -> None:
@@ -98,19 +98,19 @@ async def test_what_is_given_back_comes_again_in_its_place(
     """Abandoned, left behind by a receiver that was closed, or by one whose lock expired; the latter counts as delivered."""
     await send(client, queue, "a", count=4)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = await receiver.receive_messages(3, max_wait_time=10)
+        messages = await receiver.receive_messages(3, max_wait_time=60)
         await receiver.abandon_message(messages[1])
-        again = await receiver.receive_messages(1, max_wait_time=10)
+        again = await receiver.receive_messages(1, max_wait_time=60)
         assert [(str(message), message.delivery_count) for message in again] == [("a1", 1)]
         await receiver.complete_message(messages[0])
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = await receiver.receive_messages(10, max_wait_time=10)
+        messages = await receiver.receive_messages(10, max_wait_time=60)
         assert [(str(message), message.delivery_count) for message in messages] == [("a1", 1), ("a2", 0), ("a3", 0)]
         await later(queue, 61)
         with pytest.raises(SessionLockLostError):
             await receiver.complete_message(messages[0])
         async with client.get_queue_receiver(queue, session_id="a") as another:
-            messages = await another.receive_messages(10, max_wait_time=10)
+            messages = await another.receive_messages(10, max_wait_time=60)
             assert [(str(one), one.delivery_count) for one in messages] == [("a1", 2), ("a2", 1), ("a3", 1)]
 
 
@@ -118,14 +118,14 @@ async def test_what_comes_again_within_a_lock_is_settled_like_the_rest(client: S
     """Abandoned or deferred, and received once more, beside what was held all the time."""
     await send(client, queue, "a", count=6)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = await receiver.receive_messages(5, max_wait_time=10)
+        messages = await receiver.receive_messages(5, max_wait_time=60)
         await receiver.abandon_messages([messages[0], messages[2]])
-        again = await receiver.receive_messages(2, max_wait_time=10)
+        again = await receiver.receive_messages(2, max_wait_time=60)
         assert bodies(again) == ["a0", "a2"]
         await receiver.defer_message(messages[1])
         (deferred,) = await receiver.receive_deferred_messages(messages[1].sequence_number or 0)
         await receiver.complete_messages([*again, deferred, messages[3], messages[4]])
-        rest = await receiver.receive_messages(10, max_wait_time=10)
+        rest = await receiver.receive_messages(10, max_wait_time=60)
         assert bodies(rest) == ["a5"]
         await receiver.complete_messages(rest)
         assert await receiver.peek_messages(10, sequence_number=1) == []
@@ -135,7 +135,7 @@ async def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, 
     """Receiving, settling, renewing, recalling."""
     await send(client, queue, "a", count=2)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
-        (message,) = await receiver.receive_messages(1, max_wait_time=10)
+        (message,) = await receiver.receive_messages(1, max_wait_time=60)
         session = receiver.session
         assert session is not None
         before = session.locked_until_utc
@@ -180,10 +180,10 @@ async def test_a_session_is_one_receivers_at_a_time(
         ) as another:
             assert another.session is not None
             assert another.session.session_id == "b"
-            assert bodies(await another.receive_messages(5, max_wait_time=10)) == ["b0"]
-        assert bodies(await receiver.receive_messages(5, max_wait_time=10)) == ["a0"]
+            assert bodies(await another.receive_messages(5, max_wait_time=60)) == ["b0"]
+        assert bodies(await receiver.receive_messages(5, max_wait_time=60)) == ["a0"]
     async with other_client.get_queue_receiver(sessions, session_id="a") as another:
-        assert bodies(await another.receive_messages(5, max_wait_time=10)) == ["a0"]
+        assert bodies(await another.receive_messages(5, max_wait_time=60)) == ["a0"]
 
 
 async def test_no_session_in_time_is_an_error_and_a_named_one_need_have_no_messages(
@@ -238,19 +238,19 @@ async def test_a_session_that_is_held_keeps_nobody_else_waiting(
     await send(client, queue, "stuck", count=1500)
     await send(client, queue, "a", "b")
     async with client.get_queue_receiver(queue, session_id="stuck") as holder:
-        assert len(await holder.receive_messages(10, max_wait_time=10)) == 10
+        assert len(await holder.receive_messages(10, max_wait_time=60)) == 10
         seen: set[str] = set()
         for _ in range(2):
             async with client.get_queue_receiver(
                 queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE
             ) as receiver:
-                (message,) = await receiver.receive_messages(5, max_wait_time=10)
+                (message,) = await receiver.receive_messages(5, max_wait_time=60)
                 await receiver.complete_message(message)
                 seen.add(str(message))
         assert seen == {"a0", "b0"}
         rest: list[str] = []
         while len(rest) < 1490:
-            rest += bodies(await holder.receive_messages(500, max_wait_time=10))
+            rest += bodies(await holder.receive_messages(500, max_wait_time=60))
         assert rest == [f"stuck{number}" for number in range(10, 1500)]
 
 
@@ -261,7 +261,7 @@ async def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(
     await send(client, queue, "a", "b", count=4)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert bodies(await receiver.peek_messages(10)) == ["a0", "a1", "a2", "a3"]
-        first, second, third, fourth = await receiver.receive_messages(4, max_wait_time=10)
+        first, second, third, fourth = await receiver.receive_messages(4, max_wait_time=60)
         await receiver.defer_message(first)
         await receiver.dead_letter_message(second, reason="because")
         await receiver.complete_message(third)
@@ -275,9 +275,9 @@ async def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(
         (again,) = await receiver.receive_deferred_messages(deferred)
         assert (str(again), again.delivery_count) == ("a0", 0)
         await receiver.complete_message(again)
-        assert bodies(await receiver.receive_messages(5, max_wait_time=10)) == [str(fourth)]
+        assert bodies(await receiver.receive_messages(5, max_wait_time=60)) == [str(fourth)]
     async with client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as dead:
-        (message,) = await dead.receive_messages(5, max_wait_time=10)
+        (message,) = await dead.receive_messages(5, max_wait_time=60)
         assert (str(message), message.session_id, message.dead_letter_reason) == ("a1", "a", "because")
         assert message.locked_until_utc is not None
         await dead.complete_message(message)
@@ -291,12 +291,12 @@ async def test_a_message_delivered_too_often_leaves_its_session(
     await send(client, queue, "a", count=2)
     for _ in range(2):
         async with client.get_queue_receiver(queue, session_id="a") as receiver:
-            assert bodies(await receiver.receive_messages(1, max_wait_time=10)) == ["a0"]
+            assert bodies(await receiver.receive_messages(1, max_wait_time=60)) == ["a0"]
             await later(queue, 61)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert bodies(await receiver.receive_messages(5, max_wait_time=PATIENCE)) == ["a1"]
     async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead:
-        (message,) = await dead.receive_messages(5, max_wait_time=10)
+        (message,) = await dead.receive_messages(5, max_wait_time=60)
         assert (str(message), message.dead_letter_reason) == ("a0", "MaxDeliveryCountExceeded")
         await dead.complete_message(message)
 
@@ -307,9 +307,9 @@ async def test_received_and_deleted_in_order(client: ServiceBusClient, queue: st
     async with client.get_queue_receiver(
         queue, session_id="a", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
     ) as receiver:
-        assert bodies(await receiver.receive_messages(3, max_wait_time=10)) == ["a0", "a1", "a2"]
+        assert bodies(await receiver.receive_messages(3, max_wait_time=60)) == ["a0", "a1", "a2"]
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
-        assert bodies(await receiver.receive_messages(5, max_wait_time=10)) == ["a3", "a4"]
+        assert bodies(await receiver.receive_messages(5, max_wait_time=60)) == ["a3", "a4"]
 
 
 async def test_prefetched_messages_are_given_back_when_the_receiver_is_closed(
@@ -318,10 +318,10 @@ async def test_prefetched_messages_are_given_back_when_the_receiver_is_closed(
     """No delivery is counted, and the order stays."""
     await send(client, queue, "a", count=6)
     async with client.get_queue_receiver(queue, session_id="a", prefetch_count=3) as receiver:
-        assert bodies(await receiver.receive_messages(1, max_wait_time=10)) == ["a0"]
-        assert bodies(await receiver.receive_messages(1, max_wait_time=10)) == ["a1"]
+        assert bodies(await receiver.receive_messages(1, max_wait_time=60)) == ["a0"]
+        assert bodies(await receiver.receive_messages(1, max_wait_time=60)) == ["a1"]
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
-        messages = await receiver.receive_messages(10, max_wait_time=10)
+        messages = await receiver.receive_messages(10, max_wait_time=60)
         assert [(str(one), one.delivery_count) for one in messages] == [(f"a{number}", 0) for number in range(6)]
 
 
@@ -340,7 +340,7 @@ async def test_a_renewer_keeps_the_lock_of_a_session(make_queue: MakeQueue, clie
     ):
         session = receiver.session
         assert session is not None
-        (message,) = await receiver.receive_messages(1, max_wait_time=10)
+        (message,) = await receiver.receive_messages(1, max_wait_time=60)
         with pytest.raises(ValueError, match=r"register receiver.session"):
             renewer.register(receiver, message)
         seen = {session.locked_until_utc}

@@ -18,7 +18,7 @@ async def test_a_completed_message_never_comes_again(client: ServiceBusClient, q
     """Not at once, and not after its lock would have expired."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.complete_message(message)
         assert (message.lock_token, message.locked_until_utc) == (None, None)
         await later(queue, 120)
@@ -31,7 +31,7 @@ async def test_a_locked_message_is_seen_by_nobody_else(
     """One delivery is held by one receiver at a time, of this client or another."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         assert message.lock_token is not None
         assert message.locked_until_utc is not None
         assert message.locked_until_utc > datetime.now(timezone.utc) + timedelta(seconds=30)
@@ -43,7 +43,7 @@ async def test_settling_twice_is_refused(client: ServiceBusClient, queue: str) -
     """The second settlement of an object is a MessageAlreadySettled, a ValueError and no ServiceBusError."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.complete_message(message)
         with pytest.raises(MessageAlreadySettled) as refused:
             await receiver.complete_message(message)
@@ -55,10 +55,10 @@ async def test_an_abandoned_message_comes_back_counted(client: ServiceBusClient,
     """At once, for the same receiver too, with the delivery count raised and another token."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (first,) = await receiver.receive_messages(max_wait_time=10)
+        (first,) = await receiver.receive_messages(max_wait_time=60)
         token = first.lock_token
         await receiver.abandon_message(first)
-        (second,) = await receiver.receive_messages(max_wait_time=10)
+        (second,) = await receiver.receive_messages(max_wait_time=60)
         assert (str(second), second.delivery_count, second.sequence_number) == ("x", 1, first.sequence_number)
         assert second.lock_token != token
         await receiver.complete_message(second)
@@ -68,10 +68,10 @@ async def test_as_many_come_back_as_are_asked_for(client: ServiceBusClient, queu
     """Where more wait to come back, apart from each other, the receive returns all the same."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5)])
-        messages = await receiver.receive_messages(5, max_wait_time=10)
+        messages = await receiver.receive_messages(5, max_wait_time=60)
         await receiver.abandon_messages([messages[0], messages[2], messages[4]])
         for body in ("0", "2", "4"):
-            (message,) = await receiver.receive_messages(1, max_wait_time=10)
+            (message,) = await receiver.receive_messages(1, max_wait_time=60)
             assert (str(message), message.delivery_count) == (body, 1)
 
 
@@ -81,11 +81,11 @@ async def test_an_abandoned_message_reaches_an_idle_receiver_of_another_client(
     """The doorbell wakes it."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (first,) = await receiver.receive_messages(max_wait_time=10)
+        (first,) = await receiver.receive_messages(max_wait_time=60)
         other = other_client.get_queue_receiver(queue)
         assert await other.receive_messages(max_wait_time=0.2) == []
         await receiver.abandon_message(first)
-        (second,) = await other.receive_messages(max_wait_time=10)
+        (second,) = await other.receive_messages(max_wait_time=60)
         assert second.delivery_count == 1
         await other.complete_message(second)
 
@@ -96,11 +96,11 @@ async def test_an_expired_lock_gives_the_message_back_and_its_token_settles_noth
     """A stale token is refused before and after the message was delivered again; the new one works."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (stale,) = await receiver.receive_messages(max_wait_time=10)
+        (stale,) = await receiver.receive_messages(max_wait_time=60)
         await later(queue, 61)
         with pytest.raises(MessageLockLostError, match="locks expired"):
             await receiver.complete_message(stale)
-        (again,) = await receiver.receive_messages(max_wait_time=10)
+        (again,) = await receiver.receive_messages(max_wait_time=60)
         assert (str(again), again.delivery_count) == ("x", 1)
         for settle in (receiver.complete_message, receiver.abandon_message, receiver.dead_letter_message):
             with pytest.raises(MessageLockLostError):
@@ -116,7 +116,7 @@ async def test_another_receiver_of_the_queue_may_settle(
     """The token decides, not who holds it; a receiver of another queue is refused."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         dead_letters = client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
         with pytest.raises(ValueError, match="settle it with a receiver of that queue"):
             await dead_letters.complete_message(message)
@@ -130,14 +130,14 @@ async def test_many_are_settled_at_once_and_only_the_lost_ones_are_named(
     """Completing several settles those that are held and names those that are not."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
-        messages = await receiver.receive_messages(6, max_wait_time=10)
+        messages = await receiver.receive_messages(6, max_wait_time=60)
         await receiver.complete_messages(messages[1:3])
         await receiver.abandon_messages([messages[4]])
-        (abandoned,) = await other_client.get_queue_receiver(queue).receive_messages(max_wait_time=10)
+        (abandoned,) = await other_client.get_queue_receiver(queue).receive_messages(max_wait_time=60)
         assert str(abandoned) == "4"
         await receiver.complete_messages([messages[0], messages[3], messages[5]])
         await later(queue, 61)
-        (again,) = await receiver.receive_messages(6, max_wait_time=10)
+        (again,) = await receiver.receive_messages(6, max_wait_time=60)
         assert (str(again), again.delivery_count) == ("4", 2)
         with pytest.raises(MessageLockLostError, match=str(abandoned.sequence_number)):
             await receiver.complete_messages([again, abandoned])
@@ -159,14 +159,14 @@ async def test_a_dead_lettered_message_says_why(client: ServiceBusClient, queue:
         await sender.send_messages(
             ServiceBusMessage("x", message_id="m", partition_key="k", application_properties={"a": 1})
         )
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         number = message.sequence_number
         await receiver.dead_letter_message(message, reason="Bad", error_description="very bad")
         with pytest.raises(MessageAlreadySettled):
             await receiver.complete_message(message)
         assert await receiver.receive_messages(max_wait_time=0.3) == []
         async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
-            (dead,) = await dead_letters.receive_messages(5, max_wait_time=10)
+            (dead,) = await dead_letters.receive_messages(5, max_wait_time=60)
             assert (str(dead), dead.message_id, dead.partition_key) == ("x", "m", "k")
             assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("Bad", "very bad")
             assert (dead.dead_letter_source, dead.enqueued_sequence_number) == (queue, number)
@@ -183,20 +183,20 @@ async def test_the_dead_letter_queue_is_a_queue(client: ServiceBusClient, queue:
     """Its messages are locked, abandoned and expire like others, and never move on, however often they are delivered."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")])
-        await receiver.dead_letter_messages(await receiver.receive_messages(2, max_wait_time=10), "Both")
+        await receiver.dead_letter_messages(await receiver.receive_messages(2, max_wait_time=60), "Both")
         async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
             for count in range(12):
-                messages = await dead_letters.receive_messages(2, max_wait_time=10)
+                messages = await dead_letters.receive_messages(2, max_wait_time=60)
                 assert sorted((str(message), message.delivery_count) for message in messages) == [
                     ("x", count),
                     ("y", count),
                 ]
                 await dead_letters.abandon_messages(messages)
-            stale = await dead_letters.receive_messages(2, max_wait_time=10)
+            stale = await dead_letters.receive_messages(2, max_wait_time=60)
             await later(queue, 61)
             with pytest.raises(MessageLockLostError):
                 await dead_letters.complete_messages(stale)
-            await dead_letters.complete_messages(await dead_letters.receive_messages(2, max_wait_time=10))
+            await dead_letters.complete_messages(await dead_letters.receive_messages(2, max_wait_time=60))
 
 
 async def test_a_message_sent_again_out_of_the_dead_letter_queue_is_as_new(
@@ -205,13 +205,13 @@ async def test_a_message_sent_again_out_of_the_dead_letter_queue_is_as_new(
     """Resubmission carries body and properties, and nothing of the dead-lettering."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", application_properties={"a": "b"}))
-        (message,) = await receiver.receive_messages(max_wait_time=10)
+        (message,) = await receiver.receive_messages(max_wait_time=60)
         await receiver.dead_letter_message(message, "Bad")
         async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
-            (dead,) = await dead_letters.receive_messages(max_wait_time=10)
+            (dead,) = await dead_letters.receive_messages(max_wait_time=60)
             await sender.send_messages(dead)
             await dead_letters.complete_message(dead)
-        (again,) = await receiver.receive_messages(max_wait_time=10)
+        (again,) = await receiver.receive_messages(max_wait_time=60)
         assert (again.dead_letter_reason, again.dead_letter_source) == (None, None)
         assert again.application_properties == {b"a": b"b"}
         assert again.enqueued_sequence_number == again.sequence_number
@@ -230,7 +230,7 @@ async def test_a_message_delivered_too_often_is_dead_lettered(
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         for count in range(3):
-            (message,) = await receiver.receive_messages(max_wait_time=10)
+            (message,) = await receiver.receive_messages(max_wait_time=60)
             assert message.delivery_count == count
             if how == "abandoned":
                 await receiver.abandon_message(message)
@@ -238,7 +238,7 @@ async def test_a_message_delivered_too_often_is_dead_lettered(
                 await later(queue, 61)
         assert await receiver.receive_messages(max_wait_time=2) == []
         async with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
-            (dead,) = await dead_letters.receive_messages(max_wait_time=10)
+            (dead,) = await dead_letters.receive_messages(max_wait_time=60)
             assert dead.dead_letter_reason == "MaxDeliveryCountExceeded"
             assert dead.dead_letter_error_description is not None
             assert "3" in dead.dead_letter_error_description

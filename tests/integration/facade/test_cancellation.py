@@ -75,7 +75,7 @@ async def test_cancelled_receives_of_a_crowd_lose_nothing(
         sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue, receive_mode=mode)
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(total)])
         # One that is not cancelled, so that it has seen the crowd.
-        seen = await receiver.receive_messages(AHEAD_FROM, max_wait_time=10)
+        seen = await receiver.receive_messages(AHEAD_FROM, max_wait_time=60)
         for _ in range(40):
             seen += await receive_for(receiver, dice.uniform(0.0, 0.03), AHEAD_FROM)
         while len(seen) < total:
@@ -111,7 +111,7 @@ async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
     async with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
         sender, locking = client.get_queue_sender(queue), client.get_queue_receiver(queue)
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(5)])
-        held = await locking.receive_messages(5, max_wait_time=10)
+        held = await locking.receive_messages(5, max_wait_time=60)
         receiver = client.get_queue_receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
         if deferred:
             for message in held:
@@ -122,12 +122,12 @@ async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
         receiving = asyncio.create_task(
             receiver.receive_deferred_messages([message.sequence_number or 0 for message in held])
             if deferred
-            else receiver.receive_messages(5, max_wait_time=10)
+            else receiver.receive_messages(5, max_wait_time=60)
         )
         await settling.wait()
         receiving.cancel()
         await asyncio.wait([receiving])
         assert receiving.cancelled()
-        seen = await receiver.receive_messages(5, max_wait_time=10)
+        seen = await receiver.receive_messages(5, max_wait_time=60)
         assert [str(message) for message in seen] == ["0", "1", "2", "3", "4"]
         assert await receiver.receive_messages(5, max_wait_time=0.5) == []

@@ -76,7 +76,7 @@ def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
     transact(runtime, topic, [str(number) for number in range(BATCH // 2, BATCH)], commit=True)
     send(clients[0], queue, BATCH, start=BATCH)
     transact(runtime, topic, ["never"], commit=False)
-    with clients[-1].get_queue_receiver(queue, max_wait_time=10) as receiver:
+    with clients[-1].get_queue_receiver(queue, max_wait_time=60) as receiver:
         received: list[ServiceBusReceivedMessage] = []
         while len(received) < 2 * BATCH:
             messages = receiver.receive_messages(BATCH)
@@ -144,7 +144,7 @@ def test_readers_of_one_log_race_and_each_message_is_delivered_once(
             failures.append(error)
             raise
 
-    with clients[-1].get_queue_receiver(queue, max_wait_time=10) as receiver:
+    with clients[-1].get_queue_receiver(queue, max_wait_time=60) as receiver:
         messages = receiver.receive_messages(BATCH)
         receiver.complete_messages(messages)
         received.extend(bodies(messages))
@@ -170,9 +170,9 @@ def test_what_was_read_by_one_client_is_claimed_ahead_by_another(
 ) -> None:
     """The ledger knows the first reader's leader, which still leads."""
     send(clients[0], queue, 2 * BATCH)
-    with clients[0].get_queue_receiver(queue, max_wait_time=10) as few:
+    with clients[0].get_queue_receiver(queue, max_wait_time=60) as few:
         assert bodies(few.receive_messages(1)) == ["0"]
-    with clients[1].get_queue_receiver(queue, max_wait_time=10) as many:
+    with clients[1].get_queue_receiver(queue, max_wait_time=60) as many:
         assert bodies(many.receive_messages(BATCH)) == [str(number) for number in range(1, BATCH + 1)]
     assert claimed_ahead(caplog) == 1
 

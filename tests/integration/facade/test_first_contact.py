@@ -24,6 +24,7 @@ from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep.service import Upkeep
 from tests.proxy import Proxy
+from tests.servers import REACHED_WITHIN
 
 WITHIN = 10.0
 PATIENCE = 30.0
@@ -85,7 +86,7 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests have less patience than clients, whose own is short enough, too."""
-    assert refusals.REACHED_WITHIN < WITHIN
+    assert REACHED_WITHIN < WITHIN
     monkeypatch.setattr(refusals, "REACHED_WITHIN", 3.0)
 
 

@@ -38,7 +38,7 @@ def _fill_up(server: redis.Redis, connection_string: str, queue: str) -> None:
         administration.create_queue(queue)
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
             sender.send_messages([ServiceBusMessage(str(number)) for number in range(20)])
-            first, second, third = receiver.receive_messages(3, max_wait_time=10)
+            first, second, third = receiver.receive_messages(3, max_wait_time=60)
             # Beside this, what else comes and goes is little.
             server.setrange("ballast", BALLAST, b"-")
             server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.05))
@@ -59,7 +59,7 @@ def _fill_up(server: redis.Redis, connection_string: str, queue: str) -> None:
             receiver.complete_message(third)
             rest: list[str] = []
             while len(rest) < 18:
-                messages = receiver.receive_messages(20, max_wait_time=10)
+                messages = receiver.receive_messages(20, max_wait_time=60)
                 receiver.complete_messages(messages)
                 rest += map(str, messages)
             assert sorted(map(int, rest)) == list(range(3, 21))

@@ -37,14 +37,14 @@ def test_new_messages_wait_until_some_are_settled(
         client.get_queue_receiver(queue) as receiver,
     ):
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(100)])
-        held = receiver.receive_messages(100, max_wait_time=10)
+        held = receiver.receive_messages(100, max_wait_time=60)
         assert [str(message) for message in held] == [str(number) for number in range(LIMIT)]
         assert receiver.receive_messages(100, max_wait_time=0.5) == []
         receiver.abandon_message(held[0])
-        (again,) = receiver.receive_messages(100, max_wait_time=10)
+        (again,) = receiver.receive_messages(100, max_wait_time=60)
         assert (str(again), again.delivery_count) == ("0", 1)
         receiver.complete_messages([again, *held[1:4]])
-        assert [str(message) for message in receiver.receive_messages(100, max_wait_time=10)] == [
+        assert [str(message) for message in receiver.receive_messages(100, max_wait_time=60)] == [
             "10",
             "11",
             "12",
@@ -74,5 +74,5 @@ def test_a_receive_ends_where_nothing_new_may_be_had(
         client.get_queue_receiver(queue) as receiver,
     ):
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(100)])
-        assert len(receiver.receive_messages(100, max_wait_time=10)) == LIMIT
+        assert len(receiver.receive_messages(100, max_wait_time=60)) == LIMIT
         assert receiver.receive_messages(100, max_wait_time=0.5) == []

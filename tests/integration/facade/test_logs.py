@@ -54,8 +54,8 @@ def test_markers_and_aborted_records_are_holes(runtime: RunningNamespace, client
     transact(runtime, topic, ["never"], commit=False)
     client.get_queue_sender(queue).send_messages(ServiceBusMessage("c"))
     transact(runtime, topic, ["d"], commit=True)
-    first = receiver.receive_messages(3, max_wait_time=10)
-    second = receiver.receive_messages(10, max_wait_time=10)
+    first = receiver.receive_messages(3, max_wait_time=60)
+    second = receiver.receive_messages(10, max_wait_time=60)
     assert [str(message) for message in first + second] == ["a", "b", "c", "d"]
     numbers = [message.sequence_number for message in first + second]
     assert numbers[:2] == [1, 2]
@@ -63,7 +63,7 @@ def test_markers_and_aborted_records_are_holes(runtime: RunningNamespace, client
     assert numbers == sorted(numbers)
     assert numbers[3] == 7
     receiver.abandon_messages(first + second)
-    again = receiver.receive_messages(10, max_wait_time=10)
+    again = receiver.receive_messages(10, max_wait_time=60)
     assert [(str(message), message.delivery_count) for message in again] == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
     receiver.complete_messages(again)
     assert receiver.receive_messages(10, max_wait_time=0.5) == []
@@ -75,7 +75,7 @@ def test_a_marker_as_last_record_hangs_nobody(runtime: RunningNamespace, client:
     transact(runtime, f"tests.{queue}", ["never"], commit=False)
     assert receiver.receive_messages(1, max_wait_time=1) == []
     client.get_queue_sender(queue).send_messages(ServiceBusMessage("x"))
-    (message,) = receiver.receive_messages(5, max_wait_time=10)
+    (message,) = receiver.receive_messages(5, max_wait_time=60)
     assert str(message) == "x"
     receiver.complete_message(message)
 
@@ -98,7 +98,7 @@ def test_a_plain_producers_records_are_messages(
     producer.produce(topic, b"broken", headers=broken, partition=0)
     assert producer.flush(10) == 0
     receiver = client.get_queue_receiver(queue)
-    plain, empty, odd = receiver.receive_messages(3, max_wait_time=10)
+    plain, empty, odd = receiver.receive_messages(3, max_wait_time=60)
     assert (plain.message_id, plain.partition_key) == (f"{topic}/0/0", "k")
     assert plain.application_properties == {b"trace": b"t1"}
     assert (empty.body, empty.partition_key) == (None, None)
@@ -111,7 +111,7 @@ def test_a_plain_producers_records_are_messages(
         b"sb-nobody-knows",
     }
     receiver.dead_letter_messages([plain, empty, odd], "Odd")
-    dead = client.get_queue_receiver(queue, sub_queue="deadletter").receive_messages(3, max_wait_time=10)
+    dead = client.get_queue_receiver(queue, sub_queue="deadletter").receive_messages(3, max_wait_time=60)
     assert [(message.message_id, message.partition_key) for message in dead] == [
         (f"{topic}/0/0", "k"),
         (f"{topic}/0/1", None),

@@ -39,7 +39,7 @@ def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
         sender, receiver = client.get_queue_sender("large"), client.get_queue_receiver("large")
         body = b"x" * 1_000_000
         sender.send_messages(ServiceBusMessage(body))
-        (message,) = receiver.receive_messages(max_wait_time=10)
+        (message,) = receiver.receive_messages(max_wait_time=60)
         assert b"".join(message.body or ()) == body
         receiver.complete_message(message)
         assert sender.create_message_batch().max_size_in_bytes == 1_048_576

@@ -63,7 +63,7 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
             [ServiceBusMessage(str(number)) for number in range(100)]
         )
         receiver = receiver_of(client, source)
-        messages = receiver.receive_messages(60, max_wait_time=10)
+        messages = receiver.receive_messages(60, max_wait_time=60)
         receiver.complete_messages(messages[:40])
         receiver.defer_messages(messages[40:45])
         receiver.dead_letter_messages(messages[45:50], "why")
@@ -106,7 +106,7 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         sender.send_messages([ServiceBusMessage(str(number)) for number in range(total)])
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < total:
-            messages += receiver.receive_messages(1, max_wait_time=10)
+            messages += receiver.receive_messages(1, max_wait_time=60)
         entity = services.entity(EntityPath(source))
         destination = services.entity(EntityPath(source).dead_letter)
         moving = {message._delivery.lease: [message._record] for message in messages[:12]}
@@ -136,6 +136,6 @@ def test_without_a_checkpoint_everything_in_the_log_comes_again(own_runtime: Emb
         source = new_source(administration, kind, f"unkept-{kind}")
         client.get_queue_sender(sent_to(source)).send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
         receiver = receiver_of(client, source)
-        receiver.complete_messages(receiver.receive_messages(2, max_wait_time=10))
+        receiver.complete_messages(receiver.receive_messages(2, max_wait_time=60))
         empty(own_runtime)
         assert [str(message) for message in receive_all(receiver, 2)] == ["a", "b"]

@@ -62,7 +62,7 @@ def test_sessions_and_their_states_survive_an_emptied_redis(own_runtime: Embedde
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         send(client, queue, names, 40)
         with client.get_queue_receiver(queue, session_id="s0-") as receiver:
-            messages = receiver.receive_messages(30, max_wait_time=10)
+            messages = receiver.receive_messages(30, max_wait_time=60)
             assert len(messages) == 30
             receiver.complete_messages(messages[:20])
             assert receiver.session is not None

@@ -25,6 +25,7 @@ from kafkabus.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.ledger.operations import Keep, Rule
+from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
 from kafkabus.rules import LARGEST
 from kafkabus.services import Services
@@ -97,7 +98,7 @@ def take(receiver: ServiceBusReceiver, count: int) -> list[int]:
     """Receive and complete so many."""
     taken: list[int] = []
     while len(taken) < count:
-        messages = receiver.receive_messages(count - len(taken), max_wait_time=10)
+        messages = receiver.receive_messages(count - len(taken), max_wait_time=60)
         assert messages, taken
         receiver.complete_messages(messages)
         taken += [int(str(message)) for message in messages]
@@ -112,6 +113,14 @@ def log_start(services: Services) -> int:
 def entity_of(services: Services, subscription: str) -> Entity:
     """A subscription of the topic."""
     return services.entity(EntityPath(subscription_name(TOPIC, subscription)))
+
+
+def standing(services: Services, subscription: str) -> list[tuple[Snapshot, Snapshot | None]]:
+    """Where the ledgers of the topic and of a subscription stand, and by their last checkpoints."""
+    entities = services.entity(EntityPath(TOPIC)), entity_of(services, subscription)
+    keeps = [Keep(entity.ledgers[0]) for entity in entities]
+    services.courier.ask(*keeps)
+    return [(keep.snapshot, services.checkpoints.read(keep.ledger.keys.prefix)) for keep in keeps]
 
 
 def description_of(services: Services, subscription: str) -> SubscriptionDescription:
@@ -166,7 +175,7 @@ def test_a_deferred_message_keeps_no_log(
     administration.create_subscription(TOPIC, "one")
     send(client, *range(30))
     with client.get_subscription_receiver(TOPIC, "one") as receiver:
-        first = receiver.receive_messages(1, max_wait_time=10)[0]
+        first = receiver.receive_messages(1, max_wait_time=60)[0]
         receiver.defer_message(first)
         assert take(receiver, 29) == list(range(1, 30))
         upkeep.tend("one")
@@ -366,15 +375,15 @@ def test_what_was_granted_before_is_known_by_the_rules_that_chose_it(
     mark_with(administration, "one", "red")
     late = stale.get_subscription_receiver(TOPIC, "one")
     send(client, 0)
-    assert colors(late.receive_messages(1, max_wait_time=10)) == [b"red"]
+    assert colors(late.receive_messages(1, max_wait_time=60)) == [b"red"]
     mark_with(administration, "one", "blue")
     send(client, 1, 2)
     with client.get_subscription_receiver(TOPIC, "one") as receiver:
-        deferred, abandoned = receiver.receive_messages(2, max_wait_time=10)
+        deferred, abandoned = receiver.receive_messages(2, max_wait_time=60)
         receiver.defer_message(deferred)
         receiver.abandon_message(abandoned)
     assert colors(late.receive_deferred_messages(deferred.sequence_number or 0)) == [b"blue"]
-    (again,) = late.receive_messages(1, max_wait_time=10)
+    (again,) = late.receive_messages(1, max_wait_time=60)
     assert (colors([again]), again.delivery_count) == ([b"blue"], 1)
 
 
@@ -390,8 +399,8 @@ def test_whoever_abandoned_it_a_message_comes_again_by_the_rules_that_chose_it(
     mark_with(administration, "one", "blue")
     send(client, 1)
     with client.get_subscription_receiver(TOPIC, "one") as receiver:
-        receiver.abandon_message(receiver.receive_messages(1, max_wait_time=10)[0])
-    assert colors(late.receive_messages(1, max_wait_time=10)) == [b"blue"]
+        receiver.abandon_message(receiver.receive_messages(1, max_wait_time=60)[0])
+    assert colors(late.receive_messages(1, max_wait_time=60)) == [b"blue"]
 
 
 def test_a_session_goes_on_by_the_rules_that_chose_its_messages(
@@ -403,12 +412,12 @@ def test_a_session_goes_on_by_the_rules_that_chose_its_messages(
     sender = client.get_topic_sender(TOPIC)
     sender.send_messages(ServiceBusMessage("0", session_id="s"))
     with stale.get_subscription_receiver(TOPIC, "one", session_id="s") as late:
-        assert colors(late.receive_messages(1, max_wait_time=10)) == [b"red"]
+        assert colors(late.receive_messages(1, max_wait_time=60)) == [b"red"]
         mark_with(administration, "one", "blue")
         sender.send_messages([ServiceBusMessage("1", session_id="s"), ServiceBusMessage("2", session_id="other")])
         with client.get_subscription_receiver(TOPIC, "one", session_id="other") as receiver:
-            assert colors(receiver.receive_messages(1, max_wait_time=10)) == [b"blue"]
-        assert colors(late.receive_messages(1, max_wait_time=10)) == [b"blue"]
+            assert colors(receiver.receive_messages(1, max_wait_time=60)) == [b"blue"]
+        assert colors(late.receive_messages(1, max_wait_time=60)) == [b"blue"]
 
 
 @pytest.mark.parametrize("deferred", [False, True])
@@ -426,14 +435,14 @@ def test_who_cannot_ask_for_the_rules_is_granted_the_same_once_more(
     sender = client.get_topic_sender(TOPIC)
     sender.send_messages([ServiceBusMessage(str(number), session_id="s") for number in range(3)])
     with stale.get_subscription_receiver(TOPIC, "one", session_id="s") as late:
-        (first,) = late.receive_messages(1, max_wait_time=10)
+        (first,) = late.receive_messages(1, max_wait_time=60)
         if deferred:
             late.defer_message(first)
 
         def receive() -> list[ServiceBusReceivedMessage]:
             if deferred:
                 return late.receive_deferred_messages(first.sequence_number or 0)
-            return late.receive_messages(1, max_wait_time=10)
+            return late.receive_messages(1, max_wait_time=60)
 
         mark_with(administration, "one", "blue")
         with monkeypatch.context() as patch:
@@ -526,17 +535,13 @@ def test_the_log_of_a_topic_that_detects_duplicates_is_trimmed(
     send(client, 10)
     assert take(client.get_subscription_receiver(TOPIC, "one"), 11) == list(range(11))
     monkeypatch.setattr(Entity, "window_ms", 0)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while log_start(services) < 20:
         # What was stored since the checkpoint before the last counts still.
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, standing(services, "one")
         upkeep.tend("one")
-    topic = services.entity(EntityPath(TOPIC))
-    ledgers = [topic.ledgers[0], entity_of(services, "one").ledgers[0]]
     upkeep.tend("one")
-    peeks = [Keep(ledger) for ledger in ledgers]
-    services.courier.ask(*peeks)
-    known = [(keep.snapshot.cursor, keep.snapshot.voids, keep.snapshot.duplicates) for keep in peeks]
+    known = [(one.cursor, one.voids, one.duplicates) for one, _ in standing(services, "one")]
     assert known == [(21, [], []), (21, [], [])]
 
 

@@ -65,7 +65,7 @@ def test_what_is_settled_and_old_enough_is_deleted(
     """Up to the first message that is not settled, deferred ones too; receivers go on, and nothing is lost."""
     receiver = client.get_queue_receiver("short")
     client.get_queue_sender("short").send_messages([ServiceBusMessage(str(number)) for number in range(10)])
-    messages = receiver.receive_messages(8, max_wait_time=10)
+    messages = receiver.receive_messages(8, max_wait_time=60)
     receiver.complete_messages([*messages[:4], *messages[5:]])
     receiver.defer_message(messages[4])
     tend(untended, "short", monkeypatch)
@@ -73,11 +73,11 @@ def test_what_is_settled_and_old_enough_is_deleted(
     receiver.complete_messages(receiver.receive_deferred_messages(messages[4].sequence_number))
     tend(untended, "short", monkeypatch)
     assert start_of(topics, untended, "short") == 8
-    rest = receiver.receive_messages(5, max_wait_time=10)
+    rest = receiver.receive_messages(5, max_wait_time=60)
     assert [str(message) for message in rest] == ["8", "9"]
     with ServiceBusClient.from_connection_string(untended) as late:
         receiver.abandon_messages(rest)
-        assert len(late.get_queue_receiver("short").receive_messages(5, max_wait_time=10)) == 2
+        assert len(late.get_queue_receiver("short").receive_messages(5, max_wait_time=60)) == 2
 
 
 def test_ids_in_the_window_stay_readable(
@@ -94,7 +94,7 @@ def test_ids_in_the_window_stay_readable(
         try:
             client.get_queue_sender("ids").send_messages([ServiceBusMessage("a", message_id="a") for _ in range(3)])
             receiver = client.get_queue_receiver("ids")
-            receiver.complete_messages(receiver.receive_messages(3, max_wait_time=10))
+            receiver.complete_messages(receiver.receive_messages(3, max_wait_time=60))
             tend(untended, "ids", monkeypatch)
             assert start_of(topics, untended, "ids") == 0
             assert snapshot(untended, "ids").duplicates == [(1, 2)]
@@ -126,7 +126,7 @@ def test_what_is_young_stays_readable(
     """For Spark and for replay."""
     receiver = client.get_queue_receiver("long")
     client.get_queue_sender("long").send_messages([ServiceBusMessage(str(number)) for number in range(10)])
-    receiver.complete_messages(receiver.receive_messages(10, max_wait_time=10))
+    receiver.complete_messages(receiver.receive_messages(10, max_wait_time=60))
     tend(untended, "long", monkeypatch)
     assert start_of(topics, untended, "long") == 0
 
@@ -140,12 +140,12 @@ def test_records_that_somebody_else_deleted_are_told_of(
     sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
     topics.delete_records(f"{parse_settings(untended).namespace}.long", {0: 6})
     with ServiceBusClient.from_connection_string(untended) as other:
-        messages = other.get_queue_receiver("long").receive_messages(10, max_wait_time=10)
+        messages = other.get_queue_receiver("long").receive_messages(10, max_wait_time=60)
     assert [str(message) for message in messages] == ["6", "7", "8", "9"]
     assert "lost_by_the_log" in caplog.text
     assert "(0, 5)" in caplog.text
     sender.send_messages(ServiceBusMessage("next"))
-    assert [str(message) for message in receiver.receive_messages(10, max_wait_time=10)] == ["next"]
+    assert [str(message) for message in receiver.receive_messages(10, max_wait_time=60)] == ["next"]
 
 
 def lose(untended: str, queue: str) -> None:
@@ -188,7 +188,7 @@ def test_a_deferred_message_does_not_keep_its_log(
     )
     messages: list[ServiceBusReceivedMessage] = []
     while len(messages) < 60:
-        messages += receiver.receive_messages(60 - len(messages), max_wait_time=10)
+        messages += receiver.receive_messages(60 - len(messages), max_wait_time=60)
     receiver.defer_messages([messages[3], messages[7]])
     receiver.complete_messages([one for one in messages if one not in {messages[3], messages[7]}])
     tend(untended, "short", monkeypatch)
@@ -207,14 +207,14 @@ def test_a_deferred_message_does_not_keep_its_log(
         tend(untended, "short", monkeypatch)
         assert kept_apart(untended, "short") == {3, 7}
         another.dead_letter_message(another.receive_deferred_messages(number)[0], "why")
-        (letter,) = late.get_queue_receiver("short", sub_queue="deadletter").receive_messages(max_wait_time=10)
+        (letter,) = late.get_queue_receiver("short", sub_queue="deadletter").receive_messages(max_wait_time=60)
         assert (str(letter), letter.dead_letter_reason) == ("3", "why")
         another.complete_messages(another.receive_deferred_messages(messages[7].sequence_number))
         tend(untended, "short", monkeypatch)
         tend(untended, "short", monkeypatch)
         assert kept_apart(untended, "short") == set()
         sender.send_messages(ServiceBusMessage("later"))
-        assert [str(one) for one in another.receive_messages(5, max_wait_time=10)] == ["later"]
+        assert [str(one) for one in another.receive_messages(5, max_wait_time=60)] == ["later"]
 
 
 def test_a_scheduled_message_does_not_keep_its_log(
@@ -227,7 +227,7 @@ def test_a_scheduled_message_does_not_keep_its_log(
     sender.send_messages([ServiceBusMessage(str(number)) for number in range(30)])
     received = 0
     while received < 30:
-        messages = receiver.receive_messages(30, max_wait_time=10)
+        messages = receiver.receive_messages(30, max_wait_time=60)
         receiver.complete_messages(messages)
         received += len(messages)
     tend(untended, "short", monkeypatch)
@@ -238,7 +238,7 @@ def test_a_scheduled_message_does_not_keep_its_log(
     settings = parse_settings(untended)
     advance(settings.redis_url.reveal(), settings.namespace, "short", 1001)
     tend(untended, "short", monkeypatch)
-    (message,) = receiver.receive_messages(5, max_wait_time=10)
+    (message,) = receiver.receive_messages(5, max_wait_time=60)
     assert str(message) == "scheduled"
     receiver.complete_message(message)
     tend(untended, "short", monkeypatch)
