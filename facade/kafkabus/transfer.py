@@ -68,6 +68,11 @@ class Intent:
     partition: int | None = None
     topic_id: str | None = None
 
+    @property
+    def forwards(self) -> bool:
+        """Whether the message is forwarded, maybe to where it is; else it moves within its entity, or is dead-lettered."""
+        return self.topic_id is not None
+
     def to_text(self) -> str:
         """As JSON."""
         members = [self.searched_from, self.reason, self.description]
@@ -473,7 +478,7 @@ def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -
         noted[h.DEAD_LETTER_SOURCE] = str(source.entity.path)
         noted[h.ENQUEUED_SEQUENCE_NUMBER] = number
         replaced = {h.DEAD_LETTER_REASON, h.DEAD_LETTER_DESCRIPTION}
-    elif destination.entity.path.key != source.entity.path.key:
+    elif intent.forwards:
         key = destination.entity.key_of(envelope)
         noted[h.HOPS] = str(1 + (envelope.hops or 0))
         if envelope.enqueued_sequence_number is None:

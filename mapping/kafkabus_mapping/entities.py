@@ -47,13 +47,21 @@ class AccessRights(str, Enum):
 
 
 class EntityStatus(str, Enum):
-    """Which operations an entity takes; values as in ``azure.servicebus.management``."""
+    """Which operations an entity takes; values as in ``azure.servicebus.management``.
+
+    Entities are Active, Disabled, SendDisabled, ReceiveDisabled or Deleting. They are never in the others, which applications
+    name that come from there.
+    """
 
     ACTIVE = "Active"
-    DISABLED = "Disabled"
-    SEND_DISABLED = "SendDisabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
+    CREATING = "Creating"
     DELETING = "Deleting"
+    DISABLED = "Disabled"
+    RECEIVE_DISABLED = "ReceiveDisabled"
+    RENAMING = "Renaming"
+    RESTORING = "Restoring"
+    SEND_DISABLED = "SendDisabled"
+    UNKNOWN = "Unknown"
 
 
 class AuthorizationRuleDescription(BaseModel):

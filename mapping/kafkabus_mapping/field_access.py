@@ -46,9 +46,9 @@ class FieldAccess(MutableMapping[str, Any]):
         """The names and values of its fields, likewise."""
         return [(key, getattr(self, key)) for key in self.field_names()]
 
-    def has_key(self, key: str) -> bool:
+    def has_key(self, k: str) -> bool:
         """Whether there is such a field."""
-        return key in self.field_names()
+        return k in self.field_names()
 
     def clear(self) -> None:
         """Set all fields to None."""

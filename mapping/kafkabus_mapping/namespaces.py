@@ -20,6 +20,8 @@ MAX_ENTITIES = 10_000
 """Queues and topics of one namespace."""
 MAX_PARTITIONED = 100
 """Partitioned queues and topics among them, in the Basic and Standard tiers."""
+MAX_HOPS = 4
+"""How often a message is forwarded; Service Bus's limit."""
 SIZES = (1024, 2048, 3072, 4096, 5120)
 """Sizes of an entity, or of one partition of a partitioned one, in MB."""
 SIZES_PREMIUM = (*SIZES, 10_240, 20_480, 40_960, 81_920)
@@ -149,17 +151,13 @@ class NamespaceDescription(BaseModel):
 
 
 def _check_forwarding(queue: EntityDescription) -> None:
-    """Refuse to forward where that cannot be.
+    """Refuse to forward from sessions, as the service does (Azure/azure-service-bus, issues 317 and 660).
 
     Raises:
-        NamespaceRuleError: The queue has sessions, or is to forward to itself.
+        NamespaceRuleError: The queue has sessions, and is to forward.
     """
     if queue.forward_to is not None and queue.requires_session:
         raise NamespaceRuleError(
             f"forward_to={queue.forward_to!r} with requires_session: a queue with sessions forwards nothing (one without "
             "may forward to it), so leave one of them out"
         )
-    for name in ("forward_to", "forward_dead_lettered_messages_to"):
-        destination = getattr(queue, name)
-        if destination is not None and destination.lower() == queue.name.lower():
-            raise NamespaceRuleError(f"{name}={destination!r}: that is the queue itself; name another one")

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
+from functools import partial
+from typing import Any
 
 import pytest
+from azure.core.exceptions import HttpResponseError
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch
 from kafkabus._acompat import sleep
@@ -307,14 +311,30 @@ def test_a_change_that_breaks_a_rule_is_refused(administration: ServiceBusAdmini
 
 
 def test_names_that_are_none_are_refused(administration: ServiceBusAdministrationClient) -> None:
-    """Before anything is asked."""
-    for call in (administration.get_queue, administration.delete_queue, administration.get_queue_runtime_properties):
-        with pytest.raises(ValueError, match="entity name ''"):
-            call("")
+    """Before anything is asked, with an error that is azure-core's and a ValueError; so are those that there are not."""
+    calls: list[Callable[[Any], object]] = [
+        administration.create_queue,
+        administration.get_queue,
+        administration.delete_queue,
+        administration.get_queue_runtime_properties,
+        administration.create_topic,
+        administration.get_topic,
+        administration.delete_topic,
+        administration.get_topic_runtime_properties,
+        partial(administration.create_subscription, "topic"),
+        partial(administration.get_subscription, "topic"),
+        partial(administration.delete_rule, "topic", "subscription"),
+        partial(administration.get_rule, "topic", "subscription"),
+    ]
+    for call in calls:
+        for name in ("", "a//b", "x" * 261):
+            with pytest.raises(HttpResponseError, match="name") as refused:
+                call(name)
+            assert {InvalidOperationError, ValueError} <= set(type(refused.value).__mro__)
         with pytest.raises(TypeError, match="NoneType"):
-            call(None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="entity name ''"):
-        administration.create_queue("")
+            call(None)
+    with pytest.raises(HttpResponseError):
+        administration.get_queue("there-is-none")
 
 
 def test_the_namespace_is_standard_unless_it_was_created_otherwise(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -193,6 +194,28 @@ def test_a_message_moves_on_at_its_time(client: ServiceBusClient, make_queue: Ma
     assert [str(message) for message in all_of(client, destination, 1)] == ["later"]
 
 
+def test_messages_that_go_in_a_circle_end_after_four_hops(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
+) -> None:
+    """A queue may forward to itself, or to one that leads back, and a subscription to its topic; a warning tells of it."""
+    one, two = make_queue(partitioned=False), make_queue(partitioned=False)
+    with pytest.warns(UserWarning, match=f"forward_to='{one}': its messages come back to '{one}'"):
+        administration.update_queue(administration.get_queue(one), forward_to=one)
+    client.get_queue_sender(one).send_messages(ServiceBusMessage("round"))
+    assert refused(client, one) == ("round", "MaxTransferHopCountExceeded")
+    administration.update_queue(administration.get_queue(one), forward_to=two)
+    with pytest.warns(UserWarning, match=f"forward_to='{one}': its messages come back to '{two}'"):
+        administration.update_queue(administration.get_queue(two), forward_to=one)
+    topic = f"{one}-topic"
+    administration.create_topic(topic)
+    with pytest.warns(UserWarning, match=f"forward_to='{topic}': its messages come back to '{topic}'"):
+        administration.create_subscription(topic, "s", forward_to=topic)
+    administration.update_queue(administration.get_queue(two), forward_to=topic)
+    with pytest.warns(UserWarning, match=f"forward_to='{one}': its messages come back to '{topic}'"):
+        administration.create_subscription(topic, "t", forward_to=one)
+    administration.delete_topic(topic)
+
+
 def test_where_a_queue_forwards_to_is_a_setting(
     administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
@@ -202,6 +225,8 @@ def test_where_a_queue_forwards_to_is_a_setting(
     assert (known.forward_to, known.forward_dead_lettered_messages_to) == (None, None)
     administration.update_queue(known, forward_to=destination, forward_dead_lettered_messages_to=destination)
     known = administration.get_queue(queue)
+    administration.update_queue(known)
+    assert administration.get_queue(queue) == replace(known, name=queue)
     address = known.forward_to
     assert address is not None
     assert address.startswith("sb://")
@@ -213,7 +238,6 @@ def test_where_a_queue_forwards_to_is_a_setting(
     known = administration.get_queue(queue)
     assert (known.forward_to, known.forward_dead_lettered_messages_to) == (address, None)
     for wrong, why in (
-        (queue, "come back to it for ever"),
         ("sb://elsewhere.example/q", "within their namespace"),
         ("a//b", "entity name"),
     ):

@@ -55,7 +55,10 @@ def receive_until(receiver: ServiceBusReceiver, wanted: set[str]) -> tuple[set[s
 
     def receive() -> None:
         messages = receiver.receive_messages(100, max_wait_time=PATIENCE_S)
-        assert messages, f"{len(wanted - seen)} messages are lost: {sorted(wanted - seen)[:3]} ..."
+        assert messages, (
+            f"{len(wanted - seen)} messages are lost: {sorted(wanted - seen)[:3]} ... of which there are "
+            f"{[(str(one), one.sequence_number, one.delivery_count) for one in receiver.peek_messages(20)]}, after {errors}"
+        )
         seen.update(str(message) for message in messages)
         receiver.complete_messages(messages)
 
@@ -132,8 +135,13 @@ def test_a_dead_letter_queues_topic_is_noticed_as_well(namespace: EmbeddedRuntim
 
         def dead_letter(bodies: set[str]) -> None:
             sender.send_messages([ServiceBusMessage(body) for body in sorted(bodies)])
-            for message in receiver.receive_messages(len(bodies), max_wait_time=PATIENCE_S):
-                receiver.dead_letter_message(message)
+            left = len(bodies)
+            while left:
+                messages = receiver.receive_messages(left, max_wait_time=PATIENCE_S)
+                assert messages, f"{left} messages are lost before they are dead-lettered"
+                for message in messages:
+                    receiver.dead_letter_message(message)
+                left -= len(messages)
 
         dead_letter({"old 0", "old 1", "old 2"})
         receive_until(dead, {"old 0", "old 1", "old 2"})

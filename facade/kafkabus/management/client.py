@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 
 from kafkabus._acompat import guarded
+from kafkabus.management.base import checked
 from kafkabus.management.models import (
     AuthorizationRule,
     PartitionRuntimeProperties,
@@ -113,7 +114,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        check_entity(queue_name)
+        checked(check_entity, queue_name)
         self._resolve_destinations(given, to_others_than=queue_name)
         description = self._create_log(self._checked(QueueDescription, queue_name, enable_partitioning, given))
         return self._properties(QueueProperties, description)
@@ -140,7 +141,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         name = settings.get("name", queue.get("name"))
         if not isinstance(name, str):
             raise TypeError(f"the queue's name is {type(name).__name__}: use str")
-        check_entity(name)
+        checked(check_entity, name)
         directory = self._connections().directory
         with directory.changing(name) as turn:
             description = self._update(QueueDescription, name, QueueProperties, queue, settings)
@@ -235,4 +236,4 @@ class ServiceBusAdministrationClient(TopicAdministration):
         )
 
     def _description(self, queue_name: str) -> QueueDescription:
-        return self._known(QueueDescription, check_entity(queue_name))
+        return self._known(QueueDescription, checked(check_entity, queue_name))

@@ -96,7 +96,7 @@ def namespace_properties(name: str, description: NamespaceDescription) -> Namesp
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class AuthorizationRule:
     """A shared access rule of an entity; carried, not checked: access is what Kafka and Redis grant.
 
@@ -112,10 +112,10 @@ class AuthorizationRule:
         secondary_key: The other one.
     """
 
-    type: str | None = "SharedAccessAuthorizationRule"
-    claim_type: str | None = "SharedAccessKey"
-    claim_value: str | None = "None"
-    rights: list[AccessRights] = field(default_factory=list)
+    type: str | None = None
+    claim_type: str | None = None
+    claim_value: str | None = None
+    rights: list[AccessRights] | None = None
     created_at_utc: datetime | None = None
     modified_at_utc: datetime | None = None
     key_name: str | None = None
@@ -124,10 +124,12 @@ class AuthorizationRule:
 
 
 class EntityAvailabilityStatus(str, Enum):
-    """Whether all partitions of an entity can be used."""
+    """Whether all partitions of an entity can be used; it is never renaming or restoring, which applications name."""
 
     AVAILABLE = "Available"
     LIMITED = "Limited"
+    RENAMING = "Renaming"
+    RESTORING = "Restoring"
     UNKNOWN = "Unknown"
 
 
@@ -327,10 +329,15 @@ def changed(description: EntityDescription, settings: Mapping[str, object]) -> d
         elif name == "max_size_in_megabytes" and value == description.max_size_in_megabytes * description.partitions:
             continue
         elif name == "authorization_rules" and isinstance(value, (list, tuple)):
-            known[name] = [asdict(rule) if isinstance(rule, AuthorizationRule) else rule for rule in value]
+            known[name] = [_given(rule) if isinstance(rule, AuthorizationRule) else rule for rule in value]
         else:
             known[name] = value
     return known
+
+
+def _given(rule: AuthorizationRule) -> dict[str, object]:
+    """What a rule says; the rest is as by default."""
+    return {name: value for name, value in asdict(rule).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

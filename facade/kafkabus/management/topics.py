@@ -17,7 +17,7 @@ from kafkabus.exceptions import (
     OperationTimeoutError,
     ServiceBusQuotaExceededError,
 )
-from kafkabus.management.base import Administration, named, obey, reason_of, validated
+from kafkabus.management.base import Administration, checked, named, obey, reason_of, validated
 from kafkabus.management.models import (
     AuthorizationRule,
     LogUsage,
@@ -129,7 +129,7 @@ class TopicAdministration(Administration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        check_entity(topic_name)
+        checked(check_entity, topic_name)
         description = self._create_log(self._checked(TopicDescription, topic_name, enable_partitioning, given))
         return self._properties(TopicProperties, description)
 
@@ -150,7 +150,7 @@ class TopicAdministration(Administration):
                 subscriptions, which upkeep then has go by what the topic has now.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_entity(_name_in("topic", topic, settings))
+        name = checked(check_entity, _name_in("topic", topic, settings))
         services = self._connections()
         with services.directory.changing(name) as turn:
             description = self._update(TopicDescription, name, TopicProperties, topic, settings)
@@ -299,7 +299,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = subscription_path(topic_name, subscription_name)
+        name = checked(subscription_path, topic_name, subscription_name)
         given: dict[str, object] = {
             "lock_duration": lock_duration,
             "requires_session": requires_session,
@@ -374,7 +374,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = subscription_path(topic_name, _name_in("subscription", subscription, settings))
+        name = checked(subscription_path, topic_name, _name_in("subscription", subscription, settings))
         directory = self._connections().directory
         with directory.changing(name) as turn:
             description = self._update(SubscriptionDescription, name, SubscriptionProperties, subscription, settings)
@@ -471,7 +471,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        check_part("rule", rule_name)
+        checked(check_part, "rule", rule_name)
         rule = described_rule(rule_name, filter, action, datetime.now(timezone.utc))
 
         def more(description: SubscriptionDescription) -> Sequence[RuleDescription]:
@@ -499,7 +499,7 @@ class TopicAdministration(Administration):
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        check_part("rule", rule_name)
+        checked(check_part, "rule", rule_name)
         return rule_properties(_known_rule(self._subscription(topic_name, subscription_name), rule_name))
 
     @guarded
@@ -524,7 +524,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_part("rule", _name_in("rule", rule, settings))
+        name = checked(check_part, "rule", _name_in("rule", rule, settings))
         wanted = {**rule, **settings}
         unknown = wanted.keys() - RULE_FIELDS
         if unknown:
@@ -552,7 +552,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        check_part("rule", rule_name)
+        checked(check_part, "rule", rule_name)
 
         def fewer(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             gone = _known_rule(description, rule_name)
@@ -573,10 +573,10 @@ class TopicAdministration(Administration):
             yield rule_properties(rule)
 
     def _topic(self, name: str) -> TopicDescription:
-        return self._known(TopicDescription, check_entity(name))
+        return self._known(TopicDescription, checked(check_entity, name))
 
     def _subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
-        full = subscription_path(topic_name, name)
+        full = checked(subscription_path, topic_name, name)
         self._topic(topic_name)
         return self._known(SubscriptionDescription, full)
 
@@ -585,7 +585,7 @@ class TopicAdministration(Administration):
     ) -> None:
         """Give a subscription other rules, which are made of those that it has; a change that was cut off is done before."""
         services = self._connections()
-        with services.directory.changing(subscription_path(topic_name, name)) as turn:
+        with services.directory.changing(checked(subscription_path, topic_name, name)) as turn:
             description = settle_rules(services, turn, self._subscription(topic_name, name))
             change_rules(services, turn, description, wanted(description))
 

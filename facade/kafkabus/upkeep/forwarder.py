@@ -19,12 +19,11 @@ from kafkabus_mapping.codec import Envelope, record_size
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.namespaces import MAX_HOPS
 
 if TYPE_CHECKING:
     from kafkabus.aio.services import Services
 
-MAX_HOPS = 4
-"""How often a message is forwarded; Service Bus's limit."""
 AT_ONCE = 500
 """How many messages are moved on at a time."""
 LOCK = timedelta(seconds=20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -193,6 +194,28 @@ async def test_a_message_moves_on_at_its_time(client: ServiceBusClient, make_que
     assert [str(message) for message in await all_of(client, destination, 1)] == ["later"]
 
 
+async def test_messages_that_go_in_a_circle_end_after_four_hops(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
+) -> None:
+    """A queue may forward to itself, or to one that leads back, and a subscription to its topic; a warning tells of it."""
+    one, two = await make_queue(partitioned=False), await make_queue(partitioned=False)
+    with pytest.warns(UserWarning, match=f"forward_to='{one}': its messages come back to '{one}'"):
+        await administration.update_queue(await administration.get_queue(one), forward_to=one)
+    await client.get_queue_sender(one).send_messages(ServiceBusMessage("round"))
+    assert await refused(client, one) == ("round", "MaxTransferHopCountExceeded")
+    await administration.update_queue(await administration.get_queue(one), forward_to=two)
+    with pytest.warns(UserWarning, match=f"forward_to='{one}': its messages come back to '{two}'"):
+        await administration.update_queue(await administration.get_queue(two), forward_to=one)
+    topic = f"{one}-topic"
+    await administration.create_topic(topic)
+    with pytest.warns(UserWarning, match=f"forward_to='{topic}': its messages come back to '{topic}'"):
+        await administration.create_subscription(topic, "s", forward_to=topic)
+    await administration.update_queue(await administration.get_queue(two), forward_to=topic)
+    with pytest.warns(UserWarning, match=f"forward_to='{one}': its messages come back to '{topic}'"):
+        await administration.create_subscription(topic, "t", forward_to=one)
+    await administration.delete_topic(topic)
+
+
 async def test_where_a_queue_forwards_to_is_a_setting(
     administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
@@ -202,6 +225,8 @@ async def test_where_a_queue_forwards_to_is_a_setting(
     assert (known.forward_to, known.forward_dead_lettered_messages_to) == (None, None)
     await administration.update_queue(known, forward_to=destination, forward_dead_lettered_messages_to=destination)
     known = await administration.get_queue(queue)
+    await administration.update_queue(known)
+    assert await administration.get_queue(queue) == replace(known, name=queue)
     address = known.forward_to
     assert address is not None
     assert address.startswith("sb://")
@@ -213,7 +238,6 @@ async def test_where_a_queue_forwards_to_is_a_setting(
     known = await administration.get_queue(queue)
     assert (known.forward_to, known.forward_dead_lettered_messages_to) == (address, None)
     for wrong, why in (
-        (queue, "come back to it for ever"),
         ("sb://elsewhere.example/q", "within their namespace"),
         ("a//b", "entity name"),
     ):

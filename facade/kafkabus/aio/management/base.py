@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ from kafkabus.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
-from kafkabus.keywords import warn_of
+from kafkabus.keywords import warn, warn_of
 from kafkabus.ledger.keys import holes_key
 from kafkabus.ledger.operations import Peek
 from kafkabus.ledger.ranges import NEVER
@@ -51,7 +52,7 @@ from kafkabus_mapping.entities import (
     TopicDescription,
 )
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, NameRuleError, check_entity, topic_name
-from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
+from kafkabus_mapping.namespaces import MAX_HOPS, NamespaceDescription, NamespaceRuleError, Tier
 
 CREATION_PATIENCE = 5.0
 """How long, in seconds, a creation waits for another one of the same name before it takes over what that one left."""
@@ -67,7 +68,11 @@ PROBES, PROBED = 4, 4
 FIXED = frozenset({"enable_partitioning", "requires_session", "requires_duplicate_detection"})
 """Settings that are fixed at creation."""
 
+SETTABLE = (EntityStatus.ACTIVE, EntityStatus.DISABLED, EntityStatus.SEND_DISABLED, EntityStatus.RECEIVE_DISABLED)
+"""Statuses that an entity's creator gives it."""
+
 C = TypeVar("C")
+P_NAMES = ParamSpec("P_NAMES")
 D = TypeVar("D", bound=EntityDescription)
 
 
@@ -293,7 +298,7 @@ class Administration:
             InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The namespace holds as many as it may.
         """
-        services, path = self._connections(), EntityPath(check_entity(name))
+        services, path = self._connections(), EntityPath(checked(check_entity, name))
         await self._check_free(name)
         namespace = await services.directory.namespace() or await services.create_namespace()
         try:
@@ -305,7 +310,7 @@ class Administration:
             name=name,
             enable_partitioning=partitions > 1,
             partitions=partitions,
-            topic=topic_name(self._settings.namespace, path),
+            topic=checked(topic_name, self._settings.namespace, path),
             topic_id="",
             created_at=now,
             updated_at=now,
@@ -423,8 +428,11 @@ class Administration:
             known: What that is like now; None: it is to be created.
             to_others_than: Where these messages come from.
 
+        Warns:
+            UserWarning: They come back to where they come from, until they have moved on as often as they may.
+
         Raises:
-            InvalidOperationError: It names none, one of another namespace, or where they come from.
+            InvalidOperationError: It names none, or one of another namespace.
             MessagingEntityNotFoundError: There is none of that name; unless it was there when it was set.
         """
         for setting in ("forward_to", "forward_dead_lettered_messages_to"):
@@ -437,11 +445,25 @@ class Administration:
                     f"{setting}={value!r}: there is no queue or topic {name!r} in namespace {self._settings.namespace!r}: "
                     "create it first"
                 )
-            if setting == "forward_to" and name.lower() == to_others_than.lower():
-                raise InvalidOperationError(
-                    f"{setting}={value!r}: its messages would come back to it for ever; choose another queue or topic"
+            if setting == "forward_to" and await self._leads_to(name, to_others_than):
+                warn(
+                    f"{setting}={value!r}: its messages come back to {to_others_than!r}, and end in a transfer dead-letter "
+                    f"queue once they have moved on {MAX_HOPS} times; choose another queue or topic, unless that is meant"
                 )
             settings[setting] = name
+
+    async def _leads_to(self, first: str, origin: str) -> bool:
+        """Whether what is sent to an entity is forwarded to another one, or is that one's already."""
+        onwards: dict[str, set[str]] = defaultdict(set)
+        for one in await self._connections().directory.all():
+            if one.forward_to is not None:
+                own = one.topic_entity if isinstance(one, SubscriptionDescription) else one.name
+                onwards[own.lower()].add(one.forward_to.lower())
+        reached, ahead = set[str](), {first.lower()}
+        while ahead:
+            reached |= ahead
+            ahead = {there for here in ahead for there in onwards[here]} - reached
+        return origin.lower() in reached
 
     def _name_of(self, setting: str, value: object) -> str:
         """The queue's name in an address of it; a name is left as it is."""
@@ -467,6 +489,18 @@ class Administration:
         if self._services is None:
             self._services = Services(self._settings)
         return self._services
+
+
+def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES.kwargs) -> str:
+    """What a check of names returns; a name that it refuses is refused as the service's administration refuses it.
+
+    Raises:
+        InvalidOperationError: It breaks a rule; a ValueError, too.
+    """
+    try:
+        return check(*names, **more)
+    except NameRuleError as error:
+        raise InvalidOperationError(str(error), error=error) from error
 
 
 def named(kind: type[EntityDescription], name: str) -> str:
@@ -497,11 +531,11 @@ def obey(namespace: NamespaceDescription, description: EntityDescription) -> Non
     Raises:
         InvalidOperationError: It is so.
     """
-    if description.status is EntityStatus.DELETING:
+    if description.status not in SETTABLE:
         word = WORDS[type(description)]
         raise InvalidOperationError(
-            f"{named(type(description), description.name)}: status 'Deleting' is what it has while it is being deleted; "
-            f"delete_{word} does that"
+            f"{named(type(description), description.name)}: nobody sets the status {description.status.value!r}: choose from "
+            f"{[one.value for one in SETTABLE]}, or delete it with delete_{word}"
         )
     try:
         namespace.check_entity(description)

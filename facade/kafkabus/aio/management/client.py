@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
 from kafkabus.aio._acompat import guarded
+from kafkabus.aio.management.base import checked
 from kafkabus.aio.management.topics import TopicAdministration
 from kafkabus.management.models import (
     AuthorizationRule,
@@ -112,7 +113,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        check_entity(queue_name)
+        checked(check_entity, queue_name)
         await self._resolve_destinations(given, to_others_than=queue_name)
         description = await self._create_log(
             await self._checked(QueueDescription, queue_name, enable_partitioning, given)
@@ -141,7 +142,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         name = settings.get("name", queue.get("name"))
         if not isinstance(name, str):
             raise TypeError(f"the queue's name is {type(name).__name__}: use str")
-        check_entity(name)
+        checked(check_entity, name)
         directory = self._connections().directory
         async with directory.changing(name) as turn:
             description = await self._update(QueueDescription, name, QueueProperties, queue, settings)
@@ -238,4 +239,4 @@ class ServiceBusAdministrationClient(TopicAdministration):
         )
 
     async def _description(self, queue_name: str) -> QueueDescription:
-        return await self._known(QueueDescription, check_entity(queue_name))
+        return await self._known(QueueDescription, checked(check_entity, queue_name))

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pydantic import ValidationError
 
 from kafkabus.aio._acompat import guarded
-from kafkabus.aio.management.base import Administration, named, obey, reason_of, validated
+from kafkabus.aio.management.base import Administration, checked, named, obey, reason_of, validated
 from kafkabus.aio.rules import change_rules, settle_rules
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -128,7 +128,7 @@ class TopicAdministration(Administration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        check_entity(topic_name)
+        checked(check_entity, topic_name)
         description = await self._create_log(
             await self._checked(TopicDescription, topic_name, enable_partitioning, given)
         )
@@ -151,7 +151,7 @@ class TopicAdministration(Administration):
                 subscriptions, which upkeep then has go by what the topic has now.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_entity(_name_in("topic", topic, settings))
+        name = checked(check_entity, _name_in("topic", topic, settings))
         services = self._connections()
         async with services.directory.changing(name) as turn:
             description = await self._update(TopicDescription, name, TopicProperties, topic, settings)
@@ -302,7 +302,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = subscription_path(topic_name, subscription_name)
+        name = checked(subscription_path, topic_name, subscription_name)
         given: dict[str, object] = {
             "lock_duration": lock_duration,
             "requires_session": requires_session,
@@ -379,7 +379,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = subscription_path(topic_name, _name_in("subscription", subscription, settings))
+        name = checked(subscription_path, topic_name, _name_in("subscription", subscription, settings))
         directory = self._connections().directory
         async with directory.changing(name) as turn:
             description = await self._update(
@@ -482,7 +482,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        check_part("rule", rule_name)
+        checked(check_part, "rule", rule_name)
         rule = described_rule(rule_name, filter, action, datetime.now(timezone.utc))
 
         def more(description: SubscriptionDescription) -> Sequence[RuleDescription]:
@@ -510,7 +510,7 @@ class TopicAdministration(Administration):
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        check_part("rule", rule_name)
+        checked(check_part, "rule", rule_name)
         return rule_properties(_known_rule(await self._subscription(topic_name, subscription_name), rule_name))
 
     @guarded
@@ -535,7 +535,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_part("rule", _name_in("rule", rule, settings))
+        name = checked(check_part, "rule", _name_in("rule", rule, settings))
         wanted = {**rule, **settings}
         unknown = wanted.keys() - RULE_FIELDS
         if unknown:
@@ -563,7 +563,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        check_part("rule", rule_name)
+        checked(check_part, "rule", rule_name)
 
         def fewer(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             gone = _known_rule(description, rule_name)
@@ -584,10 +584,10 @@ class TopicAdministration(Administration):
             yield rule_properties(rule)
 
     async def _topic(self, name: str) -> TopicDescription:
-        return await self._known(TopicDescription, check_entity(name))
+        return await self._known(TopicDescription, checked(check_entity, name))
 
     async def _subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
-        full = subscription_path(topic_name, name)
+        full = checked(subscription_path, topic_name, name)
         await self._topic(topic_name)
         return await self._known(SubscriptionDescription, full)
 
@@ -596,7 +596,7 @@ class TopicAdministration(Administration):
     ) -> None:
         """Give a subscription other rules, which are made of those that it has; a change that was cut off is done before."""
         services = self._connections()
-        async with services.directory.changing(subscription_path(topic_name, name)) as turn:
+        async with services.directory.changing(checked(subscription_path, topic_name, name)) as turn:
             description = await settle_rules(services, turn, await self._subscription(topic_name, name))
             await change_rules(services, turn, description, wanted(description))
 
