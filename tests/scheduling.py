@@ -24,6 +24,7 @@ BUSY = (
     "tests/integration/facade/test_scheduled.py",
     "tests/integration/facade/test_sessions.py",
     "tests/integration/facade/test_rebuild.py",
+    "tests/integration/facade/test_leaks.py",
     "tests/integration/embedded/",
     "tests/integration/facade/test_duplicates.py",
     "tests/integration/facade/test_forwarded.py",

@@ -572,6 +572,12 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
             self._record.headers(), key=as_bytes(self._record.key()), place=f"{topic}/{partition}/{offset}"
         )
 
+    def _replace_body(self, body: bytes) -> None:
+        """Have it sent again with another body."""
+        place, (key, _, headers), stamp = StoredRecord.of(self._record)
+        self._record = StoredRecord(place, (key, body, headers), stamp)
+        self._envelope.body_type = None
+
     def _outgoing(self) -> Outgoing:
         # What a transfer noted belongs to the copy that it made, not to a message sent anew.
         envelope = replace(

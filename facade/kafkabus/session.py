@@ -54,6 +54,7 @@ class ServiceBusSession:
         self._wanted = session_id
         self._max_wait_time = max_wait_time
         self._lock: SessionLock | None = None
+        self._closed = False
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -85,6 +86,7 @@ class ServiceBusSession:
             When the lock expires now, in UTC, on the ledger's clock; also in ``locked_until_utc``.
 
         Raises:
+            ValueError: The receiver was closed.
             SessionLockLostError: The lock expired before.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
@@ -109,6 +111,7 @@ class ServiceBusSession:
             **unsupported: Named in a warning.
 
         Raises:
+            ValueError: The receiver was closed.
             SessionLockLostError: The session's lock has expired.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
@@ -131,6 +134,7 @@ class ServiceBusSession:
             **unsupported: Named in a warning.
 
         Raises:
+            ValueError: The receiver was closed.
             TypeError: The state is neither text nor bytes nor None.
             MessageSizeExceededError: It is too large; nothing was changed.
             SessionLockLostError: The session's lock has expired; nothing was changed.
@@ -179,8 +183,13 @@ class ServiceBusSession:
         """The lock.
 
         Raises:
+            ValueError: The receiver was closed.
             SessionLockLostError: It was lost.
         """
+        if self._closed:
+            raise ValueError(
+                "The handler has already been shutdown: this session's receiver was closed, get another from the client"
+            )
         lock = self._open(None, lambda: False)
         if lock.lost:
             raise self._lost()
@@ -245,6 +254,7 @@ class ServiceBusSession:
 
     def _close(self) -> None:
         """Give the session up."""
+        self._closed = True
         lock = self._lock
         if lock is None or lock.lost:
             return

@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -161,6 +162,43 @@ def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, queue:
             receiver.receive_deferred_messages(message.sequence_number or 0)
         with pytest.raises(SessionLockLostError):
             next(iter(receiver))
+
+
+def test_a_session_of_a_closed_receiver_is_nobodys(client: ServiceBusClient, queue: str) -> None:
+    """Whether the receiver was opened or not; whoever comes next gets it."""
+    send(client, queue, "a")
+    for opened in (True, False):
+        receiver = client.get_queue_receiver(queue, session_id="a")
+        session = receiver.session
+        assert session is not None
+        if opened:
+            assert session.get_state() is None
+        receiver.close()
+        for use in (session.renew_lock, session.get_state, partial(session.set_state, "x"), receiver.receive_messages):
+            with pytest.raises(ValueError, match="already been shutdown"):
+                use()
+        with client.get_queue_receiver(queue, session_id="a") as another:
+            assert bodies(another.receive_messages(1, max_wait_time=60)) == ["a0"]
+
+
+def test_a_session_is_iterated_until_its_lock_is_over(client: ServiceBusClient, queue: str, later: Advance) -> None:
+    """A moment before that a message still comes. A receiver needs no ``with``, and waits for a session as long as it says."""
+    send(client, queue, "a", count=3)
+    receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE)
+    got = [next(iter(receiver))]
+    later(queue, 55)
+    got.append(next(iter(receiver)))
+    later(queue, 10)
+    with pytest.raises(SessionLockLostError):
+        next(iter(receiver))
+    assert bodies(got) == ["a0", "a1"]
+    receiver.close()
+    waiting = client.get_queue_receiver(queue, session_id="b", max_wait_time=0.2)
+    assert [str(message) for message in waiting] == []
+    none = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.2)
+    with client.get_queue_receiver(queue, session_id="a"):
+        with pytest.raises(OperationTimeoutError, match=r"within 0.2 s"):
+            next(iter(none))
 
 
 def test_a_session_is_one_receivers_at_a_time(

@@ -363,13 +363,17 @@ def test_messages_are_scheduled_and_cancelled(namespace: Namespace) -> None:
     """By time or by how long it is until then."""
     namespace.run("queue", "create", "later", "--plain")
     numbers = namespace.json("schedule", "later", "a", "b", "--in", "1h", "--session-id", "s")
-    (number,) = namespace.run("schedule", "later", "c", "--at", "2020-01-31T12:00:00").stdout.split()
+    (number,) = namespace.run("schedule", "later", "c", "--at", "2020-01-31T12:00:00+01:00").stdout.split()
     assert namespace.run("receive", "later", "--wait", "20", "--max", "1", "--complete").stdout == "c\n"
+    numbers += namespace.json("schedule", "later", "d", "--at", "in 5 minutes")
     counts = namespace.json("stats", "later")
-    assert (counts["active"], counts["scheduled"]) == (0, 2)
-    assert "cancelled 2 messages" in namespace.run("cancel", "later", *map(str, numbers)).stdout
+    assert (counts["active"], counts["scheduled"]) == (0, 3)
+    assert "cancelled 3 messages" in namespace.run("cancel", "later", *map(str, numbers)).stdout
     assert f"[{number}]" in namespace.run("cancel", "later", number, code=1).stderr
-    for wrong in ([], ["--in", "5"], ["--in", "1h", "--at", "2030-01-01"], ["--at", "tomorrow"]):
+    assert "'tomorrow' is no time: write 'in 5 minutes'" in namespace.run(
+        "schedule", "later", "x", "--at", "tomorrow", code=2
+    ).stderr.replace("\n", " ").replace("│", "").replace("  ", " ")
+    for wrong in ([], ["--in", "5"], ["--in", "1h", "--at", "2030-01-01"]):
         assert namespace.run("schedule", "later", "x", *wrong, code=2).stderr
     assert namespace.run("stats", "later").stdout.splitlines()[-1].split() == ["all", "0", "0", "0"]
 
@@ -379,13 +383,13 @@ def test_sessions_are_listed_and_received(namespace: Namespace) -> None:
     assert "with sessions" in namespace.run("queue", "create", "ordered", "--sessions").stdout
     for session in ("a", "b"):
         namespace.run("send", "ordered", f"{session}1", f"{session}2", "--session-id", session)
-    assert "requires sessions" in namespace.run("send", "ordered", "none", code=1).stderr
+    assert "has no --session-id: set one" in namespace.run("send", "ordered", "none", code=1).stderr
     assert namespace.run("session", "receive", "ordered", "a", "--wait", "10", "--max", "2").stdout == "a1\na2\n"
     assert namespace.run("session", "receive", "ordered", "--abandon", "--max", "1").stdout == "b1\n"
     assert namespace.json("session", "list", "ordered") == ["b"]
     assert namespace.run("session", "list", "ordered").stdout == "b\n"
     assert namespace.run("peek", "ordered", "--session", "b").stdout == "b1\nb2\n"
-    assert "receive from it with session_id" in namespace.run("receive", "ordered", code=1).stderr
+    assert "with 'kafkabus session receive ordered'" in namespace.run("receive", "ordered", code=1).stderr
     assert namespace.run("purge", "ordered", "--yes").stdout == "purged 2 messages from ordered\n"
     assert "no session" in namespace.run("session", "receive", "ordered", "--wait", "0.5", code=3).stderr
     assert "there is no session" in namespace.run("session", "list", "ordered", code=3).stderr
@@ -566,6 +570,39 @@ def test_dead_letters_are_sent_again_one_after_the_other_until_a_signal(
     assert printed == f"sent {len(sent)} message{'s' if len(sent) > 1 else ''} to {queue} again\n"
     left = namespace.run("receive", queue, "--dead-letter", "--wait", "2").stdout.splitlines()
     assert sorted(sent + left) == bodies
+
+
+def test_dead_letters_are_chosen_and_changed(namespace: Namespace) -> None:
+    """By their sequence numbers; the others stay. Eight commands take some seconds."""
+    namespace.run("queue", "create", "mended", "--plain", "--max-delivery-count", "1")
+    namespace.run("send", "mended", "one", "two", "three", "-p", "colour=red", "-p", "size:=5", "--subject", "before")
+    namespace.run("receive", "mended", "--abandon", "--max", "3")
+    numbers = {one["body"]: one["sequence_number"] for one in _lines(namespace, "dead-letter", "list", "mended")}
+    changes = ("-p", "colour=blue", "--remove-property", "size", "--subject", "after", "--body", "mended")
+    said = namespace.run("dead-letter", "resubmit", "mended", "-s", str(numbers["two"]), "-s", "99", *changes)
+    assert said.stdout == "sent 1 message to mended again\n"
+    assert "1 of the 2 sequence numbers" in said.stderr
+    (message,) = _lines(namespace, "receive", "mended", "--wait", "10", "--max", "1")
+    assert (message["body"], message["subject"], message["application_properties"]) == (
+        "mended",
+        "after",
+        {"colour": "blue"},
+    )
+    assert sorted(one["body"] for one in _lines(namespace, "dead-letter", "list", "mended")) == ["one", "three"]
+
+
+def _lines(namespace: Namespace, *arguments: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in namespace.run(*arguments, "--json").stdout.splitlines()]
+
+
+def test_what_is_of_another_kind_is_named(namespace: Namespace) -> None:
+    """With the command that is about it."""
+    namespace.run("topic", "create", "kinds", "--plain")
+    assert (
+        "'kinds' is a topic and no queue: 'kafkabus topic show kinds'"
+        in namespace.run("queue", "show", "kinds", code=4).stderr
+    )
+    assert "as kinds/Subscriptions/NAME" in namespace.run("receive", "kinds", code=1).stderr
 
 
 def test_waiting_for_a_session_ends_with_ctrl_c(namespace: Namespace) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafkabus.cli.durations import format_duration, iso_duration, parse_duration
+from kafkabus.cli.durations import format_duration, iso_duration, parse_duration, parse_moment
 from kafkabus_mapping.entities import FOREVER
 
 
@@ -73,3 +74,49 @@ def test_the_longest_duration_is_forever() -> None:
     """The service's default time to live is no number to read; in ISO 8601 it is as Azure writes it."""
     assert format_duration(FOREVER) == "forever"
     assert iso_duration(FOREVER) == "P10675199DT2H48M5.477581S"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5 minutes", 300),
+        ("1 hour and 30 minutes", 5400),
+        ("2 days, 1 hr", 176_400),
+        ("90 secs", 90),
+        ("1.5 hours", 5400),
+        ("20 milliseconds", 0.02),
+    ],
+)
+def test_words(text: str, seconds: float) -> None:
+    """As people say them."""
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("text", "moment"),
+    [
+        ("now", NOON),
+        ("in 5 minutes", NOON + timedelta(minutes=5)),
+        ("In 1h30m", NOON + timedelta(minutes=90)),
+        ("2026-01-31T12:00:00", NOON),
+        ("2026-01-31 12:00", NOON),
+        ("2026-01-31T12:00:00Z", NOON),
+        ("2026-01-31T13:00:00+01:00", NOON),
+        ("2026-01-31", NOON - timedelta(hours=12)),
+    ],
+)
+def test_moments(text: str, moment: datetime) -> None:
+    """In UTC unless they say otherwise."""
+    assert parse_moment(text, NOON) == moment
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "in", "in a while", "2026-13-01", "", "in 10675199 days"])
+def test_no_moments(text: str) -> None:
+    """The error names the value."""
+    with pytest.raises(
+        ValueError, match=re.escape(repr(text)) if not text.startswith("in ") else "in|a while|year 9999"
+    ):
+        parse_moment(text, NOON)

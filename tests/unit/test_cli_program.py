@@ -130,7 +130,7 @@ def test_an_impossible_message_is_an_error_before_anything_is_asked() -> None:
     """A rule of messages is told although no broker is there."""
     result = run("-c", NOWHERE, "send", "orders", "x", "--session-id", "a", "--partition-key", "b")
     assert result.returncode == 1
-    assert result.stderr.startswith("error: partition_key 'b' differs from session_id 'a'")
+    assert result.stderr.startswith("error: --partition-key 'b' differs from --session-id 'a'")
 
 
 def test_status_without_a_namespace_exits_with_3(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class ServiceBusSession:
         self._wanted = session_id
         self._max_wait_time = max_wait_time
         self._lock: SessionLock | None = None
+        self._closed = False
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -84,6 +85,7 @@ class ServiceBusSession:
             When the lock expires now, in UTC, on the ledger's clock; also in ``locked_until_utc``.
 
         Raises:
+            ValueError: The receiver was closed.
             SessionLockLostError: The lock expired before.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
@@ -108,6 +110,7 @@ class ServiceBusSession:
             **unsupported: Named in a warning.
 
         Raises:
+            ValueError: The receiver was closed.
             SessionLockLostError: The session's lock has expired.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
@@ -130,6 +133,7 @@ class ServiceBusSession:
             **unsupported: Named in a warning.
 
         Raises:
+            ValueError: The receiver was closed.
             TypeError: The state is neither text nor bytes nor None.
             MessageSizeExceededError: It is too large; nothing was changed.
             SessionLockLostError: The session's lock has expired; nothing was changed.
@@ -178,8 +182,13 @@ class ServiceBusSession:
         """The lock.
 
         Raises:
+            ValueError: The receiver was closed.
             SessionLockLostError: It was lost.
         """
+        if self._closed:
+            raise ValueError(
+                "The handler has already been shutdown: this session's receiver was closed, get another from the client"
+            )
         lock = await self._open(None, lambda: False)
         if lock.lost:
             raise self._lost()
@@ -244,6 +253,7 @@ class ServiceBusSession:
 
     async def _close(self) -> None:
         """Give the session up."""
+        self._closed = True
         lock = self._lock
         if lock is None or lock.lost:
             return

@@ -123,17 +123,21 @@ def existing_entity(context: typer.Context, name: str) -> Generator[None, None, 
         yield
     except MessagingEntityNotFoundError as error:
         with open_administration(context) as administration:
-            names = [queue.name for queue in administration.list_queues()]
             topics = [topic.name for topic in administration.list_topics()]
-            names += [
-                *topics,
-                *(
-                    f"{topic}{SUBSCRIPTIONS}{one.name}"
-                    for topic in topics
-                    for one in administration.list_subscriptions(topic)
-                ),
+            kinds = {queue.name.lower(): "queue" for queue in administration.list_queues()}
+            kinds |= dict.fromkeys(map(str.lower, topics), "topic")
+            subscriptions = [
+                f"{topic}{SUBSCRIPTIONS}{one.name}"
+                for topic in topics
+                for one in administration.list_subscriptions(topic)
             ]
+        names = [*kinds, *subscriptions]
         near, of_topic = get_close_matches(name, names, n=1), SUBSCRIPTIONS.lower() in name.lower()
+        group, kind = context.parent.info_name if context.parent else None, kinds.get(name.lower())
+        if kind is not None and group in {"queue", "topic"} and group != kind:
+            raise CommandError(
+                f"{name!r} is a {kind} and no {group}: 'kafkabus {kind} {context.info_name} {name}'", ExitCode.NOT_FOUND
+            ) from error
         if name.lower() in {one.lower() for one in names} or (of_topic and not near):
             raise
         if near:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 from kafkabus_mapping.entities import FOREVER
 
@@ -14,6 +14,7 @@ _UNITS = {
     "s": timedelta(seconds=1),
     "ms": timedelta(milliseconds=1),
 }
+_WORDS = {"day": "d", "hour": "h", "hr": "h", "minute": "m", "min": "m", "second": "s", "sec": "s", "millisecond": "ms"}
 _NUMBER = r"\d+(?:\.\d+)?"
 _SHORT = re.compile("".join(rf"(?:(?P<{unit}>{_NUMBER}){unit})?" for unit in _UNITS))
 _ISO = re.compile(
@@ -22,7 +23,7 @@ _ISO = re.compile(
 
 
 def parse_duration(text: str) -> timedelta:
-    """Read a duration: ``30s``, ``1h30m``, ``500ms``, or as ISO 8601 and Azure write it, ``PT30S``.
+    """Read a duration: ``30s``, ``1h30m``, ``5 minutes``, or as ISO 8601 and Azure write it, ``PT30S``.
 
     Args:
         text: The duration, in either case.
@@ -31,7 +32,7 @@ def parse_duration(text: str) -> timedelta:
         ValueError: It is none, or longer than the service's longest; the message names value, rule and remedy.
     """
     given = text.strip()
-    match = _SHORT.fullmatch(given.lower()) or _ISO.fullmatch(given.upper())
+    match = _SHORT.fullmatch(_in_letters(given.lower())) or _ISO.fullmatch(given.upper())
     amounts = {} if match is None else {unit: amount for unit, amount in match.groupdict().items() if amount}
     if not amounts:
         raise ValueError(
@@ -45,6 +46,42 @@ def parse_duration(text: str) -> timedelta:
     if duration > FOREVER:
         raise ValueError(f"{text!r} is too long: the longest duration is {FOREVER.days} days; give a shorter one")
     return duration
+
+
+def parse_moment(text: str, now: datetime) -> datetime:
+    """Read a time: ISO 8601, as in ``2030-01-31T12:00:00+01:00``, in UTC where it names no zone; or ``in 5 minutes``.
+
+    Args:
+        text: The time.
+        now: From when on ``in …`` counts, in UTC.
+
+    Raises:
+        ValueError: It is none; the message names value, rule and remedy.
+    """
+    given = text.strip()
+    if given.lower() == "now":
+        return now
+    if given.lower().startswith("in "):
+        try:
+            return now + parse_duration(given[3:])
+        except OverflowError as error:
+            raise ValueError(f"{text!r} is after the year 9999: choose an earlier time") from error
+    try:
+        # Python 3.10 knows no Z.
+        moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} is no time: write 'in 5 minutes', or ISO 8601, like 2030-01-31T12:00:00 (UTC) or "
+            "2030-01-31T12:00:00+01:00"
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def _in_letters(text: str) -> str:
+    """A duration in words, as in ``1 hour and 30 minutes``, with the letters of its units."""
+    for word, unit in _WORDS.items():
+        text = re.sub(rf"(?<=[\d ]){word}s?\b", unit, text)
+    return re.sub(r"\s+|,|\band\b", "", text)
 
 
 def format_duration(duration: timedelta) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Annotated
 
 import typer
 
-from kafkabus.cli.durations import parse_duration
+from kafkabus.cli.durations import parse_duration, parse_moment
 from kafkabus.enums import ServiceBusSubQueue
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
@@ -90,6 +90,23 @@ def duration_option(text: str, *names: str) -> object:
         *names: Where they are others than the parameter's.
     """
     return typer.Option(*names, parser=_duration, metavar="DURATION", help=text, show_default=False)
+
+
+def moment_option(text: str, *names: str) -> object:
+    """An option that takes a time.
+
+    Args:
+        text: What is said of it.
+        *names: Where they are others than the parameter's.
+    """
+    return typer.Option(*names, parser=_moment, metavar="TIME", help=text, show_default=False)
+
+
+def _moment(text: str) -> datetime:
+    try:
+        return parse_moment(text, datetime.now(timezone.utc))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _duration(text: str) -> timedelta:

@@ -30,6 +30,7 @@ from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
 from kafkabus.cli.stopping import unwind_on_signals
 from kafkabus.cli.terminal import discard_output, flush, say, write
+from kafkabus.cli.wording import as_commands
 from kafkabus.repetitions import limit_repetitions
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
@@ -151,7 +152,7 @@ def main() -> NoReturn:
 def _told(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error)
+    return as_commands(str(error))
 
 
 def _exit_code(error: Exception) -> ExitCode | None:

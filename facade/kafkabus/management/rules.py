@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any
@@ -127,7 +127,7 @@ def rule_properties(rule: RuleDescription) -> RuleProperties:
     return RuleProperties(
         name=rule.name,
         filter=_filter_of(rule.filter),
-        action=None if action is None else SqlRuleAction(action.expression, dict(action.parameters) or None),
+        action=None if action is None else SqlRuleAction(action.expression, _told(action.parameters, action.naive)),
         created_at_utc=rule.created_at,
     )
 
@@ -139,10 +139,20 @@ def _filter_of(described: FilterDescription) -> RuleFilter:
         case FalseFilterDescription():
             return FalseRuleFilter()
         case SqlFilterDescription():
-            return SqlRuleFilter(described.expression, dict(described.parameters) or None)
+            return SqlRuleFilter(described.expression, _told(described.parameters, described.naive))
         case CorrelationFilterDescription():
             given: dict[str, Any] = {name: getattr(described, name) for name in _CORRELATED}
-            return CorrelationRuleFilter(**{**given, "properties": given["properties"] or None})
+            return CorrelationRuleFilter(**{**given, "properties": _told(described.properties, described.naive)})
+
+
+def _told(values: Mapping[str, Any], naive: Collection[str]) -> dict[str, Any] | None:
+    """Values as they were given; None where there are none."""
+    return {name: one.replace(tzinfo=None) if name in naive else one for name, one in values.items()} or None
+
+
+def _naive(values: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Names of those that are times without a time zone."""
+    return tuple(name for name, one in (values or {}).items() if isinstance(one, datetime) and one.tzinfo is None)
 
 
 def filter_description(given: object) -> FilterDescription:
@@ -158,14 +168,15 @@ def filter_description(given: object) -> FilterDescription:
         case FalseRuleFilter():
             return FalseFilterDescription()
         case SqlRuleFilter(sql_expression=str(expression)):
-            return SqlFilterDescription(expression=expression, parameters=dict(given.parameters or {}))
+            parameters = dict(given.parameters or {})
+            return SqlFilterDescription(expression=expression, parameters=parameters, naive=_naive(parameters))
         case CorrelationRuleFilter():
             asked = {name: value for name in _CORRELATED if (value := getattr(given, name)) is not None}
             if not asked:
                 raise ValueError(
                     "the correlation filter asks for nothing: give at least one property, or TrueRuleFilter()"
                 )
-            return CorrelationFilterDescription(**asked)
+            return CorrelationFilterDescription(**asked, naive=_naive(given.properties))
         case SqlRuleFilter():
             raise ValueError(
                 f"SqlRuleFilter has the expression {given.sql_expression!r}: give a text such as \"color = 'red'\""
@@ -187,7 +198,8 @@ def action_description(given: object) -> SqlActionDescription | None:
         case None:
             return None
         case SqlRuleAction(sql_expression=str(expression)):
-            return SqlActionDescription(expression=expression, parameters=dict(given.parameters or {}))
+            parameters = dict(given.parameters or {})
+            return SqlActionDescription(expression=expression, parameters=parameters, naive=_naive(parameters))
         case SqlRuleAction():
             raise ValueError(
                 f"SqlRuleAction has the expression {given.sql_expression!r}: give a text such as 'SET a = 1'"

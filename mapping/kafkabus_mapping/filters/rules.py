@@ -47,6 +47,16 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class _Valued(_Part):
+    """What has values by name.
+
+    Attributes:
+        naive: Names of those that are times and were given without a time zone; they are UTC, and told as they were given.
+    """
+
+    naive: tuple[str, ...] = ()
+
+
 class TrueFilterDescription(_Part):
     """Every message matches."""
 
@@ -59,7 +69,7 @@ class FalseFilterDescription(_Part):
     kind: Literal["false"] = "false"
 
 
-class SqlFilterDescription(_Part):
+class SqlFilterDescription(_Valued):
     """What a SQL expression says.
 
     Attributes:
@@ -72,7 +82,7 @@ class SqlFilterDescription(_Part):
     parameters: Values = Field(default_factory=dict)
 
 
-class CorrelationFilterDescription(_Part):
+class CorrelationFilterDescription(_Valued):
     """A message matches whose properties equal all those that are given; texts do with their case.
 
     Attributes:
@@ -97,7 +107,7 @@ FilterDescription = Annotated[
 ]
 
 
-class SqlActionDescription(_Part):
+class SqlActionDescription(_Valued):
     """What is done to a copy.
 
     Attributes:

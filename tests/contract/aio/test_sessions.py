@@ -8,6 +8,7 @@ import asyncio  # aio-only
 import time
 from collections import defaultdict
 from datetime import datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -163,6 +164,45 @@ async def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, 
             await receiver.receive_deferred_messages(message.sequence_number or 0)
         with pytest.raises(SessionLockLostError):
             await anext(aiter(receiver))
+
+
+async def test_a_session_of_a_closed_receiver_is_nobodys(client: ServiceBusClient, queue: str) -> None:
+    """Whether the receiver was opened or not; whoever comes next gets it."""
+    await send(client, queue, "a")
+    for opened in (True, False):
+        receiver = client.get_queue_receiver(queue, session_id="a")
+        session = receiver.session
+        assert session is not None
+        if opened:
+            assert await session.get_state() is None
+        await receiver.close()
+        for use in (session.renew_lock, session.get_state, partial(session.set_state, "x"), receiver.receive_messages):
+            with pytest.raises(ValueError, match="already been shutdown"):
+                await use()
+        async with client.get_queue_receiver(queue, session_id="a") as another:
+            assert bodies(await another.receive_messages(1, max_wait_time=60)) == ["a0"]
+
+
+async def test_a_session_is_iterated_until_its_lock_is_over(
+    client: ServiceBusClient, queue: str, later: Advance
+) -> None:
+    """A moment before that a message still comes. A receiver needs no ``with``, and waits for a session as long as it says."""
+    await send(client, queue, "a", count=3)
+    receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE)
+    got = [await anext(aiter(receiver))]
+    await later(queue, 55)
+    got.append(await anext(aiter(receiver)))
+    await later(queue, 10)
+    with pytest.raises(SessionLockLostError):
+        await anext(aiter(receiver))
+    assert bodies(got) == ["a0", "a1"]
+    await receiver.close()
+    waiting = client.get_queue_receiver(queue, session_id="b", max_wait_time=0.2)
+    assert [str(message) async for message in waiting] == []
+    none = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.2)
+    async with client.get_queue_receiver(queue, session_id="a"):
+        with pytest.raises(OperationTimeoutError, match=r"within 0.2 s"):
+            await anext(aiter(none))
 
 
 async def test_a_session_is_one_receivers_at_a_time(

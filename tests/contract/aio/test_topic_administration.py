@@ -715,9 +715,10 @@ async def test_a_rule_that_is_none_is_refused(
         (1.5, [1, 2.5]),
         (True, [False]),
         (NOON, [NOON + timedelta(seconds=1)]),
+        (NOON.replace(tzinfo=None), [NOON + timedelta(seconds=1)]),
         (timedelta(seconds=3), [timedelta(seconds=4)]),
     ],
-    ids=["text", "int", "long", "float", "bool", "time", "duration"],
+    ids=["text", "int", "long", "float", "bool", "time", "naive time", "duration"],
 )
 async def test_values_of_filters_count_with_their_types(
     client: ServiceBusClient,

@@ -23,11 +23,12 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.record import as_bytes
 from kafkabus.services import Services
 from kafkabus.upkeep import tender
+from tests.effort import effort
 from tests.integration.embedded.serving import wait_until
 from tests.servers import NAMESPACE
 from tests.upkeep import tend
 
-ENTITIES = 300
+ENTITIES = effort(100, 300)
 AT_A_TIME = 8
 
 
@@ -49,7 +50,7 @@ def alive(*kinds: type) -> int:
 
 
 def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither threads nor descriptors while they are used, and no objects and keys afterwards. Takes as long as 300 queues."""
+    """Neither threads nor descriptors while they are used, and no objects and keys afterwards. Takes as long as 100 queues."""
     monkeypatch.setattr(services_module, "OLD", 0.0)
     server = redis.Redis.from_url(runtime.redis_url)
     run = uuid.uuid4().hex[:8]
@@ -78,8 +79,8 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
         most.clear()
         list(pool.map(use, names[AT_A_TIME:]))
         for peak, start in zip(map(max, zip(*most, strict=True)), before, strict=True):
-            # Eight are received from at a time, and their readers have some of each, for a while after that; 300 would have a
-            # thousand.
+            # Eight are received from at a time, and their readers have some of each, for a while after that; a hundred would
+            # have six hundred.
             assert peak < start + 300
         assert alive(ServiceBusReceiver, ServiceBusSender) == 0
         kept = [key for key in server.scan_iter(f"*{run}*") if server.ttl(key) < 0]

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafkabus.cli.commands.receive import receive_next
+from kafkabus.cli.commands.send import PropertiesOption, SubjectOption
 from kafkabus.cli.connection import counts_of, existing_entity, open_administration, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_of, json_text
-from kafkabus.cli.options import JsonLinesOption, SourceArgument
+from kafkabus.cli.options import JsonLinesOption, SourceArgument, given_values
 from kafkabus.cli.stopping import stopping
 from kafkabus.cli.terminal import counting, printable, say, write, write_table
 from kafkabus.enums import ServiceBusSubQueue
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from kafkabus.client import ServiceBusClient
     from kafkabus.message import ServiceBusReceivedMessage
     from kafkabus.sender import ServiceBusSender
+    from kafkabus_mapping.properties import PropertyValue
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again.")
 
@@ -74,41 +77,110 @@ def resubmit(
         int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all there are.")
     ] = None,
     transfer: TransferOption = False,
+    numbers: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--sequence-number",
+            "-s",
+            metavar="NUMBER",
+            help="Only this one, as 'dead-letter list' shows it. May be repeated.",
+        ),
+    ] = None,
+    properties: PropertiesOption = None,
+    removed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--remove-property", metavar="NAME", help="An application property to leave out. May be repeated."
+        ),
+    ] = None,
+    subject: SubjectOption = None,
+    body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="Another body, of each.")] = None,
 ) -> None:
     """Send dead letters to where they came from again, oldest first, and take them off the dead-letter queue.
 
     Those of a subscription go to that subscription alone, whatever its rules say. Each is sent as a new message with the same
-    id and properties, and completed once it is stored: if this is cut off, one may be there twice, none is lost.
+    id and properties, but for those that options change, and completed once it is stored: if this is cut off, one may be there
+    twice, none is lost.
     """
+    from kafkabus.renewer import AutoLockRenewer
+
+    edit = _Edit(given_values(properties or (), "--property"), removed or (), subject, body)
+    wanted = None if numbers is None else set(numbers)
     with existing_entity(context, entity), open_administration(context) as administration:
         counts = counts_of(administration, entity)
     there = counts.transfer_dead_letter_message_count if transfer else counts.dead_letter_message_count
-    left = there if limit is None else min(limit, there)
-    sent = 0
+    left = min(one for one in (limit, there, None if wanted is None else len(wanted)) if one is not None)
+    sent, looked_at = 0, 0
+    others: list[ServiceBusReceivedMessage] = []
+    waiting: deque[ServiceBusReceivedMessage] = deque()
     with (
+        AutoLockRenewer() as renewer,
         open_client(context) as client,
         receiver_of(client, entity, sub_queue=_which(transfer)) as receiver,
         _sender_of(client, entity) as sender,
         counting("sent again", left) as advance,
         stopping() as stop,
     ):
-        # No more than there were: what fails again comes back meanwhile.
-        while sent < left and (messages := receive_next(receiver, min(AT_ONCE, left - sent), WAIT_S, stop)):
-            waiting = deque(messages)
-            try:
+        try:
+            # No more than there were: what fails again comes back meanwhile.
+            while sent < left and looked_at < there and not stop.requested():
+                most = min(AT_ONCE, there - looked_at if wanted else left - sent)
+                waiting.extend(receive_next(receiver, most, WAIT_S, stop))
+                if not waiting:
+                    break
+                looked_at += len(waiting)
                 while waiting and not stop.requested():
-                    sender.send_messages(waiting[0])
+                    if wanted is not None and waiting[0].sequence_number not in wanted:
+                        # Kept from coming again until the wanted ones are found.
+                        renewer.register(receiver, waiting[0])
+                        others.append(waiting.popleft())
+                        continue
+                    sender.send_messages(edit.make(waiting[0]))
                     receiver.complete_message(waiting.popleft())
                     sent += 1
                     advance(1)
-            finally:
-                # Those that an error or a signal left.
-                if waiting:
-                    receiver.abandon_messages(waiting)
+        finally:
+            # Those that an error or a signal left, and those that nobody asked for.
+            if others or waiting:
+                receiver.abandon_messages([*others, *waiting])
     write(f"sent {sent} message{'' if sent == 1 else 's'} to {entity} again")
     stop.end()
+    if wanted is not None and sent < len(wanted):
+        say(f"{len(wanted) - sent} of the {len(wanted)} sequence numbers are no dead letter's that can be had now")
     if not sent:
         raise typer.Exit(ExitCode.NOTHING)
+
+
+class _Edit:
+    """What is changed of messages before they are sent again.
+
+    Args:
+        properties: Application properties that they get.
+        removed: Those that they lose.
+        subject: Their subject; None: as it was.
+        body: Their body; None: as it was.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, PropertyValue], removed: Sequence[str], subject: str | None, body: str | None
+    ) -> None:
+        self._properties = properties
+        self._removed = {name.encode() for name in (*removed, *properties)}
+        self._subject = subject
+        self._body = body
+
+    def make(self, message: ServiceBusReceivedMessage) -> ServiceBusReceivedMessage:
+        """Change a message, and return it."""
+        if self._removed:
+            kept = {
+                name: one for name, one in (message.application_properties or {}).items() if name not in self._removed
+            }
+            message.application_properties = {**kept, **self._properties}
+        if self._subject is not None:
+            message.subject = self._subject
+        if self._body is not None:
+            message._replace_body(self._body.encode(errors="surrogateescape"))
+        return message
 
 
 def _sender_of(client: ServiceBusClient, entity: str) -> ServiceBusSender:

@@ -16,7 +16,7 @@ from kafkabus.cli.commands.send import (
     message_maker,
 )
 from kafkabus.cli.connection import existing_entity, open_client
-from kafkabus.cli.options import DestinationArgument, JsonOption, duration_option
+from kafkabus.cli.options import DestinationArgument, JsonOption, duration_option, moment_option
 from kafkabus.cli.terminal import write, write_json
 
 app = typer.Typer()
@@ -32,7 +32,10 @@ def schedule(
     bodies: Annotated[list[str], typer.Argument(metavar="BODY", help="One message each.", show_default=False)],
     *,
     at: Annotated[
-        datetime | None, typer.Option("--at", metavar="TIME", help="When they can be received, in UTC.")
+        datetime | None,
+        moment_option(
+            "When they can be received: 2030-01-31T12:00:00, in UTC unless it names a zone; 'in 5 minutes'.", "--at"
+        ),
     ] = None,
     after: Annotated[timedelta | None, duration_option("How long it is until then: 30s, 1h30m.", "--in")] = None,
     partition_key: PartitionKeyOption = None,
@@ -84,7 +87,7 @@ def cancel(
 
 def _moment(at: datetime | None, after: timedelta | None) -> datetime:
     if at is not None and after is None:
-        return at.replace(tzinfo=timezone.utc)
+        return at
     if after is not None and at is None:
         return datetime.now(timezone.utc) + min(after, LONGEST)
-    raise typer.BadParameter("say when, once: --at 2030-01-31T12:00:00 or --in 1h30m")
+    raise typer.BadParameter("say when, once: --at 2030-01-31T12:00:00, --at 'in 5 minutes' or --in 1h30m")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -17,7 +17,7 @@ from kafkabus.cli.commands.receive import (
 )
 from kafkabus.cli.connection import existing_entity, open_client
 from kafkabus.cli.exits import ExitCode
-from kafkabus.cli.options import JsonLinesOption, JsonOption, SourceArgument
+from kafkabus.cli.options import JsonLinesOption, JsonOption, SourceArgument, moment_option
 from kafkabus.cli.terminal import printable, say, write, write_json
 from kafkabus_mapping.names import split_subscription
 
@@ -31,17 +31,16 @@ def list_sessions(
     *,
     state_since: Annotated[
         datetime | None,
-        typer.Option("--state-since", metavar="TIME", help="Only those whose state was set after this, in UTC."),
+        moment_option("Only those whose state was set after this, in UTC unless it names a zone."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
     """List the sessions that have messages waiting, are locked, or have state. With none, the exit status is 3."""
     with existing_entity(context, entity), open_client(context) as client:
-        after = None if state_since is None else state_since.replace(tzinfo=timezone.utc)
         names = list(
-            client.list_queue_sessions(entity, state_updated_after=after)
+            client.list_queue_sessions(entity, state_updated_after=state_since)
             if (subscription := split_subscription(entity)) is None
-            else client.list_subscription_sessions(*subscription, state_updated_after=after)
+            else client.list_subscription_sessions(*subscription, state_updated_after=state_since)
         )
     if json:
         write_json(names)
