@@ -142,7 +142,8 @@ def _filter_of(described: FilterDescription) -> RuleFilter:
             return SqlRuleFilter(described.expression, _told(described.parameters, described.naive))
         case CorrelationFilterDescription():
             given: dict[str, Any] = {name: getattr(described, name) for name in _CORRELATED}
-            return CorrelationRuleFilter(**{**given, "properties": _told(described.properties, described.naive)})
+            given["properties"] = _told(described.properties, described.naive)
+            return CorrelationRuleFilter(**given)
 
 
 def _told(values: Mapping[str, Any], naive: Collection[str]) -> dict[str, Any] | None:

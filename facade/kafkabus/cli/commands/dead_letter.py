@@ -165,17 +165,17 @@ class _Edit:
         self, properties: Mapping[str, PropertyValue], removed: Sequence[str], subject: str | None, body: str | None
     ) -> None:
         self._properties = properties
-        self._removed = {name.encode() for name in (*removed, *properties)}
+        self._removed = {*removed, *properties}
         self._subject = subject
         self._body = body
 
     def make(self, message: ServiceBusReceivedMessage) -> ServiceBusReceivedMessage:
         """Change a message, and return it."""
         if self._removed:
-            kept = {
-                name: one for name, one in (message.application_properties or {}).items() if name not in self._removed
-            }
-            message.application_properties = {**kept, **self._properties}
+            # As they were sent: where they were received, texts are bytes.
+            sent = message._envelope.application_properties or {}
+            kept = {name: one for name, one in sent.items() if name not in self._removed}
+            message.application_properties = {**kept, **dict(self._properties.items())}
         if self._subject is not None:
             message.subject = self._subject
         if self._body is not None:
