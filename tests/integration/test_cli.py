@@ -575,7 +575,21 @@ def test_dead_letters_are_sent_again_one_after_the_other_until_a_signal(
 def test_dead_letters_are_chosen_and_changed(namespace: Namespace) -> None:
     """By their sequence numbers; the others stay. Eight commands take some seconds."""
     namespace.run("queue", "create", "mended", "--plain", "--max-delivery-count", "1")
-    namespace.run("send", "mended", "one", "two", "three", "-p", "colour=red", "-p", "size:=5", "--subject", "before")
+    namespace.run(
+        "send",
+        "mended",
+        "one",
+        "two",
+        "three",
+        "-p",
+        "colour=red",
+        "-p",
+        "size:=5",
+        "-p",
+        "kept=x",
+        "--subject",
+        "before",
+    )
     namespace.run("receive", "mended", "--abandon", "--max", "3")
     numbers = {one["body"]: one["sequence_number"] for one in _lines(namespace, "dead-letter", "list", "mended")}
     changes = ("-p", "colour=blue", "--remove-property", "size", "--subject", "after", "--body", "mended")
@@ -586,7 +600,7 @@ def test_dead_letters_are_chosen_and_changed(namespace: Namespace) -> None:
     assert (message["body"], message["subject"], message["application_properties"]) == (
         "mended",
         "after",
-        {"colour": "blue"},
+        {"colour": "blue", "kept": "x"},
     )
     assert sorted(one["body"] for one in _lines(namespace, "dead-letter", "list", "mended")) == ["one", "three"]
 
