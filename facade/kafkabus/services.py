@@ -30,7 +30,7 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunic
 from kafkabus.keepsakes import Keepsakes
 from kafkabus.ledger.connection import DescriptionCache, RedisConnection, connect
 from kafkabus.ledger.courier import Courier
-from kafkabus.ledger.keys import entity_keys, full_key
+from kafkabus.ledger.keys import entity_keys, full_key, upkeep_key
 from kafkabus.ledger.operations import MARKS, Claim, Keep, Ledger, Mark, MarkName
 from kafkabus.ledger.snapshot import Snapshot, Written
 from kafkabus.log.clients import open_topics
@@ -53,6 +53,8 @@ LOGGER = logging.getLogger("kafkabus")
 
 DESCRIPTION_AGE = 5.0
 """How old, in seconds, a description may be that a client goes by."""
+UPKEEP_SILENCE = 10.0
+"""After how many seconds without a sign of an upkeep service, which gives two a second, a client tells that there is none."""
 TOPIC_AGE = 5.0
 """How old, in seconds, the knowledge may be that an entity's topic is the same as before."""
 TOPIC_TIMEOUT = 2.0
@@ -117,6 +119,8 @@ class Services:
         self._marked: set[tuple[MarkName, str, int]] = set()
         self._found: set[tuple[MarkName, str, int]] = set()
         self._topics_seen: dict[str, float] = {}
+        self._upkeep_heard: tuple[float, int | None] | None = None
+        self._upkeep_looked_for = False
         self.readers = Readers(self)
 
     def _after_fork(self) -> None:
@@ -232,7 +236,23 @@ class Services:
             self._look_at_old(path.key)
         elif known[1].generation != entity.generation:
             self._forget(known[1])
+        self._look_for_upkeep()
         return entity
+
+    def _look_for_upkeep(self) -> None:
+        """Tell, once, that nobody looks after the namespace: whoever tries it out may not know that somebody has to."""
+        now, before = time.monotonic(), self._upkeep_heard
+        if self._upkeep_looked_for or (before is not None and now - before[0] < UPKEEP_SILENCE):
+            return
+        with suppress(ServiceBusError):
+            heard = self.courier.last_heartbeat(upkeep_key(self.settings.namespace))
+            self._upkeep_heard, self._upkeep_looked_for = (now, heard), before is not None
+            if before is not None and heard == before[1]:
+                LOGGER.warning(
+                    "no_upkeep namespace=%s: nobody looks after it, so that nothing is forwarded, and messages expire and "
+                    "become due only where somebody receives; run 'kafkabus serve'",
+                    self.settings.namespace,
+                )
 
     def _look_at_old(self, new: str) -> None:
         """Forget entities that are gone: for each new one, two are looked at that nobody has asked for lately."""

@@ -1,5 +1,12 @@
 """Read kafkabus entities with Spark, through its own Kafka source and Catalyst expressions alone."""
 
+from importlib.util import find_spec
+
+if find_spec("pyspark") is None:
+    raise ModuleNotFoundError(
+        "kafkabus_spark needs pyspark, and it is not installed: pip install 'kafkabus[spark]'", name="pyspark"
+    )
+
 from kafkabus_spark.errors import (
     ConnectorMissingError,
     EntityNotFoundError,

@@ -18,7 +18,7 @@ from kafkabus_mapping.keys import partition_of
 from tests.contract.conftest import Advance, MakeQueue
 from tests.contract.receiving import receive_all
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def all_of(

@@ -36,7 +36,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Advance, MakeQueue
 from tests.contract.receiving import take
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 LONG = 60.0
 """A wait that no test means to sit through."""
 NOWHERE = (

@@ -28,7 +28,7 @@ from kafkabus.exceptions import (
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Advance, MakeQueue
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def until_past(moment: datetime | None) -> None:

@@ -18,7 +18,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
 from tests.contract.conftest import MakeQueue, MakeTopic
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 def until(done: Callable[[], bool]) -> None:

@@ -33,7 +33,7 @@ from kafkabus.exceptions import (
 from tests.contract.conftest import Advance, MakeQueue
 from tests.contract.receiving import receive_all
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(params=[True, False], ids=["partitioned", "plain"])

@@ -37,7 +37,7 @@ from kafkabus.management import (
 from tests.contract.conftest import Advance, MakeQueue, MakeTopic
 from tests.contract.receiving import receive_all, take
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import doctest
+import time
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import ServiceBusClient, ServiceBusMessage, services
 from kafkabus import aio as kafkabus_aio
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace, namespace
+from kafkabus.upkeep.service import TICK
 
 
 def test_the_docstrings_example_works() -> None:
@@ -67,3 +69,22 @@ def test_time_does_not_go_back() -> None:
     """A negative time is refused by name."""
     with InMemoryNamespace(upkeep=False) as here, pytest.raises(ValueError, match="seconds=-1"):
         here.advance(-1)
+
+
+@pytest.mark.parametrize("upkeep", [True, False])
+def test_a_client_tells_that_nobody_looks_after_its_namespace(
+    upkeep: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once, and with the command that does; it waits for three looks of an upkeep service, a second and a half."""
+    monkeypatch.setattr(services, "DESCRIPTION_AGE", 0.0)
+    monkeypatch.setattr(services, "UPKEEP_SILENCE", 3 * TICK)
+    with InMemoryNamespace(upkeep=upkeep) as here:
+        with ServiceBusAdministrationClient.from_connection_string(here.connection_string) as administration:
+            administration.create_queue("q")
+        with ServiceBusClient.from_connection_string(here.connection_string) as client:
+            sender = client.get_queue_sender("q")
+            until = time.monotonic() + 4 * TICK
+            while time.monotonic() < until:
+                sender.send_messages(ServiceBusMessage("x"))
+    told = [record.getMessage() for record in caplog.records if "no_upkeep" in record.getMessage()]
+    assert ["run 'kafkabus serve'" in one for one in told] == ([] if upkeep else [True])

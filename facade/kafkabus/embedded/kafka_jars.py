@@ -1,64 +1,69 @@
-"""Kafka's jars, resolved from Maven Central once per user."""
+"""Kafka's jars, downloaded from Maven Central once per user.
+
+Which they are, with their sizes and SHA-256 sums, stands in ``kafka_jars.json``, which ``tools/pin_kafka.py`` writes.
+"""
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
 import json
 import os
+import queue
 import shutil
+import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
-from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
+from kafkabus.embedded.errors import EmbeddedRuntimeError
 from kafkabus.embedded.folders import cache_folder
 from kafkabus.embedded.locks import FileLock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kafkabus.embedded.java import Java
+    from collections.abc import Callable, Generator, Sequence
 
 KAFKA_VERSION = "4.3.0"
 """The version of Kafka that the embedded runtime runs."""
-
-IVY_SETTINGS_VARIABLE = "KAFKABUS_IVY_SETTINGS"
-"""Environment variable that names an Ivy settings file, for those who reach Maven Central only
-through a mirror of their own."""
+ROOTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
+"""What the jars are for. Kafka's modules name no logging backend; without one the brokers' logs would stay empty."""
+MIRROR_VARIABLE = "KAFKABUS_MAVEN_REPOSITORY"
+"""Environment variable with the address of a Maven repository, for those who do not reach Maven Central."""
+PINNED = Path(__file__).with_name("kafka_jars.json")
+"""Which jars they are."""
 
 _MANIFEST = "manifest.json"
 _RETRY_S = 0.2
+_ATTEMPTS = 3
+_AT_ONCE = 4
 _DOWNLOAD_LIMIT_S = 900.0
-# Kafka's modules name no logging backend; without one the brokers' logs would stay empty.
-_MODULE = f"""\
-<ivy-module version="2.0">
-  <info organisation="kafkabus" module="embedded"/>
-  <configurations><conf name="default"/></configurations>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"
-                conf="default->default"/>
-    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4"
-                conf="default->default"/>
-  </dependencies>
-</ivy-module>
-"""
+_TOLD_EVERY = 10
+_MB = 1_000_000
+
+
+class Jar(NamedTuple):
+    """A file that Kafka needs.
+
+    Attributes:
+        coordinates: Group, artifact and version, with colons between.
+        size: In bytes.
+        sha256: Its sum, in hexadecimal digits.
+    """
+
+    coordinates: str
+    size: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """Its file's."""
+        _, artifact, version = self.coordinates.split(":")
+        return f"{artifact}-{version}.jar"
 
 
 class Workbench(Protocol):
     """How this module waits: so that whoever calls it may be interrupted."""
-
-    def run(self, command: Sequence[str], folder: Path, log: Path, limit: float) -> int:
-        """Run a program to its end.
-
-        Args:
-            command: Program and arguments.
-            folder: The folder to run it in.
-            log: The file that takes its output.
-            limit: The time it is given, in seconds.
-
-        Returns:
-            Its exit status; not zero when the time was up.
-        """
-        ...
 
     def pause(self, seconds: float) -> None:
         """Wait that many seconds, or less."""
@@ -80,15 +85,14 @@ def installed_jars() -> Path | None:
     return home / "lib" if complete else None
 
 
-def provide_jars(java: Java, bench: Workbench, on_progress: Callable[[str], None]) -> Path:
+def provide_jars(bench: Workbench, on_progress: Callable[[str], None]) -> Path:
     """Return the folder of Kafka's jars, after a download where they are not there.
 
     Only one process of a user downloads at a time; the others wait for it.
 
     Args:
-        java: What to run Ivy with.
-        bench: How to run Ivy and to wait.
-        on_progress: Told when a download starts, and when it waits for another's.
+        bench: How to wait.
+        on_progress: Told how far a download is, and when it waits for another's.
 
     Returns:
         The folder with the jars.
@@ -106,49 +110,161 @@ def provide_jars(java: Java, bench: Workbench, on_progress: Callable[[str], None
         while not lock.acquire():
             bench.pause(_RETRY_S)
     try:
-        return installed_jars() or _download(java, bench, on_progress)
+        return installed_jars() or _provide(home, bench, on_progress)
     finally:
         lock.release()
+
+
+def pinned_jars() -> list[Jar]:
+    """What is downloaded."""
+    return [Jar(*one) for one in json.loads(PINNED.read_text())]
 
 
 def _home() -> Path:
     return cache_folder() / f"kafka-{KAFKA_VERSION}"
 
 
-def _download(java: Java, bench: Workbench, on_progress: Callable[[str], None]) -> Path:
-    ivy = _ivy_jar()
-    home = _home()
+def _provide(home: Path, bench: Workbench, on_progress: Callable[[str], None]) -> Path:
     draft = home.with_name(f"{home.name}.partial")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(parents=True)
-    on_progress(f"downloading Kafka {KAFKA_VERSION} (44 MB, once) ...")
-    (draft / "ivy.xml").write_text(_MODULE)
-    log = home.with_name(f"{home.name}.download.log")
-    status = bench.run(_ivy_command(java, ivy), draft, log, _DOWNLOAD_LIMIT_S)
-    if status != 0 or not (draft / "lib" / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
-        raise EmbeddedRuntimeError(
-            f"Kafka {KAFKA_VERSION} could not be downloaded from Maven Central (Ivy ended with "
-            f"status {status}). Check the network and try again; behind a mirror, name an Ivy "
-            f"settings file in {IVY_SETTINGS_VARIABLE}. {log_tail(log)}"
-        )
-    shutil.rmtree(draft / "ivy-cache", ignore_errors=True)
+    (draft / "lib").mkdir(parents=True)
+    download(pinned_jars(), draft / "lib", bench, on_progress)
     _put_in_place(draft, home)
-    log.unlink(missing_ok=True)
     on_progress(f"downloaded Kafka {KAFKA_VERSION}")
     return home / "lib"
 
 
-def _ivy_command(java: Java, ivy: Path) -> list[str]:
-    settings = os.environ.get(IVY_SETTINGS_VARIABLE)
-    return [
-        str(java.program),
-        *java.download_options(),
-        "-jar",
-        str(ivy),
-        *(["-settings", settings] if settings else []),
-        *("-ivy", "ivy.xml", "-cache", "ivy-cache", "-confs", "default"),
-        *("-retrieve", "lib/[artifact]-[revision](-[classifier]).[ext]"),
-    ]
+def download(jars: Sequence[Jar], folder: Path, bench: Workbench, on_progress: Callable[[str], None]) -> None:
+    """Download jars, several at a time, and check them.
+
+    Args:
+        jars: Which.
+        folder: Where to.
+        bench: How to wait.
+        on_progress: Told how far it is.
+
+    Raises:
+        EmbeddedRuntimeError: One cannot be had, or is not what it should be.
+    """
+    total = sum(jar.size for jar in jars)
+    downloads = _Downloads(jars, folder)
+    on_progress(f"downloading Kafka {KAFKA_VERSION} ({total / _MB:.0f} MB, once) ...")
+    told, until = 0, time.monotonic() + _DOWNLOAD_LIMIT_S
+    try:
+        while not downloads.done():
+            bench.pause(_RETRY_S)
+            percent = min(100 * downloads.received // total, 99)
+            if percent >= told + _TOLD_EVERY:
+                told = percent
+                on_progress(f"downloading Kafka {KAFKA_VERSION}: {percent} % of {total / _MB:.0f} MB")
+            if time.monotonic() > until:
+                downloads.fail(f"it took more than {_DOWNLOAD_LIMIT_S / 60:.0f} minutes")
+    finally:
+        downloads.stop()
+    if downloads.failure is not None:
+        raise EmbeddedRuntimeError(
+            f"Kafka {KAFKA_VERSION} could not be downloaded from {_source()}: {downloads.failure}. Check the network and try "
+            f"again; behind a mirror, set {MIRROR_VARIABLE} to its address."
+        )
+
+
+class _Downloads:
+    """Downloads under way, in threads that end with their process.
+
+    Args:
+        jars: What to download.
+        folder: Where to.
+
+    Attributes:
+        received: How many bytes came.
+        failure: Why one of them failed; None as long as none did.
+    """
+
+    def __init__(self, jars: Sequence[Jar], folder: Path) -> None:
+        from jgo.maven import MavenContext, PythonResolver
+
+        self.received = 0
+        self.failure: str | None = None
+        self._folder = folder
+        self._waiting: queue.SimpleQueue[Jar] = queue.SimpleQueue()
+        for jar in sorted(jars, key=lambda jar: -jar.size):
+            self._waiting.put(jar)
+        self._guard = threading.Lock()
+        self._mine = threading.local()
+        self._stopped = threading.Event()
+        mirror = os.environ.get(MIRROR_VARIABLE)
+        self._repository = folder.with_name("repository")
+        self._maven: Any = MavenContext(
+            resolver=PythonResolver(progress_callback=self._counting),
+            repo_cache=self._repository,
+            local_repos=[],
+            remote_repos={"mirror": mirror.rstrip("/")} if mirror else None,
+        )
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(_AT_ONCE)]
+        for thread in self._threads:
+            thread.start()
+
+    def done(self) -> bool:
+        """Whether all are here, or one failed."""
+        return self.failure is not None or not any(thread.is_alive() for thread in self._threads)
+
+    def fail(self, why: str) -> None:
+        """Note why it failed, unless that is known."""
+        with self._guard:
+            self.failure = self.failure or why
+
+    def stop(self) -> None:
+        """Begin no more."""
+        self._stopped.set()
+        shutil.rmtree(self._repository, ignore_errors=True)
+
+    def _work(self) -> None:
+        while not (self._stopped.is_set() or self.failure):
+            try:
+                jar = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            for attempt in range(1, _ATTEMPTS + 1):
+                why = self._fetch(jar)
+                if why is None or self._stopped.is_set():
+                    break
+                if attempt == _ATTEMPTS:
+                    self.fail(why)
+
+    def _fetch(self, jar: Jar) -> str | None:
+        """Download a jar; why that failed, None where it did not."""
+        artifact = self._maven.create_dependency(jar.coordinates).artifact
+        self._mine.received = 0
+        try:
+            path = artifact.resolve()
+            found = hashlib.sha256(path.read_bytes()).hexdigest()
+            if found != jar.sha256:
+                raise ValueError(f"{jar.name} has the SHA-256 sum {found}, and should have {jar.sha256}")
+            path.rename(self._folder / jar.name)
+        except Exception as error:  # noqa: BLE001 - whatever a library raises, it is why this failed
+            artifact.cached_path.unlink(missing_ok=True)
+            with self._guard:
+                self.received -= self._mine.received
+            # That a repository has not got it, the library says with its address, which may hold a password.
+            return f"{jar.coordinates} is not there" if type(error) is RuntimeError else str(error)
+        return None
+
+    @contextmanager
+    def _counting(self, _name: str, _size: int) -> Generator[Callable[[int], None]]:
+        yield self._count
+
+    def _count(self, number: int) -> None:
+        if self._stopped.is_set():
+            raise InterruptedError("nobody waits for it any more")
+        self._mine.received += number
+        with self._guard:
+            self.received += number
+
+
+def _source() -> str:
+    """Where from, without a password."""
+    mirror = os.environ.get(MIRROR_VARIABLE)
+    return f"the Maven repository at {urlsplit(mirror).hostname}" if mirror else "Maven Central"
 
 
 def _put_in_place(draft: Path, home: Path) -> None:
@@ -157,21 +273,3 @@ def _put_in_place(draft: Path, home: Path) -> None:
     (draft / _MANIFEST).write_text(json.dumps(sizes, indent=1))
     shutil.rmtree(home, ignore_errors=True)
     draft.rename(home)
-
-
-def _ivy_jar() -> Path:
-    """Find the Ivy that Spark brings along."""
-    folders: list[Path] = []
-    pyspark = importlib.util.find_spec("pyspark")
-    if pyspark is not None and pyspark.origin is not None:
-        folders.append(Path(pyspark.origin).parent / "jars")
-    if os.environ.get("SPARK_HOME"):
-        folders.append(Path(os.environ["SPARK_HOME"]) / "jars")
-    for folder in folders:
-        for jar in sorted(folder.glob("ivy-*.jar")):
-            return jar
-    raise EmbeddedRuntimeError(
-        f"Kafka {KAFKA_VERSION} has not been downloaded yet, and the Ivy to do it with was not "
-        "found: pyspark brings it, and is not installed. "
-        'Run: pip install "kafkabus[embedded]"'
-    )

@@ -158,7 +158,7 @@ class Supervisor:
         self._write_state()
         java = java_for_kafka()
         redis = find_redis()
-        jars = provide_jars(java, self._bench, self._reporter.progress)
+        jars = provide_jars(self._bench, self._reporter.progress)
         # What is made from now on, also by the servers, is for this user alone; what is downloaded may be for others too.
         os.umask(0o077)
         self._reporter.progress("starting Kafka and Redis ...")

@@ -157,9 +157,10 @@ async def _or_stopped(stopping: asyncio.Future[Any], work: Coroutine[Any, Any, N
         if task.done():
             task.result()
     finally:
-        if not task.done():
+        while not task.done():
+            # Told again where a library forgets that it was told.
             task.cancel()
-            await asyncio.wait([task])
+            await asyncio.wait([task], timeout=TICK)
 
 
 def is_home(entity: str, instance: str, members: list[str]) -> bool:

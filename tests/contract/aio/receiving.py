@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.message import ServiceBusReceivedMessage
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """How long is waited for the next one, at the most, in seconds."""
 
 

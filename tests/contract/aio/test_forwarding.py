@@ -18,7 +18,7 @@ from kafkabus_mapping.keys import partition_of
 from tests.contract.aio.conftest import Advance, MakeQueue
 from tests.contract.aio.receiving import receive_all
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 async def all_of(

@@ -31,7 +31,7 @@ from kafkabus.exceptions import (
 from tests.contract.aio.conftest import Advance, MakeQueue
 from tests.contract.aio.receiving import take
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 LONG = 60.0
 """A wait that no test means to sit through."""
 NOWHERE = (

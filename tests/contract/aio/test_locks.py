@@ -21,7 +21,7 @@ from kafkabus.exceptions import (
 )
 from tests.contract.aio.conftest import Advance, MakeQueue
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 async def until_past(moment: datetime | None) -> None:

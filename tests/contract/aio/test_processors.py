@@ -18,7 +18,7 @@ from kafkabus.aio.processor import ProcessErrorEventArgs, ProcessMessageEventArg
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from tests.contract.aio.conftest import MakeQueue, MakeTopic
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 async def until(done: Callable[[], bool]) -> None:

@@ -30,7 +30,7 @@ from kafkabus.management import (
 from tests.contract.aio.conftest import Advance, MakeQueue, MakeTopic
 from tests.contract.aio.receiving import receive_all, take
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 async def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> None:

@@ -23,7 +23,7 @@ from tests.contract.aio.receiving import take
 
 A_MOMENT = 0.5
 """How long is waited for what should not come, in seconds."""
-PATIENCE = 20.0
+PATIENCE = 60.0
 """How long is waited for what should, at the most."""
 
 

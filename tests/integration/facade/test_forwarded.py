@@ -26,7 +26,7 @@ from tests.contract.receiving import receive_all
 from tests.integration.facade.test_rebuild import empty
 from tests.queues import new_queue
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 NAMESPACE = "forwarded"
 """Whose Redis may be emptied; see ``own_runtime``."""
 ROUND = 1.0

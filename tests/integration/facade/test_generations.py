@@ -22,7 +22,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.upkeep import tend
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Past:

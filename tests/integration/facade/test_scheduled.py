@@ -22,7 +22,7 @@ from tests.contract.receiving import receive_all
 from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
 from tests.queues import new_queue
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 NAMESPACE = "scheduled"
 """Whose Redis may be emptied; see ``own_runtime``."""
 

@@ -35,7 +35,7 @@ from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, Top
 from kafkabus_mapping.names import EntityPath, subscription_name
 from tests.upkeep import tend
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 TOPIC = "news"
 

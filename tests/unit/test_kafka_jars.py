@@ -1,0 +1,129 @@
+"""Fetching Kafka's jars, from a repository of the test's own."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.kafka_jars import MIRROR_VARIABLE, ROOTS, Jar, download, pinned_jars
+
+CONTENT = {"one": b"x" * 50_000, "two": b"y" * 30_000}
+
+
+class Waiting:
+    """How a supervisor waits; it may be told to stop."""
+
+    def __init__(self, stopped: bool = False) -> None:
+        self.stopped = stopped
+
+    def pause(self, seconds: float) -> None:
+        """Wait a moment.
+
+        Raises:
+            KeyboardInterrupt: It is to stop.
+        """
+        if self.stopped:
+            raise KeyboardInterrupt
+        threading.Event().wait(min(seconds, 0.01))
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """Serves files and logs nothing."""
+
+    @override
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A Maven repository's folder, which is served at the address of a mirror with a password."""
+    root = tmp_path / "repository"
+    for name, content in CONTENT.items():
+        folder = root / f"org/example/{name}/1.0"
+        folder.mkdir(parents=True)
+        (folder / f"{name}-1.0.jar").write_bytes(content)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=root)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(MIRROR_VARIABLE, f"http://me:secret@127.0.0.1:{server.server_address[1]}/")
+        yield root
+        server.shutdown()
+
+
+def jars() -> list[Jar]:
+    """What is there."""
+    return [
+        Jar(f"org.example:{name}:1.0", len(content), hashlib.sha256(content).hexdigest())
+        for name, content in CONTENT.items()
+    ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where they go."""
+    made = tmp_path / "draft/lib"
+    made.mkdir(parents=True)
+    return made
+
+
+@pytest.mark.usefixtures("repository")
+def test_jars_come_from_a_mirror(folder: Path) -> None:
+    """With how far it is; nothing else is left beside them."""
+    told: list[str] = []
+    download(jars(), folder, Waiting(), told.append)
+    assert {one.name: one.read_bytes() for one in folder.iterdir()} == {
+        f"{name}-1.0.jar": CONTENT[name] for name in CONTENT
+    }
+    assert "downloading Kafka" in told[0]
+    assert [one.name for one in folder.parent.iterdir()] == ["lib"]
+
+
+def test_a_jar_that_is_another_is_refused(repository: Path, folder: Path) -> None:
+    """After some attempts; the error says which, and no password."""
+    (repository / "org/example/two/1.0/two-1.0.jar").write_bytes(b"z" * 30_000)
+    with pytest.raises(
+        EmbeddedRuntimeError, match=r"from the Maven repository at 127\.0\.0\.1: two-1\.0\.jar has the SHA-256"
+    ) as told:
+        download(jars(), folder, Waiting(), lambda _: None)
+    assert "secret" not in str(told.value)
+
+
+def test_a_jar_that_is_not_there_is_named(repository: Path, folder: Path) -> None:
+    """So is the variable by which another repository is chosen."""
+    (repository / "org/example/one/1.0/one-1.0.jar").unlink()
+    with pytest.raises(EmbeddedRuntimeError, match=rf"org\.example:one:1\.0 is not there.*{MIRROR_VARIABLE}") as told:
+        download(jars(), folder, Waiting(), lambda _: None)
+    assert "secret" not in str(told.value)
+
+
+def test_a_repository_that_is_down_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Soon."""
+    monkeypatch.setenv(MIRROR_VARIABLE, "http://me:secret@127.0.0.1:1/")
+    with pytest.raises(EmbeddedRuntimeError, match="Connection refused") as told:
+        download(jars(), folder, Waiting(), lambda _: None)
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.usefixtures("repository")
+def test_a_download_ends_with_whoever_waits_for_it(folder: Path) -> None:
+    """No error of its own hides why."""
+    with pytest.raises(KeyboardInterrupt):
+        download(jars(), folder, Waiting(stopped=True), lambda _: None)
+
+
+def test_what_kafka_needs_is_pinned() -> None:
+    """Its own modules in one version, with a sum each."""
+    pinned = {jar.coordinates: jar for jar in pinned_jars()}
+    assert set(ROOTS) <= pinned.keys()
+    assert {one.rsplit(":", 1)[1] for one in pinned if one.startswith("org.apache.kafka:")} == {
+        ROOTS[0].rsplit(":", 1)[1]
+    }
+    assert all(len(jar.sha256) == 64 for jar in pinned.values())

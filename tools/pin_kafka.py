@@ -1,0 +1,45 @@
+"""Write down which jars the embedded Kafka needs, with their sizes and sums: ``python -m tools.pin_kafka``.
+
+Each root is resolved by itself: together, what one of them manages for its own tests would count for the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from jgo.maven import MavenContext
+
+from kafkabus.embedded.kafka_jars import PINNED, ROOTS
+
+
+def main() -> None:
+    """Resolve and download them.
+
+    Raises:
+        ValueError: Two versions of a jar are asked for.
+    """
+    cache = Path(tempfile.mkdtemp())
+    try:
+        maven = MavenContext(repo_cache=cache, local_repos=[])
+        versions: dict[tuple[str, str], str] = {}
+        pinned: list[list[object]] = []
+        for root in ROOTS:
+            direct, others = maven.resolver.resolve([maven.create_dependency(root)])
+            for one in (*direct, *others):
+                if versions.setdefault((one.groupId, one.artifactId), one.version) != one.version:
+                    raise ValueError(f"{one.groupId}:{one.artifactId} in two versions: exclude one of them")
+        for (group, artifact), version in sorted(versions.items()):
+            coordinates = f"{group}:{artifact}:{version}"
+            content = maven.create_dependency(coordinates).artifact.resolve().read_bytes()
+            pinned.append([coordinates, len(content), hashlib.sha256(content).hexdigest()])
+        PINNED.write_text("[\n" + ",\n".join(f" {json.dumps(one)}" for one in pinned) + "\n]\n")
+    finally:
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
