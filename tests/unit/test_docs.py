@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from kafkabus import exceptions
 from kafkabus.cli.program import app
+from kafkabus.cli.wording import OPTIONS
 from kafkabus_mapping import headers
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,14 @@ def test_every_error_is_in_the_reference() -> None:
     ]
     assert len(errors) > 10
     assert [name for name in errors if f"`{name}`" not in text] == []
+
+
+def test_options_that_errors_name_are_there() -> None:
+    """Each is an option of some command."""
+    program = get_command(app)
+    assert isinstance(program, TyperGroup)
+    known = {option for _, options in commands(program, "kafkabus") for option in options}
+    assert [option for option in OPTIONS.values() if option not in known] == []
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-_OPTIONS = {
+OPTIONS = {
     "auto_delete_on_idle": "--auto-delete-on-idle",
-    "dead_lettering_on_filter_evaluation_exceptions": "--dead-letter-filter-errors",
+    "dead_lettering_on_filter_evaluation_exceptions": "--dead-letter-faulty",
     "dead_lettering_on_message_expiration": "--dead-letter-expired",
     "default_message_time_to_live": "--time-to-live",
     "duplicate_detection_history_time_window": "--duplicate-window",
@@ -52,7 +52,7 @@ _SENTENCES: list[tuple[str, str]] = [
     (r"; change what get_\w+ returns, and give that", ""),
 ]
 """What is said otherwise here."""
-_NAMES = re.compile(r"(?<![\w.-])(" + "|".join(map(re.escape, _OPTIONS)) + r")(?![\w(])")
+_NAMES = re.compile(r"(?<![\w.-])(" + "|".join(map(re.escape, OPTIONS)) + r")(?![\w(])")
 
 
 def as_commands(text: str) -> str:
@@ -63,4 +63,4 @@ def as_commands(text: str) -> str:
 
 
 def _option(found: re.Match[str]) -> str:
-    return _OPTIONS[found[1]]
+    return OPTIONS[found[1]]
