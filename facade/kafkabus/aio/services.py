@@ -118,8 +118,8 @@ class Services:
         self._marked: set[tuple[MarkName, str, int]] = set()
         self._found: set[tuple[MarkName, str, int]] = set()
         self._topics_seen: dict[str, float] = {}
-        self._upkeep_heard: tuple[float, int | None] | None = None
-        self._upkeep_looked_for = False
+        self._upkeep_heard: list[int | None] = []
+        self._look_for_upkeep_at = 0.0
         self.readers = Readers(self)
 
     def _after_fork(self) -> None:
@@ -239,14 +239,15 @@ class Services:
         return entity
 
     async def _look_for_upkeep(self) -> None:
-        """Tell, once, that nobody looks after the namespace: whoever tries it out may not know that somebody has to."""
-        now, before = time.monotonic(), self._upkeep_heard
-        if self._upkeep_looked_for or (before is not None and now - before[0] < UPKEEP_SILENCE):
+        """Tell, once, that nobody looks after the namespace: who tries it out may not know that somebody has to."""
+        heard = self._upkeep_heard
+        if len(heard) > 1 or time.monotonic() < self._look_for_upkeep_at:
             return
+        # Set before anything is awaited: of several tasks one looks.
+        self._look_for_upkeep_at = time.monotonic() + UPKEEP_SILENCE
         with suppress(ServiceBusError):
-            heard = await self.courier.last_heartbeat(upkeep_key(self.settings.namespace))
-            self._upkeep_heard, self._upkeep_looked_for = (now, heard), before is not None
-            if before is not None and heard == before[1]:
+            heard.append(await self.courier.last_heartbeat(upkeep_key(self.settings.namespace)))
+            if len(heard) > 1 and heard[0] == heard[1]:
                 LOGGER.warning(
                     "no_upkeep namespace=%s: nobody looks after it, so that nothing is forwarded, and messages expire and "
                     "become due only where somebody receives; run 'kafkabus serve'",
