@@ -224,32 +224,15 @@ class Bench:
         """
         self._lifeline.wait(seconds)
 
-    def run(self, command: Sequence[str], folder: Path, log: Path, limit: float) -> int:
-        """Run a program to its end.
-
-        Args:
-            command: Program and arguments.
-            folder: The folder to run it in.
-            log: The file that takes its output.
-            limit: The time it is given, in seconds.
-
-        Returns:
-            Its exit status; negative when it was killed because time was up.
-
-        Raises:
-            StopRequested: The supervisor is to stop. The program has been killed.
-        """
-        return self.run_together([(command, folder, log)], limit)[0]
-
     def run_together(self, programs: Sequence[tuple[Sequence[str], Path, Path]], limit: float) -> list[int]:
         """Run several programs side by side to their ends.
 
         Args:
-            programs: Command, folder and log of each, as for `run`.
+            programs: Of each the command, the folder to run it in, and the file that takes its output.
             limit: The time they are given, in seconds.
 
         Returns:
-            Their exit statuses.
+            Their exit statuses; negative where a program was killed because time was up.
 
         Raises:
             StopRequested: The supervisor is to stop. The programs have been killed.

@@ -63,7 +63,7 @@ class Jar(NamedTuple):
 
 
 class Workbench(Protocol):
-    """How this module waits: so that whoever calls it may be interrupted."""
+    """How this module waits, so that its caller may be interrupted."""
 
     def pause(self, seconds: float) -> None:
         """Wait that many seconds, or less."""
