@@ -30,7 +30,7 @@ and what cannot be reached is tried again for as long as an operation may take."
 
 
 def warn_of(unsupported: Mapping[str, object]) -> None:
-    """Name keywords that do nothing to whoever called the caller, with what the caller takes instead: they may be misspelt."""
+    """Warn the caller's caller of keywords that do nothing, with the nearest that the caller takes: they may be misspelt."""
     names = sorted(unsupported.keys() - MEANINGLESS)
     if names:
         code = sys._getframe(1).f_code

@@ -38,7 +38,7 @@ IDENTIFIERS: Final = ("message_id", "correlation_id")
 CARRIED_HEADER: Final = ("durable", "first_acquirer", "priority")
 """Fields of an AMQP header that are carried and mean nothing here."""
 CARRIED_PROPERTIES: Final = ("user_id", "content_encoding", "creation_time", "absolute_expiry_time", "group_sequence")
-"""Likewise of AMQP properties."""
+"""Fields of AMQP properties that are carried and mean nothing here."""
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 _MILLISECOND = timedelta(milliseconds=1)
 _LARGEST = (1 << 64) - 1
@@ -57,7 +57,7 @@ class RawMessage(AmqpAnnotatedMessage):
         header: Fields of the header that the message does not carry itself.
         created_ms: When it got its time to live, ms since 1970.
         annotations: What the broker did with it.
-        delivery_annotations: Likewise.
+        delivery_annotations: The same, of its delivery.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class RawMessage(AmqpAnnotatedMessage):
         if value is not None:
             annotations[self._shown(name)] = value
         if isinstance(self.annotations, dict):
-            # Whoever holds them sees it.
+            # An application that holds them sees it.
             self.annotations.clear()
             self.annotations.update(annotations)
         else:

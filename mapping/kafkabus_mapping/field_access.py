@@ -39,11 +39,11 @@ class FieldAccess(MutableMapping[str, Any]):
         return list(self.field_names())
 
     def values(self) -> list[Any]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The values of its fields, likewise."""
+        """The values of its fields, as a list."""
         return [getattr(self, key) for key in self.field_names()]
 
     def items(self) -> list[tuple[str, Any]]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The names and values of its fields, likewise."""
+        """The names and values of its fields, as a list."""
         return [(key, getattr(self, key)) for key in self.field_names()]
 
     def has_key(self, k: str) -> bool:

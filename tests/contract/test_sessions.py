@@ -165,7 +165,7 @@ def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, queue:
 
 
 def test_a_session_of_a_closed_receiver_is_nobodys(client: ServiceBusClient, queue: str) -> None:
-    """Whether the receiver was opened or not; whoever comes next gets it."""
+    """Whether the receiver was opened or not; the next one gets it."""
     send(client, queue, "a")
     for opened in (True, False):
         receiver = client.get_queue_receiver(queue, session_id="a")

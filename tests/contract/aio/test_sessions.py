@@ -167,7 +167,7 @@ async def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, 
 
 
 async def test_a_session_of_a_closed_receiver_is_nobodys(client: ServiceBusClient, queue: str) -> None:
-    """Whether the receiver was opened or not; whoever comes next gets it."""
+    """Whether the receiver was opened or not; the next one gets it."""
     await send(client, queue, "a")
     for opened in (True, False):
         receiver = client.get_queue_receiver(queue, session_id="a")
