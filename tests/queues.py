@@ -7,10 +7,10 @@ import uuid
 from contextlib import suppress
 from typing import Any
 
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name
 from tests.servers import NAMESPACE
 

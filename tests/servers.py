@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkabus._kafka import errors as refusals
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace, status
 from kafkabus.embedded import scratch_folder as make_scratch_folder
 from kafkabus.embedded.state import LOG_FOLDER
-from kafkabus.log import refusals
 
 if TYPE_CHECKING:
     from xdist.workermanage import WorkerController

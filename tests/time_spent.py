@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+import kafkabus._async.context
+import kafkabus._sync.context
 import kafkabus.aio.management
-import kafkabus.aio.services
 import kafkabus.embedded
 import kafkabus.management
-import kafkabus.services
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -39,7 +39,7 @@ _CALLS = {
         for verb in ("create", "delete")
         for kind in ("queue", "topic", "subscription")
     ],
-    CLIENTS: [(module.Services, "close") for module in (kafkabus.services, kafkabus.aio.services)],
+    CLIENTS: [(module.Services, "close") for module in (kafkabus._sync.context, kafkabus._async.context)],
     SERVERS: [(kafkabus.embedded.EmbeddedRuntime, name) for name in ("start", "stop")],
 }
 

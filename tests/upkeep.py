@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkabus.aio.services import Services
-from kafkabus.connection_string import parse_settings
-from kafkabus.upkeep.tender import Tender
+from kafkabus._async.context import Services
+from kafkabus._core.settings import parse_settings
+from kafkabus.upkeep.entity_maintainer import Tender
 from kafkabus_mapping.names import EntityPath
 
 ROUNDS = 4

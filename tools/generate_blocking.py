@@ -1,8 +1,8 @@
 """Write the blocking half of the SDK, and its tests, from the asyncio half.
 
-Each module under `facade/kafkabus/aio` and each test under `tests/contract/aio` has a twin at the
-same path without `aio/`, which this program writes and which nobody edits. The way from one to the
-other:
+Each module under `facade/kafkabus/_async` has a twin at the same path under `_sync`, and each test
+under `tests/contract/aio` one at the same path without `aio/`. This program writes the twins; edit
+the sources only. The way from one to the other:
 
 1. Lines that end in `# aio-only` go; a line `# blocking: <code>` becomes `<code>`; so does
    `@pytest.mark.asyncio` go. A pragma counts for its own line of text, not for the whole statement.
@@ -39,15 +39,23 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 
-TREES = (
-    (Path("facade/kafkabus/aio"), "*.py"),
-    (Path("tests/contract/aio"), "test_*.py"),
-    (Path("tests/contract/aio"), "receiving.py"),
-)
-"""Where the asyncio sources are, and which files there have twins."""
 
-HAND_WRITTEN = frozenset({"__init__.py", "_acompat.py", "conftest.py"})
-"""File names written by hand on both sides: what they export, pair up or start differs."""
+class Tree(NamedTuple):
+    """A folder of asyncio sources, the folder of their twins, and which files have one."""
+
+    sources: Path
+    outputs: Path
+    pattern: str
+
+
+TREES = (
+    Tree(Path("facade/kafkabus/_async"), Path("facade/kafkabus/_sync"), "*.py"),
+    Tree(Path("tests/contract/aio"), Path("tests/contract"), "test_*.py"),
+    Tree(Path("tests/contract/aio"), Path("tests/contract"), "receiving.py"),
+)
+
+HAND_WRITTEN = frozenset({"compat.py", "conftest.py"})
+"""File names written by hand on both sides: what they pair up or start differs."""
 
 NAMES = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -64,6 +72,7 @@ NAMES = {
 """Names to replace beyond unasync's own (`__aenter__`, `AsyncIterator`, ...)."""
 
 PATHS = (
+    (re.compile(r"\bkafkabus\._async\b"), "kafkabus._sync"),
     (re.compile(r"\bkafkabus\.aio\b"), "kafkabus"),
     (re.compile(r"\btests\.contract\.aio\b"), "tests.contract"),
     (re.compile(r"^import redis\.asyncio as redis$", re.MULTILINE), "import redis"),
@@ -199,7 +208,7 @@ def generate(root: Path) -> dict[Path, bytes]:
             stage(root / twin.source, staged / twin.source, twin)
         unasync.unasync_files(
             [str(staged / twin.source) for twin in twins],
-            [unasync.Rule("/aio/", "/", additional_replacements=NAMES)],
+            [unasync.Rule(f"/{tree.sources}/", f"/{tree.outputs}/", additional_replacements=NAMES) for tree in TREES],
         )
         outputs = [staged / twin.output for twin in twins]
         for twin, output in zip(twins, outputs, strict=True):
@@ -210,19 +219,19 @@ def generate(root: Path) -> dict[Path, bytes]:
 
 def find_twins(root: Path) -> Iterator[Twin]:
     """Yield each source that has a twin, with the twin's path."""
-    for tree, pattern in TREES:
-        for path in (root / tree).rglob(pattern):
+    for tree in TREES:
+        for path in (root / tree.sources).rglob(tree.pattern):
             if path.name not in HAND_WRITTEN:
-                yield Twin(path.relative_to(root), tree.parent / path.relative_to(root / tree))
+                yield Twin(path.relative_to(root), tree.outputs / path.relative_to(root / tree.sources))
 
 
 def find_generated(root: Path) -> set[Path]:
     """Return the files beside the sources that carry the banner, relative to the root."""
     return {
         path.relative_to(root)
-        for tree, _ in TREES
-        for path in (root / tree.parent).rglob("*.py")
-        if not path.is_relative_to(root / tree) and has_banner(path)
+        for tree in TREES
+        for path in (root / tree.outputs).rglob("*.py")
+        if not path.is_relative_to(root / tree.sources) and has_banner(path)
     }
 
 

@@ -1,6 +1,6 @@
 """Lint the ledger's Lua scripts.
 
-The scripts that kafkabus.ledger.scripts joins into one program are linted joined, in its order:
+The scripts that kafkabus._ledger.scripts joins into one program are linted joined, in its order:
 what one fragment defines, another uses. Each of the other files is a program of its own.
 
 luacheck (Debian: lua-check) looks for undefined globals, unused or shadowed locals and the like.
@@ -23,12 +23,12 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus.ledger.scripts import FRAGMENTS, PROGRAMS
+from kafkabus._ledger.scripts import FRAGMENTS, PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-FOLDER = Path(__file__).resolve().parent.parent / "facade/kafkabus/ledger/lua"
+FOLDER = Path(__file__).resolve().parent.parent / "facade/kafkabus/_ledger/lua"
 
 REDIS_GLOBALS = ("KEYS", "ARGV", "redis", "cjson", "cmsgpack", "bit", "struct")
 """What Redis gives a script beyond Lua 5.1."""
@@ -152,9 +152,9 @@ def command_faults(command: str, key: str | None) -> Iterator[str]:
         yield f"{command} walks every key of the server"
     elif key is not None and command not in KEYLESS_COMMANDS:
         if ".." in key or re.search(r"\b(?:format|concat)\b", key):
-            yield f"{command}: the key is built here; keys come in KEYS, made by ledger/keys.py"
+            yield f"{command}: the key is built here; keys come in KEYS, made by _ledger/keys.py"
         elif key.strip()[:1] in {'"', "'"}:
-            yield f"{command}: the key is a literal; keys come in KEYS, made by ledger/keys.py"
+            yield f"{command}: the key is a literal; keys come in KEYS, made by _ledger/keys.py"
 
 
 def without_comments(text: str) -> str:

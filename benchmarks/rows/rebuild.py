@@ -14,10 +14,10 @@ from benchmarks.results import MILLISECONDS, Budget, Result
 from benchmarks.rounds import Scale, rate
 from benchmarks.workbench import NAMESPACE, Workbench
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.aio.services import Services
-from kafkabus.connection_string import parse_settings
-from kafkabus.entity import Entity
-from kafkabus.ledger.operations import Claim, Keep
+from kafkabus._async.context import Services
+from kafkabus._core.entity import Entity
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import Claim, Keep
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath
 

@@ -7,26 +7,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kafkabus.client import ServiceBusClient
-    from kafkabus.connection_string import ServiceBusConnectionStringProperties, parse_connection_string
-    from kafkabus.enums import (
+    from kafkabus._core.enums import (
         NEXT_AVAILABLE_SESSION,
         ServiceBusReceiveMode,
         ServiceBusSessionFilter,
         ServiceBusSubQueue,
         TransportType,
     )
-    from kafkabus.message import (
+    from kafkabus._core.message import (
         ServiceBusMessage,
         ServiceBusMessageBatch,
         ServiceBusMessageState,
         ServiceBusReceivedMessage,
     )
-    from kafkabus.receiver import ServiceBusReceiver
-    from kafkabus.renewer import AutoLockRenewer
-    from kafkabus.sender import ServiceBusSender
-    from kafkabus.session import ServiceBusSession
-    from kafkabus.transaction import ServiceBusTransaction
+    from kafkabus._core.settings import ServiceBusConnectionStringProperties, parse_connection_string
+    from kafkabus._sync.handles.client import ServiceBusClient
+    from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
+    from kafkabus._sync.handles.receiver import ServiceBusReceiver
+    from kafkabus._sync.handles.sender import ServiceBusSender
+    from kafkabus._sync.handles.session import ServiceBusSession
+    from kafkabus._sync.handles.transaction import ServiceBusTransaction
 
 __version__ = "0.1.0"
 
@@ -50,28 +50,34 @@ __all__ = [
     "parse_connection_string",
 ]
 
-_MODULES = (
-    "enums",
-    "connection_string",
-    "message",
-    "sender",
-    "session",
-    "receiver",
-    "renewer",
-    "transaction",
-    "client",
-)
-"""Where the names are, each where it is defined, the cheapest to import first."""
+_HOME = {
+    "NEXT_AVAILABLE_SESSION": "_core.enums",
+    "ServiceBusReceiveMode": "_core.enums",
+    "ServiceBusSessionFilter": "_core.enums",
+    "ServiceBusSubQueue": "_core.enums",
+    "TransportType": "_core.enums",
+    "ServiceBusConnectionStringProperties": "_core.settings",
+    "parse_connection_string": "_core.settings",
+    "ServiceBusMessage": "_core.message",
+    "ServiceBusMessageBatch": "_core.message",
+    "ServiceBusMessageState": "_core.message",
+    "ServiceBusReceivedMessage": "_core.message",
+    "ServiceBusClient": "_sync.handles.client",
+    "ServiceBusReceiver": "_sync.handles.receiver",
+    "AutoLockRenewer": "_sync.handles.lock_renewer",
+    "ServiceBusSender": "_sync.handles.sender",
+    "ServiceBusSession": "_sync.handles.session",
+    "ServiceBusTransaction": "_sync.handles.transaction",
+}
+"""The module that defines each name."""
 
 
 def __getattr__(name: str) -> object:
-    if name in __all__:
-        for module in _MODULES:
-            found = getattr(import_module(f"{__name__}.{module}"), name, None)
-            if found is not None:
-                globals()[name] = found
-                return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from kafkabus import ServiceBusReceiver
-from kafkabus.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage
 
 PATIENCE = 60.0
 """How long is waited for the next one, at the most, in seconds."""

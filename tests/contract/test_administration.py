@@ -14,7 +14,7 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch
-from kafkabus._acompat import sleep
+from kafkabus._sync.compat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageLockLostError,

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
-from kafkabus._acompat import sleep
+from kafkabus._sync.compat import sleep
 from kafkabus.exceptions import InvalidOperationError, MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.keys import partition_of

@@ -25,7 +25,7 @@ from kafkabus import (
     ServiceBusReceiveMode,
     ServiceBusReceiver,
 )
-from kafkabus._acompat import Bell, sleep
+from kafkabus._sync.compat import Bell, sleep
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
     AutoLockRenewTimeout,
@@ -270,7 +270,7 @@ def test_a_receive_waits_60_seconds_where_nobody_says_otherwise(
 ) -> None:
     """Its clock jumps to half a second before the end."""
     with client.get_queue_receiver(queue) as receiver:
-        monkeypatch.setattr("kafkabus.receiver.time", Clock(then=59.5))
+        monkeypatch.setattr("kafkabus._sync.handles.receiver.time", Clock(then=59.5))
         began = time.monotonic()
         assert receiver.receive_messages() == []
         assert 0.4 < time.monotonic() - began < 10
@@ -280,7 +280,7 @@ def test_an_iteration_without_a_wait_goes_on_for_ever(
     client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often nothing came, it waits again; here each wait is short."""
-    monkeypatch.setattr("kafkabus.receiver.FOREVER", 0.05)
+    monkeypatch.setattr("kafkabus._sync.handles.receiver.FOREVER", 0.05)
     waits: list[float] = []
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         receive = receiver._receive
@@ -397,7 +397,7 @@ def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_says(
 ) -> None:
     """A shorter or a longer time of one registration counts for that alone."""
     clock = Clock()
-    monkeypatch.setattr("kafkabus.renewer.time", clock)
+    monkeypatch.setattr("kafkabus._sync.handles.lock_renewer.time", clock)
     queue = make_queue(lock_duration=timedelta(seconds=4))
     with (
         client.get_queue_sender(queue) as sender,

@@ -17,7 +17,7 @@ from kafkabus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from kafkabus._acompat import Bell, sleep
+from kafkabus._sync.compat import Bell, sleep
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
     AutoLockRenewTimeout,

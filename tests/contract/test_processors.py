@@ -12,10 +12,10 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus._acompat import sleep
+from kafkabus._sync.compat import sleep
+from kafkabus._sync.handles.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
 from tests.contract.conftest import MakeQueue, MakeTopic
 
 PATIENCE = 60.0

@@ -8,10 +8,10 @@ import time
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus._acompat import sleep
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.compat import sleep
+from kafkabus._sync.context import Services
 from kafkabus.exceptions import ServiceBusQuotaExceededError
-from kafkabus.services import Services
 from kafkabus_mapping.keys import partition_of
 from tests.contract.conftest import MakeQueue
 from tests.contract.receiving import receive_all

@@ -15,7 +15,7 @@ from kafkabus import (
     ServiceBusMessageState,
     ServiceBusReceiveMode,
 )
-from kafkabus._acompat import sleep
+from kafkabus._sync.compat import sleep
 from kafkabus.exceptions import MessageNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Advance, MakeQueue

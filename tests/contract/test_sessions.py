@@ -20,7 +20,7 @@ from kafkabus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from kafkabus._acompat import sleep
+from kafkabus._sync.compat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageNotFoundError,

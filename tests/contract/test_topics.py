@@ -18,7 +18,7 @@ from kafkabus import (
     ServiceBusSubQueue,
     ServiceBusTransaction,
 )
-from kafkabus._acompat import sleep
+from kafkabus._sync.compat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,

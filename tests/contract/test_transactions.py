@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
-from kafkabus._acompat import sleep
+from kafkabus._sync.compat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageAlreadySettled,

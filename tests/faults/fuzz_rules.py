@@ -18,9 +18,9 @@ from types import FrameType
 
 from rich.console import Console
 
+from kafkabus._sync.admin.topics import described_rule
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import SqlRuleAction, SqlRuleFilter
-from kafkabus.management.topics import described_rule
 from kafkabus_mapping.filters.rules import compile_rules
 from tests.filters import HOLDS, PARAMETERS, SUBJECT
 

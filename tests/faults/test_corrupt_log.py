@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
 from tests.queues import new_queue
 from tests.servers import scratch_folder
 

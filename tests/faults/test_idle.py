@@ -10,10 +10,10 @@ import redis
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.topic_admin import Topics
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]

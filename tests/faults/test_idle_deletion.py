@@ -16,13 +16,13 @@ import redis.asyncio
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from kafkabus import ServiceBusMessage, ServiceBusSubQueue
+from kafkabus._async.context import DESCRIPTION_AGE, Services
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.keys import idle_key
 from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
-from kafkabus.aio.services import DESCRIPTION_AGE, Services
-from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError
-from kafkabus.ledger.keys import idle_key
 from kafkabus.upkeep import idleness
 from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.entities import EntityDescription, EntityStatus

@@ -14,15 +14,15 @@ import redis
 from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.checkpoints import Checkpoints
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.snapshot import Snapshot
+from kafkabus._sync.context import Services
+from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 from kafkabus_mapping.names import EntityPath
 from tests.proxy import Proxy

@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._sync.handles.receiver import ServiceBusReceiver
 from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.receiver import ServiceBusReceiver
 from kafkabus_mapping.names import EntityPath, SubQueue
 from tests.queues import KINDS, new_source
 

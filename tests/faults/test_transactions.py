@@ -13,12 +13,12 @@ import pytest
 import redis
 
 from kafkabus import ServiceBusClient
-from kafkabus.checkpoints import Checkpoints
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
+from kafkabus._sync.handles.transaction import ServiceBusTransaction
+from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.services import Services
-from kafkabus.transaction import ServiceBusTransaction
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance

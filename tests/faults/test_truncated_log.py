@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.topic_admin import Topics
+from kafkabus._ledger.operations import LedgerState
+from kafkabus._sync.context import Services
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.ledger.operations import LedgerState
-from kafkabus.log.topics import Topics
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
-from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath, subscription_name
 from tests.queues import crowd
 from tests.servers import scratch_folder

@@ -13,10 +13,10 @@ from confluent_kafka import TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.client_factory import open_topics
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusCommunicationError
-from kafkabus.log.clients import open_topics
 from kafkabus.management import EntityAvailabilityStatus, ServiceBusAdministrationClient
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath, companion_topic, topic_name

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus._sync.handles.transaction import ServiceBusTransaction
 from kafkabus.exceptions import MessageNotFoundError
-from kafkabus.transaction import ServiceBusTransaction
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 STEPS = ("_produce", "_prepare", "_decide", "_settle")

@@ -17,7 +17,7 @@ import psutil
 import pytest
 import redis
 
-from kafkabus.ledger.keys import upkeep_key
+from kafkabus._ledger.keys import upkeep_key
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.processes import run_command

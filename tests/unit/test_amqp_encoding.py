@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage
+from kafkabus._core.amqp_encoding import sections_of
 from kafkabus.amqp import AmqpMessageBodyType
-from kafkabus.amqp_encoding import sections_of
 from kafkabus_mapping.amqp import types
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import AmqpDecodeError, Described, Milliseconds, Symbol, ULong, decode, encode

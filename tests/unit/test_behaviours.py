@@ -21,13 +21,13 @@ from kafkabus import (
     parse_connection_string,
 )
 from kafkabus import management as admin
+from kafkabus._core.message import as_message
+from kafkabus._core.record import Delivery, StoredRecord
+from kafkabus._core.settlement import Held, by_delivery
+from kafkabus._sync.handles.sender import _check_timeout
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from kafkabus.exceptions import InvalidOperationError, ServiceBusQuotaExceededError
-from kafkabus.held import Held, by_delivery
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.message import as_message
-from kafkabus.record import Delivery, StoredRecord
-from kafkabus.sender import _check_timeout
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.entities import FOREVER
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from kafkabus.choosing import ChangedRecord, Chooser
-from kafkabus.record import StoredRecord, envelope_of
+from kafkabus._core.record import StoredRecord, envelope_of
+from kafkabus._core.subscription_filter import ChangedRecord, Chooser
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers
 from kafkabus_mapping.entities import RuleSet

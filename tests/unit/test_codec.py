@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabus.record import StoredRecord, own_time_to_live, scheduled_for
+from kafkabus._core.record import StoredRecord, own_time_to_live, scheduled_for
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import (
     EPOCH,

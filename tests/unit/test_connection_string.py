@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabus import ServiceBusClient, parse_connection_string
-from kafkabus.connection_string import host_of, parse_settings
+from kafkabus._core.settings import host_of, parse_settings
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string, parse_parts
 from kafkabus_mapping.secret import Secret

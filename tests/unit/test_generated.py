@@ -10,8 +10,8 @@ import pytest
 
 from tools import generate_blocking
 
-SOURCE = Path("facade/kafkabus/aio/ledger/courier.py")
-TWIN = Path("facade/kafkabus/ledger/courier.py")
+SOURCE = Path("facade/kafkabus/_async/redis/ledger_client.py")
+TWIN = Path("facade/kafkabus/_sync/redis/ledger_client.py")
 TEST_TWIN = Path("tests/contract/test_courier.py")
 
 COURIER = '''
@@ -31,7 +31,7 @@ from typing import Any
 import redis.asyncio as redis
 from redis.asyncio.client import Pipeline
 
-from kafkabus.aio._acompat import Lock
+from kafkabus._async.compat import Lock
 
 Handler = Callable[[int], Awaitable[dict[str, int]]]
 Maker = Callable[[], Coroutine[Any, Any, Awaitable[None]]]
@@ -57,7 +57,7 @@ class Courier:
 '''
 
 COURIER_TWIN = '''\
-# Generated from facade/kafkabus/aio/ledger/courier.py by tools/generate_blocking.py. Do not edit.
+# Generated from facade/kafkabus/_async/redis/ledger_client.py by tools/generate_blocking.py. Do not edit.
 """The blocking courier, safe between threads.
 
 Example:
@@ -72,7 +72,7 @@ from collections.abc import Callable, Iterator
 import redis
 from redis.client import Pipeline
 
-from kafkabus._acompat import Lock
+from kafkabus._sync.compat import Lock
 
 Handler = Callable[[int], dict[str, int]]
 Maker = Callable[[], None]
@@ -99,7 +99,7 @@ COURIER_TEST = '''
 
 import pytest
 
-from kafkabus.aio.ledger.courier import Courier
+from kafkabus._async.redis.ledger_client import Courier
 from tests.contract.aio.conftest import ROUTE
 
 
@@ -116,7 +116,7 @@ COURIER_TEST_TWIN = '''\
 
 import pytest
 
-from kafkabus.ledger.courier import Courier
+from kafkabus._sync.redis.ledger_client import Courier
 from tests.contract.conftest import ROUTE
 
 
@@ -144,7 +144,7 @@ def root(tmp_path: Path) -> Path:
     for name in ("pyproject.toml", "constraints.txt"):
         shutil.copy(generate_blocking.ROOT / name, tmp_path / name)
     put(tmp_path, SOURCE, COURIER)
-    put(tmp_path, "facade/kafkabus/aio/_acompat.py", "async def by_hand() -> None: ...\n")
+    put(tmp_path, "facade/kafkabus/_async/compat.py", "async def by_hand() -> None: ...\n")
     put(tmp_path, "facade/kafkabus/aio/__init__.py", "")
     put(tmp_path, "tests/contract/aio/test_courier.py", COURIER_TEST)
     put(tmp_path, "tests/contract/aio/conftest.py", "ROUTE = None\n")

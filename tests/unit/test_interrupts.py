@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import kafkabus
-from kafkabus import keywords, management
-from kafkabus.interrupts import caller_left, guarded, on_left
-from kafkabus.paging import Paged
+from kafkabus import management
+from kafkabus._core import compatibility as keywords
+from kafkabus._runtime.interrupts import caller_left, guarded, on_left
+from kafkabus._sync.handles.paging import Paged
 
 WITHIN = 20.0
 """Longest wait, in seconds, for what another thread does at once."""

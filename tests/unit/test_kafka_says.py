@@ -7,17 +7,17 @@ import threading
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka import errors as refusals
+from kafkabus._kafka.client_options import AGAIN_AFTER, LOGGER, common_options
+from kafkabus._kafka.errors import FirstContact
 from kafkabus.exceptions import ServiceBusCommunicationError
-from kafkabus.log import refusals
-from kafkabus.log.configuration import AGAIN_AFTER, LOGGER, common_options
-from kafkabus.log.refusals import FirstContact
 
 
 def test_the_same_is_heard_once_a_minute(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever handle says it, and however often it tried; what is new is heard at once."""
     now = 1_000.0
-    monkeypatch.setattr("kafkabus.log.configuration.time.monotonic", lambda: now)
+    monkeypatch.setattr("kafkabus._kafka.client_options.time.monotonic", lambda: now)
 
     def fail(handle: int, address: str, *, tried: int = 0) -> None:
         LOGGER.error(
@@ -45,7 +45,7 @@ def test_a_name_server_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPa
     def never(*_: object) -> None:
         answered.wait()
 
-    monkeypatch.setattr("kafkabus.log.refusals.socket.getaddrinfo", never)
+    monkeypatch.setattr("kafkabus._kafka.errors.socket.getaddrinfo", never)
     monkeypatch.setattr(refusals, "AT_FIRST", 0.1)
     monkeypatch.setattr(refusals, "REACHED_WITHIN", 0.2)
     settings = parse_settings(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabus.log import session_reader
-from kafkabus.log.session_reader import _Kept
-from kafkabus.record import StoredRecord
+from kafkabus._core.record import StoredRecord
+from kafkabus._sync.receiving import session_reader
+from kafkabus._sync.receiving.session_reader import _Kept
 
 
 def records(partition: int, offsets: range, size: int = 1) -> list[StoredRecord]:

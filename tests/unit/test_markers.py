@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import closing
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.names import EntityPath
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabus.ledger.operations import Granted, Seen, Tail
-from kafkabus.ledger.ranges import merge_offsets
-from kafkabus.log.plan import Plan, home_partitions, runs_of, sweeps
-from kafkabus.record import StoredRecord
+from kafkabus._core.fetch_plan import Plan, home_partitions, runs_of, sweeps
+from kafkabus._core.record import StoredRecord
+from kafkabus._ledger.operations import Granted, Seen, Tail
+from kafkabus._ledger.ranges import merge_offsets
 
 
 def record(offset: int, partition: int = 0) -> StoredRecord:

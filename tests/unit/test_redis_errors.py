@@ -6,6 +6,7 @@ import pytest
 from redis._parsers.base import BaseParser
 from redis.exceptions import ConnectionError, DataError, RedisError, TimeoutError
 
+from kafkabus._ledger.errors import passes, translated
 from kafkabus.exceptions import (
     LedgerError,
     ServiceBusAuthenticationError,
@@ -15,7 +16,6 @@ from kafkabus.exceptions import (
     ServiceBusServerBusyError,
     UnsuitableRedisError,
 )
-from kafkabus.ledger.refusals import passes, translated
 
 IN_6 = f"ERR Error running script (call to f_{'ab' * 20}): @user_script:176: @user_script: 176: "
 IN_7 = f" script: {'ab' * 20}, on @user_script:176."

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkabus.repetitions import RepetitionFilter
+from kafkabus._runtime.repetitions import RepetitionFilter
 
 NOWHERE = "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kafkabus.ledger.keys import LedgerKeys
-from kafkabus.ledger.operations import Begin, Claim, Ledger, Operation, Request, Settlement
+from kafkabus._ledger.keys import LedgerKeys
+from kafkabus._ledger.operations import Begin, Claim, Ledger, Operation, Request, Settlement
 from kafkabus_mapping.names import EntityPath
 
 

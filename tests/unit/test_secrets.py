@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from kafkabus import parse_connection_string
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
 from kafkabus.cli.connection import GlobalOptions
-from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.state import ProcessMark, State
 from kafkabus.exceptions import ServiceBusCommunicationError
-from kafkabus.services import Services
 from kafkabus_mapping.connection import parse_kafka_location
 from kafkabus_mapping.secret import Secret
 

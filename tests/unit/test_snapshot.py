@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabus.ledger.snapshot import BLOCK, Snapshot, block_text, read_snapshot
+from kafkabus._ledger.snapshot import BLOCK, Snapshot, block_text, read_snapshot
 
 
 def written(snapshot: Snapshot) -> tuple[str, dict[int, str]]:

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage, services
+from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus import aio as kafkabus_aio
+from kafkabus._sync import context as services
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace, namespace
 from kafkabus.upkeep.service import TICK

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from kafkabus.connection_string import parse_settings
-from kafkabus.log.clients import open_topics
-from kafkabus.log.topics import _SILENCE
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.client_factory import open_topics
+from kafkabus._kafka.topic_admin import _SILENCE
 
 SETTINGS = parse_settings(
     "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafkabus.record import StoredRecord
-from kafkabus.upkeep.expiries import STRETCH, Expiries
+from kafkabus._core.record import StoredRecord
+from kafkabus.upkeep.expiry_index import STRETCH, Expiries
 from kafkabus.upkeep.quota import Sizes
 from kafkabus.upkeep.service import is_home
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Message, Producer
 
-from kafkabus.aio._acompat import Bell, Pool
-from kafkabus.aio.log._acompat import Deliveries
-from kafkabus.log.parcel import Parcel
+from kafkabus._async.compat import Bell, Pool
+from kafkabus._async.kafka.compat import Deliveries
+from kafkabus._kafka.delivery_reports import Parcel
 
 STEPS = range(6)
 """How many turns of the loop pass between the event and the cancellation."""

@@ -3,12 +3,12 @@
 These modules are the source; the blocking client's modules of the same names are generated from them.
 """
 
-from kafkabus.aio.client import ServiceBusClient
-from kafkabus.aio.receiver import ServiceBusReceiver
-from kafkabus.aio.renewer import AutoLockRenewer
-from kafkabus.aio.sender import ServiceBusSender
-from kafkabus.aio.session import ServiceBusSession
-from kafkabus.aio.transaction import ServiceBusTransaction
+from kafkabus._async.handles.client import ServiceBusClient
+from kafkabus._async.handles.lock_renewer import AutoLockRenewer
+from kafkabus._async.handles.receiver import ServiceBusReceiver
+from kafkabus._async.handles.sender import ServiceBusSender
+from kafkabus._async.handles.session import ServiceBusSession
+from kafkabus._async.handles.transaction import ServiceBusTransaction
 
 __all__ = [
     "AutoLockRenewer",

@@ -16,14 +16,14 @@ from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 from kafkabus_mapping.names import SUBSCRIPTIONS, split_subscription
 
 if TYPE_CHECKING:
-    from kafkabus.client import ServiceBusClient
-    from kafkabus.connection_string import Settings
+    from kafkabus._core.settings import Settings
+    from kafkabus._sync.handles.client import ServiceBusClient
+    from kafkabus._sync.handles.receiver import ServiceBusReceiver
     from kafkabus.management import (
         QueueRuntimeProperties,
         ServiceBusAdministrationClient,
         SubscriptionRuntimeProperties,
     )
-    from kafkabus.receiver import ServiceBusReceiver
 
 ADDRESSES = "KAFKABUS_BOOTSTRAP_SERVERS", "KAFKABUS_REDIS_URL"
 """Environment variables that go with ``CONNECTION_STRING_VARIABLE``."""
@@ -48,7 +48,7 @@ def open_client(context: typer.Context) -> ServiceBusClient:
     Raises:
         CommandError: It is not said which, or what says so is malformed.
     """
-    from kafkabus.client import ServiceBusClient
+    from kafkabus._sync.handles.client import ServiceBusClient
 
     origin, connection_string = _find(context)
     with _blaming(origin):
@@ -102,7 +102,7 @@ def open_settings(context: typer.Context) -> Settings:
     Raises:
         CommandError: It is not said which, or what says so is malformed.
     """
-    from kafkabus.connection_string import parse_settings
+    from kafkabus._core.settings import parse_settings
 
     origin, connection_string = _find(context)
     with _blaming(origin):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafkabus.cli.terminal import printable
 
 if TYPE_CHECKING:
-    from kafkabus.message import ServiceBusReceivedMessage
+    from kafkabus._core.message import ServiceBusReceivedMessage
 
 
 def body_text(message: ServiceBusReceivedMessage) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
+from kafkabus._core.enums import ServiceBusSubQueue
 from kafkabus.cli.durations import parse_duration, parse_moment
-from kafkabus.enums import ServiceBusSubQueue
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
 

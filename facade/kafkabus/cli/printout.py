@@ -18,7 +18,7 @@ from kafkabus.cli.exits import OutputClosed
 from kafkabus.cli.terminal import flush, without_controls
 
 if TYPE_CHECKING:
-    from kafkabus.message import ServiceBusReceivedMessage
+    from kafkabus._core.message import ServiceBusReceivedMessage
 
 GOING_MS = 1
 """How long, in milliseconds, the reader of a pipe has to close it before more is received: ``head`` goes when it has enough."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from kafkabus._runtime.repetitions import limit_repetitions
 from kafkabus.cli.commands import (
     dead_letter,
     namespace,
@@ -31,7 +32,6 @@ from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputCl
 from kafkabus.cli.stopping import unwind_on_signals
 from kafkabus.cli.terminal import discard_output, flush, say, write
 from kafkabus.cli.wording import as_commands
-from kafkabus.repetitions import limit_repetitions
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}

@@ -1,7 +1,6 @@
 """Administration: the names of ``azure.servicebus.management``."""
 
-from kafkabus.management.client import ServiceBusAdministrationClient
-from kafkabus.management.models import (
+from kafkabus._core.entity_properties import (
     AccessRights,
     ApiVersion,
     AuthorizationRule,
@@ -20,7 +19,7 @@ from kafkabus.management.models import (
     TopicProperties,
     TopicRuntimeProperties,
 )
-from kafkabus.management.rules import (
+from kafkabus._core.rule_properties import (
     CorrelationRuleFilter,
     FalseRuleFilter,
     RuleProperties,
@@ -28,6 +27,7 @@ from kafkabus.management.rules import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
+from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
 
 __all__ = [
     "AccessRights",

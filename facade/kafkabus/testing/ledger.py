@@ -1,8 +1,8 @@
 """A ledger without Redis: one state for each message, and what each operation makes of it.
 
-This is the meaning of ``kafkabus/ledger/lua`` in plain words. It keeps no ranges and no bits, finds things by looking at all of
-them, and answers as the scripts do; the tests let both do the same and compare. What each operation takes and replies is said
-at the head of the Lua files.
+This is the meaning of ``kafkabus/_ledger/lua`` in plain words. It keeps no ranges and no bits, finds things by looking at all
+of them, and answers as the scripts do; the tests let both do the same and compare. What each operation takes and replies is
+said at the head of the Lua files.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from kafkabus.ledger.operations import read_runs
-from kafkabus.ledger.ranges import Range, merge_offsets, offsets_of
+from kafkabus._ledger.operations import read_runs
+from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 
 Arguments = dict[str, Any]
 Reply = dict[str, Any]

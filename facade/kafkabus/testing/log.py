@@ -16,9 +16,9 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, TopicPartition
 
+from kafkabus._kafka.topic_admin import Topic
+from kafkabus._ledger.operations import Tail
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.ledger.operations import Tail
-from kafkabus.log.topics import Topic
 
 EPOCH = 0
 """Of the leader of all logs."""
@@ -28,7 +28,7 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class MemoryMessage:
-    """Stands in for ``confluent_kafka.Message``; the methods are ``kafkabus.record.Record``'s."""
+    """Stands in for ``confluent_kafka.Message``; the methods are ``kafkabus._core.record.Record``'s."""
 
     _place: tuple[str, int, int]
     _content: tuple[bytes | None, bytes | None, Headers]
@@ -156,7 +156,7 @@ class Cluster:
 
 
 class MemoryTopics:
-    """Stands in for ``kafkabus.log.topics.Topics``, which says what each call does."""
+    """Stands in for ``kafkabus._kafka.topic_admin.Topics``, which says what each call does."""
 
     reached = True
 

@@ -10,8 +10,8 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from kafkabus import in_process
-from kafkabus.connection_string import Settings, parse_settings
+from kafkabus._core import in_memory_registry as in_process
+from kafkabus._core.settings import Settings, parse_settings
 from kafkabus.testing.log import Cluster, MemoryConsumer, MemoryProducer, MemoryTopics
 from kafkabus.testing.store import AsyncMemoryRedis, MemoryRedis, Store
 from kafkabus.upkeep.service import Upkeep
@@ -136,7 +136,7 @@ class InMemoryNamespace:
         return MemoryConsumer(self._cluster)
 
     def topics(self) -> MemoryTopics:
-        """Stands in for ``kafkabus.log.topics.Topics``."""
+        """Stands in for ``kafkabus._kafka.topic_admin.Topics``."""
         return MemoryTopics(self._cluster)
 
     def redis(self) -> MemoryRedis:

@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from kafkabus.ledger.scripts import (
+from kafkabus._ledger.scripts import (
     create_script,
     describe_script,
     heartbeat_script,

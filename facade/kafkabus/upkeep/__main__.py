@@ -10,8 +10,8 @@ import logging
 import os
 import sys
 
-from kafkabus.connection_string import parse_settings
-from kafkabus.repetitions import limit_repetitions
+from kafkabus._core.settings import parse_settings
+from kafkabus._runtime.repetitions import limit_repetitions
 from kafkabus.upkeep.service import serve
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 

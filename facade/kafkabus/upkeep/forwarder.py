@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus.aio import endings
-from kafkabus.aio.log.reader import Grant, Reader
-from kafkabus.aio.transfer import Place
-from kafkabus.entity import Entity
+from kafkabus._async.dispositions import disposition as endings
+from kafkabus._async.dispositions.transfer import Place
+from kafkabus._async.receiving.reader import Grant, Reader
+from kafkabus._core.entity import Entity
+from kafkabus._core.record import Record, as_bytes, envelope_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.record import Record, as_bytes, envelope_of
 from kafkabus_mapping.codec import Envelope, record_size
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
@@ -22,7 +22,7 @@ from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.namespaces import MAX_HOPS
 
 if TYPE_CHECKING:
-    from kafkabus.aio.services import Services
+    from kafkabus._async.context import Services
 
 AT_ONCE = 500
 """How many messages are moved on at a time."""

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafkabus.entity import Entity
-from kafkabus.ledger.keys import holes_key
-from kafkabus.ledger.operations import LedgerState, Peek, Seen, Seize, new_lease
-from kafkabus.ledger.ranges import NEVER
-from kafkabus.record import Record
+from kafkabus._core.entity import Entity
+from kafkabus._core.record import Record
+from kafkabus._ledger.keys import holes_key
+from kafkabus._ledger.operations import LedgerState, Peek, Seen, Seize, new_lease
+from kafkabus._ledger.ranges import NEVER
 
 if TYPE_CHECKING:
-    from kafkabus.aio.services import Services
+    from kafkabus._async.context import Services
 
 READ_AT_ONCE = 2_000
 """How many records are looked at in one go."""

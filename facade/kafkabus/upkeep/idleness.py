@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
-from kafkabus.aio._acompat import uninterrupted
-from kafkabus.aio.services import DESCRIPTION_AGE
-from kafkabus.entity import Entity
-from kafkabus.ledger.keys import idle_key, receivers_key, refused_key
-from kafkabus.ledger.operations import Claim, LedgerState
+from kafkabus._async.compat import uninterrupted
+from kafkabus._async.context import DESCRIPTION_AGE
+from kafkabus._core.entity import Entity
+from kafkabus._ledger.keys import idle_key, receivers_key, refused_key
+from kafkabus._ledger.operations import Claim, LedgerState
 from kafkabus_mapping.entities import FOREVER, EntityDescription, SubscriptionDescription
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
-    from kafkabus.aio.services import Services
+    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 

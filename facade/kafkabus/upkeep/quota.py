@@ -8,13 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafkabus.entity import Entity
-from kafkabus.ledger.keys import full_key
-from kafkabus.ledger.operations import LedgerState
-from kafkabus.record import Record, size_of
+from kafkabus._core.entity import Entity
+from kafkabus._core.record import Record, size_of
+from kafkabus._ledger.keys import full_key
+from kafkabus._ledger.operations import LedgerState
 
 if TYPE_CHECKING:
-    from kafkabus.aio.services import Services
+    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 

@@ -10,13 +10,13 @@ import zlib
 from collections.abc import Coroutine
 from typing import Any
 
-from kafkabus.aio._acompat import uninterrupted
-from kafkabus.aio.services import Services
-from kafkabus.connection_string import Settings
+from kafkabus._async.compat import uninterrupted
+from kafkabus._async.context import Services
+from kafkabus._core.settings import Settings
+from kafkabus._ledger.keys import upkeep_key
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError, UnsuitableRedisError
-from kafkabus.ledger.keys import upkeep_key
+from kafkabus.upkeep.entity_maintainer import Tender
 from kafkabus.upkeep.forwarder import Forwarder
-from kafkabus.upkeep.tender import Tender
 from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath
 

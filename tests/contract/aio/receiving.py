@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver
-from kafkabus.message import ServiceBusReceivedMessage
 
 PATIENCE = 60.0
 """How long is waited for the next one, at the most, in seconds."""

@@ -13,8 +13,8 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 
 from kafkabus import ServiceBusMessage, ServiceBusMessageBatch
+from kafkabus._async.compat import sleep
 from kafkabus.aio import ServiceBusClient
-from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     InvalidOperationError,

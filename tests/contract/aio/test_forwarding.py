@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
+from kafkabus._async.compat import sleep
 from kafkabus.aio import ServiceBusClient
-from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import InvalidOperationError, MessagingEntityNotFoundError
 from kafkabus_mapping.keys import partition_of

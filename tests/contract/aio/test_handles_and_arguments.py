@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from kafkabus._async.compat import Bell, sleep
 from kafkabus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
-from kafkabus.aio._acompat import Bell, sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     AutoLockRenewFailed,
@@ -267,7 +267,7 @@ async def test_a_receive_waits_60_seconds_where_nobody_says_otherwise(
 ) -> None:
     """Its clock jumps to half a second before the end."""
     async with client.get_queue_receiver(queue) as receiver:
-        monkeypatch.setattr("kafkabus.aio.receiver.time", Clock(then=59.5))
+        monkeypatch.setattr("kafkabus._async.handles.receiver.time", Clock(then=59.5))
         began = time.monotonic()
         assert await receiver.receive_messages() == []
         assert 0.4 < time.monotonic() - began < 10
@@ -277,7 +277,7 @@ async def test_an_iteration_without_a_wait_goes_on_for_ever(
     client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often nothing came, it waits again; here each wait is short."""
-    monkeypatch.setattr("kafkabus.aio.receiver.FOREVER", 0.05)
+    monkeypatch.setattr("kafkabus._async.handles.receiver.FOREVER", 0.05)
     waits: list[float] = []
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         receive = receiver._receive
@@ -399,7 +399,7 @@ async def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_
 ) -> None:
     """A shorter or a longer time of one registration counts for that alone."""
     clock = Clock()
-    monkeypatch.setattr("kafkabus.aio.renewer.time", clock)
+    monkeypatch.setattr("kafkabus._async.handles.lock_renewer.time", clock)
     queue = await make_queue(lock_duration=timedelta(seconds=4))
     async with (
         client.get_queue_sender(queue) as sender,

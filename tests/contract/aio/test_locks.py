@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus._async.compat import Bell, sleep
 from kafkabus.aio import AutoLockRenewer, ServiceBusClient
-from kafkabus.aio._acompat import Bell, sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     AutoLockRenewFailed,

@@ -11,10 +11,10 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusMessage
+from kafkabus._async.compat import sleep
+from kafkabus._async.handles.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
 from kafkabus.aio import ServiceBusClient
-from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
-from kafkabus.aio.processor import ProcessErrorEventArgs, ProcessMessageEventArgs
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from tests.contract.aio.conftest import MakeQueue, MakeTopic
 

@@ -7,10 +7,10 @@ import time
 import pytest
 
 from kafkabus import ServiceBusMessage
+from kafkabus._async.compat import sleep
+from kafkabus._async.context import Services
+from kafkabus._core.settings import parse_settings
 from kafkabus.aio import ServiceBusClient
-from kafkabus.aio._acompat import sleep
-from kafkabus.aio.services import Services
-from kafkabus.connection_string import parse_settings
 from kafkabus.exceptions import ServiceBusQuotaExceededError
 from kafkabus_mapping.keys import partition_of
 from tests.contract.aio.conftest import MakeQueue

@@ -19,8 +19,8 @@ from kafkabus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
+from kafkabus._async.compat import sleep
 from kafkabus.aio import AutoLockRenewer, ServiceBusClient
-from kafkabus.aio._acompat import sleep
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessageNotFoundError,

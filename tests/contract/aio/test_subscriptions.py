@@ -16,8 +16,8 @@ from kafkabus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
+from kafkabus._async.compat import sleep
 from kafkabus.aio import AutoLockRenewer, ServiceBusClient, ServiceBusReceiver
-from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     MessageNotFoundError,

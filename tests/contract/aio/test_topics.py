@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus._async.compat import sleep
 from kafkabus.aio import ServiceBusClient, ServiceBusTransaction
-from kafkabus.aio._acompat import sleep
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     InvalidOperationError,

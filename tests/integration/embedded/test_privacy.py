@@ -15,10 +15,10 @@ import redis
 from redis.exceptions import AuthenticationError, NoPermissionError
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._sync.redis.connection import RedisConnection
 from kafkabus.embedded import EmbeddedRuntime, EmbeddedRuntimeError, up
 from kafkabus.embedded.cluster import Addresses
 from kafkabus.embedded.folders import make_private, write_private
-from kafkabus.ledger.connection import RedisConnection
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import parse_parts
 from tests.integration.embedded.serving import kill, redis_call, wait_until

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkabus.aio.log import reader as aio_reader
-from kafkabus.connection_string import parse_settings
+from kafkabus._async.receiving import reader as aio_reader
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
+from kafkabus._sync.receiving import reader
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
-from kafkabus.log import reader
-from kafkabus.services import Services
 from tests.queues import crowd, delete_new_queues, new_queue
 from tests.servers import scratch_folder
 

@@ -12,12 +12,12 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
+from kafkabus._async.receiving.reader import AHEAD_FROM
+from kafkabus._async.redis.ledger_client import Courier
+from kafkabus._ledger.operations import Operation, Settlement
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
-from kafkabus.aio.ledger.courier import Courier
-from kafkabus.aio.log.reader import AHEAD_FROM
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.embedded import RunningNamespace
-from kafkabus.ledger.operations import Operation, Settlement
 
 TOTAL = 300
 

@@ -12,15 +12,15 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.record import Record
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.topic_admin import Topics
+from kafkabus._ledger.operations import Claim, Tail, new_lease
+from kafkabus._sync.context import Services
+from kafkabus._sync.kafka.offset_reader import PointReader, UnfinishedReadError
+from kafkabus._sync.receiving.reader import AHEAD_FROM, Reader
 from kafkabus.embedded import RunningNamespace
-from kafkabus.ledger.operations import Claim, Tail, new_lease
-from kafkabus.log.points import PointReader, UnfinishedReadError
-from kafkabus.log.reader import AHEAD_FROM, Reader
-from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.record import Record
-from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath
 from tests.integration.facade.test_logs import transact
 from tests.queues import new_queue
@@ -212,7 +212,7 @@ def test_what_does_not_come_in_time_is_given_back_and_comes_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It is no delivery. What came is delivered; where nothing came, the partition is left alone for a moment."""
-    monkeypatch.setattr("kafkabus.log.reader.LEAVE_SILENT", 1.0)
+    monkeypatch.setattr("kafkabus._sync.receiving.reader.LEAVE_SILENT", 1.0)
     read, cut = PointReader.read, [came]
 
     def read_in_part(

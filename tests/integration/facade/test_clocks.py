@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus import ServiceBusMessageState as State
-from kafkabus.aio.services import Services
-from kafkabus.connection_string import parse_settings
+from kafkabus._async.context import Services
+from kafkabus._core.settings import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep.idleness import Idleness

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import redis
 
+from kafkabus._ledger.keys import descriptions_key
+from kafkabus._sync.redis.connection import NOTHING, Described, DescriptionCache, RedisConnection
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError
-from kafkabus.ledger.connection import NOTHING, Described, DescriptionCache, RedisConnection
-from kafkabus.ledger.keys import descriptions_key
 from kafkabus.management import ServiceBusAdministrationClient
 
 

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._sync.context import Services
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
-from kafkabus.services import Services
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all

@@ -14,13 +14,13 @@ from contextlib import ExitStack, closing
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka import errors as refusals
+from kafkabus._kafka.topic_admin import Topics
 from kafkabus.aio import ServiceBusClient as AsyncServiceBusClient
-from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus.exceptions import ServiceBusAuthenticationError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.log import refusals
-from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep.service import Upkeep
 from tests.proxy import Proxy

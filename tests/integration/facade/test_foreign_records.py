@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
 from kafkabus.cli.connection import receiver_of
-from kafkabus.connection_string import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
-from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.queues import new_queue

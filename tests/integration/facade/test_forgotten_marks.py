@@ -20,12 +20,12 @@ from kafkabus import (
     ServiceBusSender,
     ServiceBusSubQueue,
 )
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import Keep, Operation, Schedule
+from kafkabus._sync.context import Services
 from kafkabus.embedded import RunningNamespace
-from kafkabus.ledger.operations import Keep, Operation, Schedule
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
-from kafkabus.upkeep import tender
+from kafkabus.upkeep import entity_maintainer as tender
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance

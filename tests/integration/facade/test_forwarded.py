@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
-from kafkabus.aio.services import Services as AsyncServices
-from kafkabus.aio.transfer import Transfers
-from kafkabus.connection_string import parse_settings
+from kafkabus._async.context import Services as AsyncServices
+from kafkabus._async.dispositions.transfer import Transfers
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import LedgerState
+from kafkabus._sync.dispositions.transfer import ORPHAN_AGE
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.exceptions import ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.operations import LedgerState
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.transfer import ORPHAN_AGE
 from kafkabus.upkeep.forwarder import LOCK, Forwarder
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.delivery_reports import Parcel
+from kafkabus._sync.context import Services
+from kafkabus._sync.kafka.producer import Outbox
 from kafkabus.exceptions import (
     MessageLockLostError,
     MessagingEntityNotFoundError,
     ServiceBusError,
     SessionLockLostError,
 )
-from kafkabus.log.outbox import Outbox
-from kafkabus.log.parcel import Parcel
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
 from kafkabus_mapping.names import EntityPath
 
 PATIENCE = 60.0

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._kafka.topic_admin import Topics
+from kafkabus._ledger.operations import Tail
+from kafkabus._sync.receiving import reader as reading
 from kafkabus.embedded import RunningNamespace
-from kafkabus.ledger.operations import Tail
-from kafkabus.log import reader as reading
-from kafkabus.log.topics import Topics
 from tests.queues import crowd
 
 LIMIT = 10

@@ -13,16 +13,16 @@ import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, ServiceBusSender
-from kafkabus import readers as readers_module
-from kafkabus import services as services_module
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.entity import Entity
+from kafkabus._core.record import as_bytes
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.keys import descriptions_key
+from kafkabus._sync import context as services_module
+from kafkabus._sync.context import Services
+from kafkabus._sync.receiving import readers as readers_module
 from kafkabus.embedded import RunningNamespace
-from kafkabus.entity import Entity
-from kafkabus.ledger.keys import descriptions_key
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.record import as_bytes
-from kafkabus.services import Services
-from kafkabus.upkeep import tender
+from kafkabus.upkeep import entity_maintainer as tender
 from tests.effort import effort
 from tests.integration.embedded.serving import wait_until
 from tests.servers import NAMESPACE

@@ -12,15 +12,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.aio.services import Services as AsyncServices
-from kafkabus.connection_string import parse_settings
+from kafkabus._async.context import Services as AsyncServices
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka import topic_admin as topics
+from kafkabus._sync.context import Services
+from kafkabus._sync.kafka.producer import OutgoingRecord
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.log import topics
-from kafkabus.log.outbox import OutgoingRecord
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
-from kafkabus.upkeep import stuck
+from kafkabus.upkeep import stuck_logs as stuck
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.integration.embedded.serving import wait_until
 

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import Services
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, ServiceBusQuotaExceededError
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
 from kafkabus_mapping import namespaces
 from kafkabus_mapping.namespaces import NamespaceDescription, Tier
 

@@ -9,14 +9,14 @@ import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.checkpoints import Checkpoints
+from kafkabus._ledger.ranges import Counted
+from kafkabus._ledger.snapshot import Snapshot
+from kafkabus._sync.context import Services
+from kafkabus._sync.dispositions.transfer import Intent, Place
+from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.ledger.ranges import Counted
-from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
-from kafkabus.transfer import Intent, Place
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.queues import KINDS, active_in, new_source, sent_to

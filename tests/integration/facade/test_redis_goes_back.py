@@ -9,13 +9,13 @@ import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import Keep
+from kafkabus._sync.context import Services
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus.ledger.operations import Keep
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
-from kafkabus.services import Services
-from kafkabus.upkeep import tender
+from kafkabus.upkeep import entity_maintainer as tender
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.upkeep import tend

@@ -16,7 +16,11 @@ import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.topic_admin import Topics
+from kafkabus._ledger.keys import rights_of, upkeep_key
+from kafkabus._ledger.operations import Ledger
+from kafkabus._sync.context import Services
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
@@ -28,11 +32,7 @@ from kafkabus.exceptions import (
     ServiceBusServerBusyError,
     UnsuitableRedisError,
 )
-from kafkabus.ledger.keys import rights_of, upkeep_key
-from kafkabus.ledger.operations import Ledger
-from kafkabus.log.topics import Topics
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.services import Services
 from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.entities import QueueDescription
 from kafkabus_mapping.names import EntityPath, topic_name

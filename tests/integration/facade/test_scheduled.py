@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage, sender
-from kafkabus.connection_string import parse_settings
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import LedgerState
+from kafkabus._sync.context import Services
+from kafkabus._sync.dispositions.transfer import ORPHAN_AGE, Transfers
+from kafkabus._sync.handles import sender
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.exceptions import ServiceBusCommunicationError
-from kafkabus.ledger.operations import LedgerState
-from kafkabus.services import Services
-from kafkabus.transfer import ORPHAN_AGE, Transfers
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.contract.receiving import receive_all

@@ -11,16 +11,16 @@ from confluent_kafka import Producer
 from redis import Redis
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus._core.entity import Entity
+from kafkabus._ledger.operations import Ledger, State, StatesUpdated
+from kafkabus._ledger.snapshot import StoredState
+from kafkabus._sync.context import Services
+from kafkabus._sync.dispositions.transfer import Transfers
+from kafkabus._sync.kafka.compacted_topic import Companion
+from kafkabus._sync.receiving.session_reader import SessionReader
+from kafkabus._sync.stores.session_states import SessionStates
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
-from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, SessionLockLostError
-from kafkabus.ledger.operations import Ledger, State, StatesUpdated
-from kafkabus.ledger.snapshot import StoredState
-from kafkabus.log.companion import Companion
-from kafkabus.log.session_reader import SessionReader
-from kafkabus.services import Services
-from kafkabus.session_states import SessionStates
-from kafkabus.transfer import Transfers
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance

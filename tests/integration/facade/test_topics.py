@@ -13,24 +13,24 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
+from kafkabus._async.compat import sleep
+from kafkabus._async.receiving.reader import Reader as AsyncReader
+from kafkabus._core.entity import Entity
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import Keep, Rule
+from kafkabus._ledger.snapshot import Snapshot
+from kafkabus._sync.context import Services
+from kafkabus._sync.entities.rule_changes import LARGEST
 from kafkabus.aio import ServiceBusClient as AsyncClient
-from kafkabus.aio._acompat import sleep
-from kafkabus.aio.log.reader import Reader as AsyncReader
-from kafkabus.connection_string import parse_settings
-from kafkabus.entity import Entity
 from kafkabus.exceptions import (
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
     ServiceBusCommunicationError,
     ServiceBusQuotaExceededError,
 )
-from kafkabus.ledger.operations import Keep, Rule
-from kafkabus.ledger.snapshot import Snapshot
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
-from kafkabus.rules import LARGEST
-from kafkabus.services import Services
 from kafkabus.testing import InMemoryNamespace
-from kafkabus.upkeep import tender
+from kafkabus.upkeep import entity_maintainer as tender
 from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath, subscription_name
 from tests.upkeep import tend
@@ -352,7 +352,7 @@ def stale(untended: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBus
 
         def entity(path: EntityPath) -> Entity:
             with monkeypatch.context() as patch:
-                patch.setattr("kafkabus.services.DESCRIPTION_AGE", 3600.0)
+                patch.setattr("kafkabus._sync.context.DESCRIPTION_AGE", 3600.0)
                 return ask(path)
 
         monkeypatch.setattr(opened._services, "entity", entity)
@@ -465,7 +465,7 @@ def test_who_receives_hears_of_settings_that_say_what_is_received(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What becomes of messages that no rule can be said of, after that was changed."""
-    monkeypatch.setattr("kafkabus.services.DESCRIPTION_AGE", 0.0)
+    monkeypatch.setattr("kafkabus._sync.context.DESCRIPTION_AGE", 0.0)
     administration.create_subscription(TOPIC, "one", dead_lettering_on_filter_evaluation_exceptions=False)
     administration.create_rule(TOPIC, "one", "large", filter=SqlRuleFilter("n > 5"))
     administration.delete_rule(TOPIC, "one", "$Default")
@@ -493,9 +493,9 @@ def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it has not come to is left to the next one."""
-    monkeypatch.setattr("kafkabus.log.plan.PASSED_OVER", 100)
-    monkeypatch.setattr("kafkabus.log.reader.CHOSEN_AT_ONCE", 100)
-    monkeypatch.setattr("kafkabus.log.reader.CHOOSE_FOR", 0.0)
+    monkeypatch.setattr("kafkabus._core.fetch_plan.PASSED_OVER", 100)
+    monkeypatch.setattr("kafkabus._sync.receiving.reader.CHOSEN_AT_ONCE", 100)
+    monkeypatch.setattr("kafkabus._sync.receiving.reader.CHOOSE_FOR", 0.0)
     administration.create_subscription(TOPIC, "one")
     administration.create_rule(TOPIC, "one", "none", filter=FalseRuleFilter())
     administration.delete_rule(TOPIC, "one", "$Default")

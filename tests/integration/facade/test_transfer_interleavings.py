@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 import pytest
 
 from kafkabus import ServiceBusMessage
-from kafkabus.client import ServiceBusClient
-from kafkabus.connection_string import parse_settings
+from kafkabus._core.entity import Entity
+from kafkabus._core.record import Record
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import Orphan
+from kafkabus._sync.context import Services
+from kafkabus._sync.dispositions.transfer import ORPHAN_AGE, WINNER_KEPT, Intent, Place
+from kafkabus._sync.handles.client import ServiceBusClient
 from kafkabus.embedded import RunningNamespace
-from kafkabus.entity import Entity
 from kafkabus.exceptions import OperationTimeoutError
-from kafkabus.ledger.operations import Orphan
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.record import Record
-from kafkabus.services import Services
-from kafkabus.transfer import ORPHAN_AGE, WINNER_KEPT, Intent, Place
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 

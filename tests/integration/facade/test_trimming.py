@@ -9,14 +9,14 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.aio.services import Services
-from kafkabus.connection_string import parse_settings
-from kafkabus.entity import Entity
-from kafkabus.ledger.operations import Keep
-from kafkabus.ledger.snapshot import Snapshot
-from kafkabus.log.topics import Topics
+from kafkabus._async.context import Services
+from kafkabus._core.entity import Entity
+from kafkabus._core.settings import parse_settings
+from kafkabus._kafka.topic_admin import Topics
+from kafkabus._ledger.operations import Keep
+from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep import tender
+from kafkabus.upkeep import entity_maintainer as tender
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 

@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 import redis
 
-from kafkabus.exceptions import ServiceBusError
-from kafkabus.ledger.connection import RedisConnection
-from kafkabus.ledger.courier import Courier
-from kafkabus.ledger.keys import LedgerKeys
-from kafkabus.ledger.operations import (
+from kafkabus._ledger.keys import LedgerKeys
+from kafkabus._ledger.operations import (
     IN_FLIGHT_LIMIT,
     Accept,
     Activate,
@@ -56,8 +53,11 @@ from kafkabus.ledger.operations import (
     Tail,
     Void,
 )
-from kafkabus.ledger.ranges import Range, merge_offsets
-from kafkabus.ledger.snapshot import Snapshot, StoredState, Written
+from kafkabus._ledger.ranges import Range, merge_offsets
+from kafkabus._ledger.snapshot import Snapshot, StoredState, Written
+from kafkabus._sync.redis.connection import RedisConnection
+from kafkabus._sync.redis.ledger_client import Courier
+from kafkabus.exceptions import ServiceBusError
 from kafkabus_mapping.names import EntityPath
 
 LOCK_MS = 60_000

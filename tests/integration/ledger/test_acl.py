@@ -22,13 +22,9 @@ import redis
 from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
-from kafkabus.embedded.ports import HOST
-from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version
-from kafkabus.exceptions import ServiceBusAuthorizationError
-from kafkabus.ledger.connection import Described, DescriptionCache, RedisConnection
-from kafkabus.ledger.keys import receivers_key
-from kafkabus.ledger.operations import Claim, Granted, Keep, Mark, Seen, Settlement
-from kafkabus.ledger.scripts import (
+from kafkabus._ledger.keys import receivers_key
+from kafkabus._ledger.operations import Claim, Granted, Keep, Mark, Seen, Settlement
+from kafkabus._ledger.scripts import (
     Script,
     create_script,
     describe_script,
@@ -37,7 +33,11 @@ from kafkabus.ledger.scripts import (
     request_scripts,
     restore_script,
 )
-from kafkabus.ledger.snapshot import StoredState
+from kafkabus._ledger.snapshot import StoredState
+from kafkabus._sync.redis.connection import Described, DescriptionCache, RedisConnection
+from kafkabus.embedded.ports import HOST
+from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version
+from kafkabus.exceptions import ServiceBusAuthorizationError
 from kafkabus_mapping.names import EntityPath
 from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench, Held
 from tests.integration.ledger.test_model import Both, BothWithSessions, run

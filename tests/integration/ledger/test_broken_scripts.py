@@ -6,7 +6,7 @@ import pytest
 import redis
 from hypothesis import Phase
 
-from kafkabus.ledger.scripts import Script
+from kafkabus._ledger.scripts import Script
 from tests.integration.ledger.test_model import COUNTS, Both, BothDetecting, BothWithSessions, run, text_of
 
 BROKEN = {

@@ -17,16 +17,16 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from kafkabus._acompat import Bell
-from kafkabus.aio.ledger.connection import RedisConnection as AsyncRedisConnection
-from kafkabus.aio.ledger.connection import connect
-from kafkabus.aio.ledger.courier import Courier as AsyncCourier
+from kafkabus._async.redis.connection import RedisConnection as AsyncRedisConnection
+from kafkabus._async.redis.connection import connect
+from kafkabus._async.redis.ledger_client import Courier as AsyncCourier
+from kafkabus._ledger.keys import LedgerKeys
+from kafkabus._ledger.operations import Claim, Ledger, Operation, Prepare, Request, Seen, Settlement
+from kafkabus._sync.compat import Bell
+from kafkabus._sync.redis.connection import RedisConnection
+from kafkabus._sync.redis.ledger_client import Courier
 from kafkabus.embedded.ports import HOST
 from kafkabus.exceptions import MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus.ledger.connection import RedisConnection
-from kafkabus.ledger.courier import Courier
-from kafkabus.ledger.keys import LedgerKeys
-from kafkabus.ledger.operations import Claim, Ledger, Operation, Prepare, Request, Seen, Settlement
 from kafkabus_mapping.names import EntityPath
 from tests.integration.ledger.bench import LOCK_MS, Bench
 from tests.proxy import Proxy
@@ -145,7 +145,7 @@ def test_what_is_granted_in_the_moment_of_giving_up_goes_back(bench: Bench, monk
             super().wait(timeout)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafkabus.ledger.courier.Bell", Interrupted)
+    monkeypatch.setattr("kafkabus._sync.redis.ledger_client.Bell", Interrupted)
     claim = claim_of(bench.ledger, "aa" * 8)
 
     def ask() -> None:

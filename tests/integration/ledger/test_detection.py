@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafkabus.ledger.operations import Claim, Judge, Seen, Seize
-from kafkabus.ledger.ranges import offsets_of
+from kafkabus._ledger.operations import Claim, Judge, Seen, Seize
+from kafkabus._ledger.ranges import offsets_of
 from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench
 
 NOON = 1_700_000_000_000

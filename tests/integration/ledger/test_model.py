@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from kafkabus.ledger.operations import (
+from kafkabus._ledger.operations import (
     MARKS,
     GetState,
     Granted,
@@ -30,10 +30,10 @@ from kafkabus.ledger.operations import (
     StateStored,
     Tail,
 )
-from kafkabus.ledger.prepared import Prepared
-from kafkabus.ledger.ranges import Range, merge_offsets
-from kafkabus.ledger.scripts import Script, request_script
-from kafkabus.ledger.snapshot import Snapshot
+from kafkabus._ledger.prepared_settlement import Prepared
+from kafkabus._ledger.ranges import Range, merge_offsets
+from kafkabus._ledger.scripts import Script, request_script
+from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.testing.store import MemoryRedis, Store
 from tests.effort import SEED, effort
 from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, WINDOW_MS, Bench, Full, Held

@@ -7,8 +7,8 @@ import threading
 import pytest
 import redis
 
+from kafkabus._ledger.operations import Claim, Seen, Settlement, Tail
 from kafkabus.exceptions import LedgerError
-from kafkabus.ledger.operations import Claim, Seen, Settlement, Tail
 from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full
 
 

@@ -1,5 +1,5 @@
 """Administration, asyncio: the names of ``azure.servicebus.aio.management``."""
 
-from kafkabus.aio.management.client import ServiceBusAdministrationClient
+from kafkabus._async.admin.queues import ServiceBusAdministrationClient
 
 __all__ = ["ServiceBusAdministrationClient"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafkabus._core.enums import ServiceBusSubQueue
 from kafkabus.cli.commands.receive import receive_next
 from kafkabus.cli.commands.send import PropertiesOption, SubjectOption
 from kafkabus.cli.connection import counts_of, existing_entity, open_administration, open_client, receiver_of
@@ -16,13 +17,12 @@ from kafkabus.cli.messages import body_of, json_text
 from kafkabus.cli.options import JsonLinesOption, SourceArgument, given_values
 from kafkabus.cli.stopping import stopping
 from kafkabus.cli.terminal import counting, printable, say, write, write_table
-from kafkabus.enums import ServiceBusSubQueue
 from kafkabus_mapping.names import split_subscription
 
 if TYPE_CHECKING:
-    from kafkabus.client import ServiceBusClient
-    from kafkabus.message import ServiceBusReceivedMessage
-    from kafkabus.sender import ServiceBusSender
+    from kafkabus._core.message import ServiceBusReceivedMessage
+    from kafkabus._sync.handles.client import ServiceBusClient
+    from kafkabus._sync.handles.sender import ServiceBusSender
     from kafkabus_mapping.properties import PropertyValue
 
 app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again.")
@@ -102,7 +102,7 @@ def resubmit(
     id and properties, but for those that options change, and completed once it is stored: if this is cut off, one may be there
     twice, none is lost.
     """
-    from kafkabus.renewer import AutoLockRenewer
+    from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 
     edit = _Edit(given_values(properties or (), "--property"), removed or (), subject, body)
     wanted = None if numbers is None else set(numbers)

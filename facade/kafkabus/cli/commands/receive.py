@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 from kafkabus.cli.connection import existing_entity, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_text, json_text
@@ -16,13 +17,12 @@ from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgume
 from kafkabus.cli.printout import Printout
 from kafkabus.cli.stopping import Stop, stopping
 from kafkabus.cli.terminal import say
-from kafkabus.enums import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 from kafkabus.exceptions import OperationTimeoutError
 
 if TYPE_CHECKING:
-    from kafkabus.message import ServiceBusReceivedMessage
-    from kafkabus.receiver import ServiceBusReceiver
-    from kafkabus.session import ServiceBusSession
+    from kafkabus._core.message import ServiceBusReceivedMessage
+    from kafkabus._sync.handles.receiver import ServiceBusReceiver
+    from kafkabus._sync.handles.session import ServiceBusSession
 
 app = typer.Typer()
 

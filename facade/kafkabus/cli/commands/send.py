@@ -17,8 +17,8 @@ from kafkabus.cli.options import DestinationArgument, given_values
 from kafkabus.cli.terminal import counting, say, write
 
 if TYPE_CHECKING:
-    from kafkabus.message import ServiceBusMessage
-    from kafkabus.sender import ServiceBusSender
+    from kafkabus._core.message import ServiceBusMessage
+    from kafkabus._sync.handles.sender import ServiceBusSender
     from kafkabus_mapping.properties import PropertyValue
 
 app = typer.Typer()
@@ -115,7 +115,7 @@ def message_maker(
     Raises:
         typer.BadParameter: A property is none.
     """
-    from kafkabus.message import ServiceBusMessage
+    from kafkabus._core.message import ServiceBusMessage
 
     given: dict[str | bytes, PropertyValue] = dict(given_values(properties or (), "--property").items())
 

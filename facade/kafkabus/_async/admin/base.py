@@ -1,0 +1,560 @@
+"""What administration of all kinds of entities has in common."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from functools import partial
+from types import TracebackType
+from typing import ParamSpec, TypeVar
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+from typing_extensions import Self
+
+from kafkabus._async.compat import all_of, guarded, sleep
+from kafkabus._async.context import Services
+from kafkabus._async.dispositions.duplicate_scan import judge_all
+from kafkabus._core.compatibility import warn, warn_of
+from kafkabus._core.entity import Entity
+from kafkabus._core.entity_properties import (
+    READ_ONLY,
+    EntityAvailabilityStatus,
+    EntityProperties,
+    NamespaceProperties,
+    P,
+    changed,
+    namespace_properties,
+    properties_of,
+)
+from kafkabus._core.exceptions import (
+    InvalidOperationError,
+    MessagingEntityAlreadyExistsError,
+    MessagingEntityNotFoundError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+)
+from kafkabus._core.record import size_of
+from kafkabus._core.settings import Settings, host_of, parse_settings, settings_for
+from kafkabus._ledger.keys import holes_key
+from kafkabus._ledger.operations import Peek
+from kafkabus._ledger.ranges import NEVER
+from kafkabus_mapping.codec import from_milliseconds
+from kafkabus_mapping.entities import (
+    EntityDescription,
+    EntityStatus,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, NameRuleError, check_entity, topic_name
+from kafkabus_mapping.namespaces import MAX_HOPS, NamespaceDescription, NamespaceRuleError, Tier
+
+CREATION_PATIENCE = 5.0
+"""How long, in seconds, a creation waits for another one of the same name before it takes over what that one left."""
+
+WORDS: Mapping[type[EntityDescription], str] = {
+    QueueDescription: "queue",
+    TopicDescription: "topic",
+    SubscriptionDescription: "subscription",
+}
+"""What each kind of entity is called."""
+PROBES, PROBED = 4, 4
+"""At how many places messages are looked at for the size of all, and how many there."""
+FIXED = frozenset({"enable_partitioning", "requires_session", "requires_duplicate_detection"})
+"""Settings that are fixed at creation."""
+
+SETTABLE = (EntityStatus.ACTIVE, EntityStatus.DISABLED, EntityStatus.SEND_DISABLED, EntityStatus.RECEIVE_DISABLED)
+"""Statuses that an entity's creator gives it."""
+
+C = TypeVar("C")
+P_NAMES = ParamSpec("P_NAMES")
+D = TypeVar("D", bound=EntityDescription)
+
+
+class Administration:
+    """A namespace, and how what is in it is looked at.
+
+    Args:
+        fully_qualified_namespace: Host name of the namespace; see ``ServiceBusClient``.
+        credential: Carried, not checked.
+        **unsupported: See ``ServiceBusClient``.
+
+    Raises:
+        ValueError: It is not said where Kafka or Redis is.
+    """
+
+    def __init__(
+        self,
+        fully_qualified_namespace: str,
+        credential: object = None,  # noqa: ARG002 - carried, not checked
+        **unsupported: object,
+    ) -> None:
+        warn_of(unsupported)
+        self._open(settings_for(host_of(fully_qualified_namespace)))
+
+    @classmethod
+    def from_connection_string(
+        cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
+    ) -> Self:
+        """An administration client of the namespace that a connection string names.
+
+        Args:
+            conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
+                twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
+            environment: ``KAFKABUS_…`` settings; the process's environment by default.
+            **unsupported: See ``ServiceBusClient``.
+
+        Raises:
+            ValueError: The string is malformed, or it is not said where Kafka or Redis is.
+        """
+        warn_of(unsupported)
+        client = cls.__new__(cls)
+        client._open(parse_settings(conn_str, environment))
+        return client
+
+    def _open(self, settings: Settings) -> None:
+        self.fully_qualified_namespace = settings.fully_qualified_namespace
+        self._settings = settings
+        self._services: Services | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @guarded
+    async def close(self) -> None:
+        """Close the connections; the client can be used again."""
+        services, self._services = self._services, None
+        if services is not None:
+            await services.close()
+
+    @guarded
+    async def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
+        """Create the namespace, where nobody did yet: queues create a Standard one. kafkabus's own, Azure has a portal for it.
+
+        Args:
+            tier: ``Basic``, ``Standard`` or ``Premium``; fixed from now on.
+            partitions: Of every queue in a Premium namespace, 1 for plain ones; fixed from now on.
+
+        Raises:
+            InvalidOperationError: It was created with another tier or number, or the two do not go together.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        try:
+            description = await self._connections().create_namespace(_tier(tier), partitions)
+        except ValueError as error:
+            raise InvalidOperationError(f"the namespace cannot be created: {reason_of(error)}", error=error) from error
+        return namespace_properties(self._settings.namespace, description)
+
+    @guarded
+    async def get_namespace_properties(self) -> NamespaceProperties:
+        """The namespace's tier, and the number of partitions where that belongs to the namespace.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return namespace_properties(self._settings.namespace, await self._connections().namespace())
+
+    async def _count_dead(self, path: EntityPath, description: EntityDescription) -> list[int]:
+        """Messages of each partition of a dead-letter queue, which may not have been needed yet."""
+        services, topic = self._connections(), topic_name(self._settings.namespace, path)
+        described = await services.pool.run(services.topics.describe, topic)
+        if described is None:
+            return [0] * description.partitions
+        active, _, moving = await self._counts(path, description, topic, described.topic_id)
+        return [sum(both) for both in zip(active, moving, strict=True)]
+
+    async def _accessed_at(self, path: EntityPath, description: EntityDescription) -> datetime:
+        services = self._connections()
+        entity = self._entity(path, description, description.topic_id)
+        sent = await services.pool.run(services.topics.newest, entity.topic, range(entity.partitions))
+        received = await services.courier.last_heartbeat(entity.receivers_key)
+        times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
+        return max([description.created_at, *times])
+
+    async def _bytes(self, topic: str, counts: Sequence[int]) -> int:
+        """How many bytes so many messages of each of a topic's partitions have, by the mean of a few of them.
+
+        They are looked for at the end of each log, where most of those are that are not settled.
+        """
+        services = self._connections()
+        total = sum(counts)
+        if not total:
+            return 0
+        ends = await services.pool.run(services.topics.ends, topic, range(len(counts)))
+        starts = await services.pool.run(services.topics.starts, topic, range(len(counts)))
+        last_ones = [
+            (partition, max(starts[partition], ends[partition] - count), ends[partition])
+            for partition, count in enumerate(counts)
+            if count and ends[partition] > starts[partition]
+        ]
+
+        async def look(partition: int, first: int, last: int) -> list[int]:
+            # What cannot be read does not keep anybody from being told the rest.
+            with suppress(ServiceBusError):
+                return [size_of(record) for record in await services.points.read(topic, partition, first, last)]
+            return []
+
+        places: set[tuple[int, int, int]] = set()
+        for probe, (partition, first, end) in zip(range(PROBES), itertools.cycle(last_ones), strict=False):
+            at = first + (end - first) * probe // PROBES
+            places.add((partition, at, min(end, at + PROBED) - 1))
+        sizes = [size for several in await all_of(partial(look, *place) for place in places) for size in several]
+        return round(total * sum(sizes) / len(sizes)) if sizes else 0
+
+    async def _counts(
+        self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Messages of each partition: those that wait or are locked, those that wait for their time, those on their way."""
+        services = self._connections()
+        entity = self._entity(path, description, topic_id)
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        states = await services.courier.states(entity.ledgers)
+        ends = await services.pool.run(services.topics.ends, topic, range(entity.partitions))
+        starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
+        scheduled = [0 if state is None else state.scheduled for state in states]
+        moving = [0 if state is None else state.moving for state in states]
+        told = await services.courier.holes(holes_key(entity.namespace, path, entity.generation))
+        holes = [told.get(partition, 0) for partition in range(entity.partitions)]
+        voids = [0] * entity.partitions
+        if entity.detects_duplicates or any(state is not None and state.voids for state in states):
+            voids = await self._voids(await services.entity(path))
+        return (
+            [
+                ends[partition] - starts[partition]
+                if state is None
+                else max(0, ends[partition] - state.cursor - voids[partition] - holes[partition])
+                + max(0, state.held - state.scheduled - state.moving)
+                for partition, state in enumerate(states)
+            ],
+            scheduled,
+            moving,
+        )
+
+    async def _voids(self, entity: Entity) -> list[int]:
+        """How many records of each partition beyond the cursor are none that will be granted."""
+        services = self._connections()
+        await judge_all(services, entity, range(entity.partitions))
+        peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
+        await services.courier.ask(*peeks)
+        return [len(peek.voids) for peek in peeks]
+
+    async def _availability(self, description: EntityDescription) -> EntityAvailabilityStatus:
+        services = self._connections()
+        topic = await services.pool.run(services.topics.describe, description.topic)
+        if topic is None:
+            return EntityAvailabilityStatus.UNKNOWN
+        return EntityAvailabilityStatus.LIMITED if topic.unavailable else EntityAvailabilityStatus.AVAILABLE
+
+    async def _known(self, kind: type[D], name: str) -> D:
+        """The description of an entity of a kind.
+
+        Raises:
+            MessagingEntityNotFoundError: There is none.
+        """
+        description = await self._connections().directory.get(name)
+        if not isinstance(description, kind):
+            raise MessagingEntityNotFoundError(
+                f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: create_{WORDS[kind]} creates it"
+            )
+        return description
+
+    async def _counted(self, listed: Iterable[D], count: Callable[[D], Awaitable[C]]) -> AsyncIterator[C]:
+        """Count entities as they are now, and leave out those that were deleted since they were listed."""
+        for one in listed:
+            description = await self._as_it_is_now(one)
+            if description is None:
+                continue
+            try:
+                counts = await count(description)
+            except ServiceBusError:
+                description = await self._as_it_is_now(one)
+                if description is None or description.status is EntityStatus.DELETING:
+                    continue
+                raise
+            yield counts
+
+    async def _as_it_is_now(self, listed: D) -> D | None:
+        """The description of an entity, None where it was deleted since."""
+        known = await self._connections().directory.get(listed.name)
+        return known if isinstance(known, type(listed)) and known.generation == listed.generation else None
+
+    async def _checked(
+        self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]
+    ) -> D:
+        """The description of a new queue or topic, without its topic's id.
+
+        Raises:
+            MessagingEntityAlreadyExistsError: There is an entity of that name.
+            InvalidOperationError: A setting is out of its bounds.
+            ServiceBusQuotaExceededError: The namespace holds as many as it may.
+        """
+        services, path = self._connections(), EntityPath(checked(check_entity, name))
+        await self._check_free(name)
+        namespace = await services.directory.namespace() or await services.create_namespace()
+        try:
+            partitions = namespace.partitions_for(enable_partitioning)
+        except NamespaceRuleError as error:
+            raise InvalidOperationError(f"{named(kind, name)} cannot be created: {error}", error=error) from error
+        now = datetime.now(timezone.utc)
+        empty = kind(
+            name=name,
+            enable_partitioning=partitions > 1,
+            partitions=partitions,
+            topic=checked(topic_name, self._settings.namespace, path),
+            topic_id="",
+            created_at=now,
+            updated_at=now,
+        )
+        description = validated(kind, changed(empty, given), "created")
+        obey(namespace, description)
+        others = [one for one in await services.directory.all() if not isinstance(one, SubscriptionDescription)]
+        try:
+            namespace.check_room(partitions, len(others), sum(one.enable_partitioning for one in others))
+        except NamespaceRuleError as error:
+            raise ServiceBusQuotaExceededError(
+                f"{named(kind, name)} cannot be created: {error}", error=error
+            ) from error
+        return description
+
+    async def _create_log(self, description: D) -> D:
+        """Create the Kafka topic of a new queue or topic, and its ledgers; the description with the topic's id."""
+        services = self._connections()
+        await services.check_rights(EntityPath(description.name), description)
+        # The broker lets one of several creations win.
+        if not await services.pool.run(services.topics.create_entity, description.topic, description.partitions):
+            await self._wait_for_other(description.name)
+        topic = await services.pool.run(services.topics.wait_for, description.topic)
+        if topic.partitions != description.partitions:
+            raise ServiceBusError(
+                f"Kafka's topic {topic.name!r} exists with {topic.partitions} partitions and belongs to no entity; "
+                f"{named(type(description), description.name)} needs {description.partitions}: delete it or choose another "
+                "name"
+            )
+        description = description.model_copy(update={"topic_id": topic.topic_id})
+        await services.create_ledgers(self._entity(EntityPath(description.name), description).ledgers)
+        await services.directory.put(description)
+        return description
+
+    async def _check_free(self, name: str) -> None:
+        if (description := await self._connections().directory.get(name)) is not None:
+            raise MessagingEntityAlreadyExistsError(
+                f"there is a {named(type(description), name)} already: use it as it is, or choose another name"
+            )
+
+    async def _wait_for_other(self, name: str) -> None:
+        """The topic exists and the description does not: another creation is under way, or one was cut off."""
+        deadline = time.monotonic() + CREATION_PATIENCE
+        while time.monotonic() < deadline:
+            await self._check_free(name)
+            await sleep(0.1)
+
+    async def _update(
+        self,
+        kind: type[D],
+        name: str,
+        properties: type[EntityProperties],
+        given: Mapping[str, object],
+        settings: Mapping[str, object],
+    ) -> D:
+        """The description of an entity once some of its settings are changed.
+
+        Args:
+            kind: Of the entity.
+            name: Its name.
+            properties: What its settings are.
+            given: All of them.
+            settings: Those that count instead.
+
+        Raises:
+            TypeError: Settings are missing.
+            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
+            MessagingEntityNotFoundError: There is no such entity.
+        """
+        missing = properties.settings() - set(given) - set(settings)
+        if missing:
+            raise TypeError(
+                f"settings are missing: {sorted(missing)}; change what get_{WORDS[kind]} returns, and give that"
+            )
+        wanted = {one: value for one, value in {**given, **settings}.items() if one not in {"name", *READ_ONLY}}
+        unknown = wanted.keys() - properties.settings()
+        if unknown:
+            raise InvalidOperationError(
+                f"there are no settings {sorted(unknown)}: choose from {sorted(properties.settings())}"
+            )
+        known = await self._known(kind, name)
+        for one in sorted(FIXED & wanted.keys()):
+            value = wanted.pop(one)
+            if value is not None and value != getattr(known, one):
+                raise InvalidOperationError(
+                    f"{one}={value!r} of {named(kind, name)}: fixed at creation as {getattr(known, one)!r}; create another "
+                    f"{WORDS[kind]}"
+                )
+        own = known.topic_entity if isinstance(known, SubscriptionDescription) else known.name
+        await self._resolve_destinations(wanted, known, to_others_than=own)
+        if known.retiring_at is not None and wanted.get("status") == EntityStatus.DELETING:
+            # As it is told of an entity that is to be deleted because nobody used it, and this is use.
+            wanted["status"] = known.status
+        now = datetime.now(timezone.utc)
+        description = validated(kind, {**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
+        obey(await self._connections().namespace(), description)
+        return description
+
+    async def _properties(self, kind: type[P], description: EntityDescription) -> P:
+        return properties_of(
+            kind,
+            description,
+            await self._connections().namespace(),
+            await self._availability(description),
+            self._settings.fully_qualified_namespace,
+        )
+
+    async def _resolve_destinations(
+        self, settings: dict[str, object], known: EntityDescription | None = None, *, to_others_than: str
+    ) -> None:
+        """Where messages are to be forwarded to, as an address or a name, becomes the name of an entity that there is.
+
+        Args:
+            settings: Of whose messages.
+            known: What that is like now; None: it is to be created.
+            to_others_than: Where these messages come from.
+
+        Warns:
+            UserWarning: They come back to where they come from, until they have moved on as often as they may.
+
+        Raises:
+            InvalidOperationError: It names none, or one of another namespace.
+            MessagingEntityNotFoundError: There is none of that name; unless it was there when it was set.
+        """
+        for setting in ("forward_to", "forward_dead_lettered_messages_to"):
+            value = settings.get(setting)
+            if value is None:
+                continue
+            name = self._name_of(setting, value)
+            if name != getattr(known, setting, None) and await self._connections().directory.get(name) is None:
+                raise MessagingEntityNotFoundError(
+                    f"{setting}={value!r}: there is no queue or topic {name!r} in namespace {self._settings.namespace!r}: "
+                    "create it first"
+                )
+            if setting == "forward_to" and await self._leads_to(name, to_others_than):
+                warn(
+                    f"{setting}={value!r}: its messages come back to {to_others_than!r}, and end in a transfer dead-letter "
+                    f"queue once they have moved on {MAX_HOPS} times; choose another queue or topic, unless that is meant"
+                )
+            settings[setting] = name
+
+    async def _leads_to(self, first: str, origin: str) -> bool:
+        """Whether what is sent to an entity is forwarded to another one, or is that one's already."""
+        onwards: dict[str, set[str]] = defaultdict(set)
+        for one in await self._connections().directory.all():
+            if one.forward_to is not None:
+                own = one.topic_entity if isinstance(one, SubscriptionDescription) else one.name
+                onwards[own.lower()].add(one.forward_to.lower())
+        reached, ahead = set[str](), {first.lower()}
+        while ahead:
+            reached |= ahead
+            ahead = {there for here in ahead for there in onwards[here]} - reached
+        return origin.lower() in reached
+
+    def _name_of(self, setting: str, value: object) -> str:
+        """The queue's name in an address of it; a name is left as it is."""
+        host, name = self._settings.fully_qualified_namespace, str(value)
+        if "://" in name:
+            parts = urlsplit(name)
+            if (parts.hostname or "") != host.lower():
+                raise InvalidOperationError(
+                    f"{setting}={value!r}: messages are forwarded within their namespace, {host}"
+                )
+            name = parts.path.strip("/")
+        try:
+            return check_entity(name)
+        except NameRuleError as error:
+            raise InvalidOperationError(f"{setting}={value!r}: {error}", error=error) from error
+
+    def _entity(self, path: EntityPath, description: EntityDescription, topic_id: str | None = None) -> Entity:
+        borrowed = isinstance(description, SubscriptionDescription) and not path.is_dead_letter
+        topic = description.topic if borrowed else topic_name(self._settings.namespace, path)
+        return self._connections().described(path, description, topic, topic_id or description.topic_id)
+
+    def _connections(self) -> Services:
+        if self._services is None:
+            self._services = Services(self._settings)
+        return self._services
+
+
+def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES.kwargs) -> str:
+    """What a check of names returns; a name that it refuses is refused as the service's administration refuses it.
+
+    Raises:
+        InvalidOperationError: It breaks a rule; a ValueError, too.
+    """
+    try:
+        return check(*names, **more)
+    except NameRuleError as error:
+        raise InvalidOperationError(str(error), error=error) from error
+
+
+def named(kind: type[EntityDescription], name: str) -> str:
+    """An entity, as errors speak of it."""
+    if kind is SubscriptionDescription:
+        topic, _, own = name.partition(SUBSCRIPTIONS)
+        return f"subscription {own!r} of topic {topic!r}"
+    return f"{WORDS[kind]} {name!r}"
+
+
+def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
+    """A description with these settings.
+
+    Raises:
+        InvalidOperationError: One is out of its bounds.
+    """
+    try:
+        return kind.model_validate(settings)
+    except ValidationError as error:
+        raise InvalidOperationError(
+            f"{named(kind, str(settings['name']))} cannot be {verb}: {reason_of(error)}", error=error
+        ) from error
+
+
+def obey(namespace: NamespaceDescription, description: EntityDescription) -> None:
+    """Refuse what the namespace does not allow, or nobody sets.
+
+    Raises:
+        InvalidOperationError: It is so.
+    """
+    if description.status not in SETTABLE:
+        word = WORDS[type(description)]
+        raise InvalidOperationError(
+            f"{named(type(description), description.name)}: nobody sets the status {description.status.value!r}: choose from "
+            f"{[one.value for one in SETTABLE]}, or delete it with delete_{word}"
+        )
+    try:
+        namespace.check_entity(description)
+    except NamespaceRuleError as error:
+        raise InvalidOperationError(f"{named(type(description), description.name)}: {error}", error=error) from error
+
+
+def reason_of(error: ValueError) -> str:
+    """What is wrong, without what pydantic adds."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc'])}={problem['input']}: {problem['msg']}"
+        for problem in error.errors()
+    )
+
+
+def _tier(tier: str) -> Tier:
+    for one in Tier:
+        if one.value.lower() == str(tier).lower():
+            return one
+    raise ValueError(f"tier {tier!r}: choose from {[one.value for one in Tier]}")

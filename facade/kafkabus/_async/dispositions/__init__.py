@@ -1,0 +1,1 @@
+"""What becomes of a message that was received, or is moved."""

@@ -1,0 +1,541 @@
+"""Moving a message into another log: begin, produce, end; and finishing what somebody else began.
+
+The source's ledger holds the intent from begin to end, so a message is never nowhere: whoever finds an intent whose owner is
+late looks for the copy in the destination, produces one only if there is none, and ends. The first end decides which copy
+counts; a second copy is taken out of the destination again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kafkabus._async.kafka.producer import OutgoingRecord
+from kafkabus._core.entity import Entity
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
+from kafkabus._core.fetch_plan import sweeps
+from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
+from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Retreat, Void
+from kafkabus._ledger.prepared_settlement import Prepared
+from kafkabus._ledger.ranges import Range, merge_offsets
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import LONGEST_REASON, Headers, record_size
+from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.numbers import sequence_number
+
+if TYPE_CHECKING:
+    from kafkabus._async.context import Services
+
+LOGGER = logging.getLogger("kafkabus._sync.dispositions.transfer")
+
+ORPHAN_AGE = 30.0
+"""After how many seconds a transfer counts as left by its owner, who produces in the first half of them or not at all."""
+WINNER_KEPT = 120.0
+"""For how many seconds a ledger remembers which copy counted. Who comes later leaves a duplicate and loses nothing."""
+LARGEST_COPY, HEADER_ROOM, CUT_ROOM = 1_999_000, 16, 1_000
+"""In bytes: the largest copy, as Kafka adds to it and takes 2,000,000; its addition to a header; a list of missing parts."""
+SEARCHED_AT_ONCE = 5_000
+"""How many records of a destination are read in one go when it is searched for a copy."""
+ADOPTED_AT_ONCE = 2_000
+"""How many transfers, unfinished ones and those to be forgotten, one request looks at."""
+ACTIVATED_AT_ONCE = 1_000
+"""How many scheduled messages are moved in one go."""
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What a transfer is to do, as the source's ledger keeps it.
+
+    Attributes:
+        searched_from: An offset of the destination below which the copy cannot be.
+        reason: Why the message is dead-lettered.
+        description: The same in more words.
+        path: Of the entity that the message goes to; None: the dead-letter queue of its own.
+        partition: There; None: the same as here.
+        topic_id: Of the entity's topic, where it may be gone, and another of that name be there; None: it may not.
+    """
+
+    searched_from: int
+    reason: str | None = None
+    description: str | None = None
+    path: str | None = None
+    partition: int | None = None
+    topic_id: str | None = None
+
+    @property
+    def forwards(self) -> bool:
+        """Whether the message is forwarded, maybe to where it is; else it moves within its entity, or is dead-lettered."""
+        return self.topic_id is not None
+
+    def to_text(self) -> str:
+        """As JSON."""
+        members = [self.searched_from, self.reason, self.description]
+        if self.path is not None:
+            members += [self.path, self.partition, self.topic_id]
+        return json.dumps(members, ensure_ascii=False)
+
+    @classmethod
+    def from_text(cls, text: str) -> Intent:
+        """Read what ``to_text`` wrote."""
+        return cls(*json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One log of an entity.
+
+    Attributes:
+        entity: The entity.
+        partition: Its partition.
+    """
+
+    entity: Entity
+    partition: int
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is granted of it."""
+        return self.entity.ledgers[self.partition]
+
+
+class Transfers:
+    """A client's transfers: into dead-letter queues, into other partitions, and on to other queues.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._ends: dict[tuple[str, int], int] = {}
+
+    async def dead_letter(
+        self,
+        entity: Entity,
+        partition: int,
+        records: Mapping[str, Sequence[Record]],
+        *,
+        reason: str | None,
+        description: str | None,
+        forwarding: bool = False,
+    ) -> dict[str, list[Range]]:
+        """Move messages of one partition into the entity's dead-letter queue.
+
+        Args:
+            entity: Where they are.
+            partition: Their partition.
+            records: Them, by the lease that holds them.
+            reason: Why, in a word.
+            description: Why, in more.
+            forwarding: They cannot be forwarded: into the queue of such.
+
+        Returns:
+            For each lease the ranges of offsets that it did not hold any more, which were not moved.
+
+        Raises:
+            OperationTimeoutError: Kafka did not take a copy in time; the ledger knows of the move, and whoever receives from
+                the entity next finishes it.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
+        source, destination = Place(entity, partition), Place(await self._services.entity(path), partition)
+        # A complaint about a rule may quote all of it.
+        reason, description = (
+            None if text is None else text[:LONGEST_REASON].encode(errors="replace").decode()
+            for text in (reason, description)
+        )
+        intent = Intent(await self._end_of(destination), reason, description)
+        if forwarding:
+            intent = replace(intent, path=str(path), partition=partition)
+        return await self._move(source, destination, records, intent)
+
+    async def to_partition(
+        self, entity: Entity, partition: int, there: int, records: Mapping[str, Sequence[Record]]
+    ) -> dict[str, list[Range]]:
+        """Move messages of one partition of an entity into another one, where they come last; see ``dead_letter``."""
+        source, destination = Place(entity, partition), Place(entity, there)
+        # Not what is known of it: others store there all the time, and all that they did would have to be searched.
+        intent = Intent(await self._ask_end(destination), path=str(entity.path), partition=there)
+        return await self._move(source, destination, records, intent)
+
+    async def forward(
+        self, entity: Entity, partition: int, destination: Place, end: int, records: Mapping[str, Sequence[Record]]
+    ) -> dict[str, list[Range]]:
+        """Move messages of one partition into another entity; see ``dead_letter``.
+
+        Args:
+            entity: Where they are.
+            partition: Their partition.
+            destination: Where they go.
+            end: Where its log ended when that was asked last.
+            records: Them, by the lease that holds them.
+        """
+        there = destination.entity
+        intent = Intent(end, path=str(there.path), partition=destination.partition, topic_id=there.topic_id)
+        return await self._move(Place(entity, partition), destination, records, intent)
+
+    def forget(self, entity: Entity) -> None:
+        """Nobody transfers anything to an entity any more, as it is gone, or another one."""
+        for where in [where for where in self._ends.copy() if where[0] == entity.generation]:
+            self._ends.pop(where, None)
+
+    async def activate(self, entity: Entity, partition: int, end: int) -> int:
+        """Move scheduled messages whose time has come behind the end of their log, where they are like any other.
+
+        Args:
+            entity: Where they are.
+            partition: Their partition.
+            end: Where the log ended when that was asked last.
+
+        Returns:
+            How many were moved; 0 where no more are due by the brokers' clock, or that is not known.
+
+        Raises:
+            OperationTimeoutError: See ``dead_letter``.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        place, began = Place(entity, partition), time.monotonic()
+        intent = Intent(end, path=str(entity.path), partition=partition)
+        now = await self._services.clocks.now_ms(entity, partition)
+        if now is None:
+            return 0
+        activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE), now)
+        await self._services.courier.ask(activate)
+        if not activate.begun:
+            return 0
+        found = await self._read(place, activate.begun)
+        copies = [(found[offset], intent) for offset in activate.begun if offset in found]
+        if copies:
+            ends = await self.produce(place, place, copies, began)
+            await self.end(place, place, ends)
+        LOGGER.debug("activated entity=%s partition=%d count=%d", entity.path, partition, len(copies))
+        return len(activate.begun)
+
+    async def _move(
+        self, source: Place, destination: Place, records: Mapping[str, Sequence[Record]], intent: Intent
+    ) -> dict[str, list[Range]]:
+        began = time.monotonic()
+        lost = await self.begin(source, records, intent)
+        moving = [
+            record
+            for lease, held in records.items()
+            for record in held
+            if not _within(record.offset() or 0, lost.get(lease, ()))
+        ]
+        if moving:
+            moving.sort(key=lambda record: record.offset() or 0)
+            ends = await self.produce(source, destination, [(record, intent) for record in moving], began)
+            await self.end(source, destination, ends)
+        return lost
+
+    async def finish(self, entity: Entity, partition: int) -> None:
+        """Finish the transfers out of a partition whose owners are late.
+
+        What cannot be finished now is logged, and somebody else's later: it is no error of whoever happens to receive.
+        """
+        try:
+            await self._finish(Place(entity, partition))
+        except ServiceBusError as error:
+            LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
+
+    async def _finish(self, source: Place) -> None:
+        began = time.monotonic()
+        by_destination: dict[tuple[str | None, int | None, str | None], list[Orphan]] = defaultdict(list)
+        # All of them first: what cannot be finished comes again together, in its order.
+        prepared: dict[str, list[int]] = defaultdict(list)
+        for orphan in await self.adopt(source):
+            transactional = Prepared.from_text(orphan.intent)
+            if transactional is not None:
+                prepared[transactional.transaction].append(orphan.offset)
+                continue
+            intent = Intent.from_text(orphan.intent)
+            by_destination[intent.path, intent.partition, intent.topic_id].append(orphan)
+        try:
+            for (text, partition, topic_id), orphans in by_destination.items():
+                destination = await self._entity_of(source, text, topic_id)
+                if destination is None:
+                    await self._retreat(source, orphans, began)
+                    continue
+                there = Place(destination, source.partition if partition is None else partition)
+                ends = await self.search(source, there, orphans)
+                try:
+                    ends |= await self.produce_again(
+                        source, there, [orphan for orphan in orphans if orphan.offset not in ends], began
+                    )
+                finally:
+                    await self.end(source, there, ends)
+        finally:
+            await self._services.markers.resolve(source.ledger, prepared)
+
+    async def _entity_of(self, source: Place, text: str | None, topic_id: str | None) -> Entity | None:
+        """Where a transfer goes; None where that is gone, or another one of that name."""
+        if text is None:
+            return await self._services.entity(source.entity.path.dead_letter)
+        try:
+            entity = await self._services.entity(EntityPath.parse(text))
+        except MessagingEntityNotFoundError:
+            return None
+        if entity.path.key != source.entity.path.key:
+            # A copy that is stored now may be deleted with it.
+            entity.check_in_use()
+        return entity if topic_id in {None, entity.topic_id} else None
+
+    async def _retreat(self, source: Place, orphans: Sequence[Orphan], began: float) -> None:
+        """Where messages were to go is gone: they wait again, and whoever forwards them finds out."""
+        # As before producing: whoever was paused for longer may find that another has finished this.
+        if time.monotonic() - began <= ORPHAN_AGE / 2:
+            await self._services.courier.ask(*(Retreat(source.ledger, orphan) for orphan in orphans))
+            LOGGER.warning(
+                "transfer_given_up entity=%s partition=%d count=%d: its destination was deleted",
+                source.entity.path,
+                source.partition,
+                len(orphans),
+            )
+
+    # The steps, one by one, so that a test may pause between any two.
+
+    async def begin(
+        self, source: Place, records: Mapping[str, Sequence[Record]], intent: Intent
+    ) -> dict[str, list[Range]]:
+        """The messages leave their leases; returns what the leases did not hold any more."""
+        begins = [
+            Begin(
+                source.ledger,
+                lease,
+                merge_offsets(record.offset() or 0 for record in held),
+                intent.to_text(),
+                _ms(ORPHAN_AGE),
+            )
+            for lease, held in records.items()
+        ]
+        await self._services.courier.ask(*begins)
+        return {begin.lease: begin.lost for begin in begins}
+
+    async def produce(
+        self, source: Place, destination: Place, copies: Sequence[tuple[Record, Intent]], began: float
+    ) -> dict[int, int]:
+        """Store copies of records, each for its own reason; returns offset there by offset here.
+
+        Raises:
+            OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
+        """
+        entity, partition = source.entity, source.partition
+        outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
+        if destination.entity.expires and any_lives(record for record, _ in copies):
+            # As before they are sent.
+            await self._services.mark(destination.entity, {destination.partition}, "mortal")
+        # Judged directly before producing: whoever was paused for longer may find that another has finished this.
+        if time.monotonic() - began > ORPHAN_AGE / 2:
+            raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
+        parcel = await self._services.transfer_outbox.send(
+            destination.entity.topic, outgoing, timeout=ORPHAN_AGE / 2, keep_offsets=True
+        )
+        if not parcel.done or parcel.failures:
+            why = parcel.failures[0].error if parcel.failures else "no acknowledgement in time"
+            raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
+        if any(offset < 0 for _, offset in parcel.stored):
+            raise OperationTimeoutError(
+                _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
+            )
+        self._ends[destination.entity.generation, destination.partition] = parcel.stored[-1][1] + 1
+        return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, parcel.stored, strict=True)}
+
+    async def end(self, source: Place, destination: Place, ends: dict[int, int]) -> None:
+        """The source gives the messages up; copies that lost are taken out of the destination."""
+        moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
+        await self._services.courier.ask(*moves)
+        losers = [move for move in moves if move.winner is not None and move.winner != move.at]
+        if losers:
+            readers = await self._services.readers_of(destination.entity)
+            voids = [Void(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
+            await self._services.courier.ask(*voids)
+            for void in voids:
+                LOGGER.info(
+                    "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
+                    destination.entity.path,
+                    destination.partition,
+                    void.offset,
+                    not void.void,
+                )
+
+    async def adopt(self, source: Place) -> list[Orphan]:
+        """Take over the transfers out of a partition whose owners are late."""
+        orphans: list[Orphan] = []
+        more = True
+        while more:
+            adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
+            await self._services.courier.ask(adopt)
+            orphans += adopt.orphans
+            more = adopt.more
+        if orphans:
+            LOGGER.info(
+                "transfer_adopted entity=%s partition=%d count=%d",
+                source.entity.path,
+                source.partition,
+                len(orphans),
+            )
+        return orphans
+
+    async def produce_again(
+        self, source: Place, destination: Place, orphans: Sequence[Orphan], began: float
+    ) -> dict[int, int]:
+        """Store the copies that the owners of transfers did not; see ``produce``."""
+        found = await self._read(source, [orphan.offset for orphan in orphans])
+        gone = [orphan for orphan in orphans if orphan.offset not in found]
+        if gone:
+            entity, partition = source.entity, source.partition
+            start = (await self._services.pool.run(self._services.topics.starts, entity.topic, [partition]))[partition]
+            await self._services.courier.ask(
+                *(Retreat(source.ledger, orphan, gone=True) for orphan in gone if orphan.offset < start)
+            )
+        copies = [
+            (found[orphan.offset], Intent.from_text(orphan.intent)) for orphan in orphans if orphan.offset in found
+        ]
+        return await self.produce(source, destination, copies, began) if copies else {}
+
+    async def _read(self, source: Place, offsets: Sequence[int]) -> dict[int, Record]:
+        """Records by their offsets; what the log does not have any more is told loudly."""
+        found: dict[int, Record] = {}
+        for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
+            first, last = sweep[0][0], sweep[-1][1]
+            stored = await self._services.keepsakes.read_as_stored(source.entity, source.partition, first, last)
+            for record in source.entity.granted(stored):
+                found[record.offset() or 0] = record
+        lost = [offset for offset in offsets if offset not in found]
+        if lost:
+            LOGGER.error(
+                "lost_by_the_log entity=%s partition=%d offsets=%s",
+                source.entity.path,
+                source.partition,
+                merge_offsets(lost),
+            )
+        return found
+
+    async def _end_of(self, destination: Place) -> int:
+        """An offset that no copy made from now on is below; asked once, then known from what was stored."""
+        where = (destination.entity.generation, destination.partition)
+        known = self._ends.get(where)
+        if known is None:
+            known = self._ends[where] = await self._ask_end(destination)
+        return known
+
+    async def _ask_end(self, place: Place) -> int:
+        ends = await self._services.pool.run(self._services.topics.ends, place.entity.topic, [place.partition])
+        return ends[place.partition]
+
+    async def search(self, source: Place, destination: Place, orphans: Sequence[Orphan]) -> dict[int, int]:
+        """Offset there by offset here of the copies that the destination holds already, the first of each."""
+        wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
+        start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
+        where = destination.entity.topic, destination.partition
+        stored = await self._services.pool.run(self._services.topics.stored_ends, where[0], [where[1]])
+        end = await self._ask_end(destination)
+        if end < stored[where[1]]:
+            raise OperationTimeoutError(
+                f"{where[0]}/{where[1]} has a transaction that is not over, and the copy may stand behind it: it is looked "
+                "for again later"
+            )
+        found: dict[int, int] = {}
+        for first in range(start, end, SEARCHED_AT_ONCE):
+            last = min(end, first + SEARCHED_AT_ONCE) - 1
+            for record in await self._services.points.read(
+                destination.entity.topic, destination.partition, first, last
+            ):
+                here = wanted.get(_source_of(record))
+                if here is not None:
+                    found.setdefault(here, record.offset() or 0)
+        return found
+
+
+_UNFINISHED = (
+    "moving a message out of {path}, partition {partition}, began and was not finished ({why}): "
+    "the ledger knows of it, and whoever receives from the entity next finishes it"
+)
+
+
+def identity(ledger: Ledger, offset: int) -> str:
+    """What names a source record in its copies, for ever: ledger, topic id and sequence number."""
+    return f"{ledger.keys.prefix}@{sequence_number(ledger.partition, offset)}"
+
+
+def _source_of(record: Record) -> str:
+    """What names the source of a copy; nothing where a record is none."""
+    source = ""
+    for name, value in record.headers() or ():
+        if name == h.TRANSFER_SOURCE and value is not None:
+            source = value.decode(errors="replace")
+    return source
+
+
+def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -> OutgoingRecord:
+    """A record as it is stored elsewhere: as it was, with why it is where it is."""
+    envelope, offset = envelope_of(record), record.offset() or 0
+    number = str(sequence_number(source.partition, offset))
+    key, noted = record.key(), {h.TRANSFER_SOURCE: identity(source.ledger, offset)}
+    if destination.entity.path.is_dead_letter:
+        noted[h.DEAD_LETTER_SOURCE] = str(source.entity.path)
+        noted[h.ENQUEUED_SEQUENCE_NUMBER] = number
+        replaced = {h.DEAD_LETTER_REASON, h.DEAD_LETTER_DESCRIPTION}
+    elif intent.forwards:
+        key = destination.entity.key_of(envelope)
+        noted[h.HOPS] = str(1 + (envelope.hops or 0))
+        if envelope.enqueued_sequence_number is None:
+            noted[h.ENQUEUED_SEQUENCE_NUMBER] = number
+        replaced = set[str]()
+    else:
+        replaced = set[str]()
+    if intent.reason is not None:
+        noted[h.DEAD_LETTER_REASON] = intent.reason
+    if intent.description is not None:
+        noted[h.DEAD_LETTER_DESCRIPTION] = intent.description
+    replaced |= noted.keys()
+    kept = [(name, value) for name, value in record.headers() or () if name not in replaced]
+    place = f"{record.topic()}/{record.partition()}/{record.offset()}"
+    if envelope.message_id == place:
+        # A plain producer's record: its derived id and its key are to stay what they were. The last header counts.
+        kept.append((h.MESSAGE_ID, place.encode()))
+        if envelope.partition_key is not None:
+            kept.append((h.PARTITION_KEY, envelope.partition_key.encode()))
+    body = as_bytes(record.value())
+    if _size(kept) + len(body or b"") > _room(noted, key):
+        kept, body, cut = _cut(kept, body, _room(noted, key) - CUT_ROOM)
+        noted[h.DEAD_LETTER_DESCRIPTION] = f"{noted.get(h.DEAD_LETTER_DESCRIPTION, '')} ({cut})".lstrip()
+        LOGGER.error("cut entity=%s partition=%d offset=%d: %s", source.entity.path, source.partition, offset, cut)
+    kept += [(name, text.encode()) for name, text in noted.items()]
+    return OutgoingRecord(destination.partition, key, body, kept)
+
+
+def _size(headers: Headers) -> int:
+    return sum(len(name) + len(value or b"") + HEADER_ROOM for name, value in headers)
+
+
+def _room(noted: Mapping[str, str], key: str | bytes | None) -> int:
+    """How many bytes a copy has for what its record holds."""
+    return LARGEST_COPY - _size([(name, text.encode()) for name, text in noted.items()]) - record_size(None, key, ())
+
+
+def _cut(headers: Headers, body: bytes | None, room: int) -> tuple[Headers, bytes | None, str]:
+    """As much of a record as there is room for: headers, body, and the missing parts in words."""
+    missing: list[str] = []
+    while _size(headers) > room:
+        largest, _ = max(headers, key=lambda header: len(header[1] or b""))
+        missing.append(f"the header {largest[:40]!r}")
+        headers = [header for header in headers if header[0] != largest]
+    left = room - _size(headers)
+    if body is not None and len(body) > left:
+        missing.append(f"{len(body) - left:,} of the {len(body):,} bytes of its body")
+        body = body[:left]
+    return headers, body, f"cut to what Kafka takes, without {', '.join(missing[:5])}"
+
+
+def _within(offset: int, ranges: Sequence[Range]) -> bool:
+    return any(first <= offset <= last for first, last in ranges)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

@@ -1,0 +1,1 @@
+"""Entities: their descriptions, their ledgers' recovery, whether their partitions can be reached."""

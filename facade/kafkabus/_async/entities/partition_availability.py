@@ -1,0 +1,74 @@
+"""Partitions that take no records now, so that messages without a key go elsewhere and others are not begun in vain.
+
+Nothing is asked while all is well: a partition is noticed when a record for it was not stored.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from kafkabus._async.compat import sleep
+from kafkabus._core.entity import Entity
+from kafkabus._core.exceptions import ServiceBusError
+
+if TYPE_CHECKING:
+    from kafkabus._async.context import Services
+
+LOOK_TIME = 8.0
+"""How long, in seconds, brokers are asked how things are."""
+LOOK_AGAIN = 1.0
+"""How old, in seconds, an answer may be while a partition is unavailable."""
+_NONE: frozenset[int] = frozenset()
+
+
+class Outages:
+    """What a client knows of them.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._known: dict[str, tuple[float, frozenset[int]]] = {}
+
+    async def of(self, entity: Entity) -> frozenset[int]:
+        """An entity's partitions that are known to take no records, looked at again where that is not new."""
+        known = self._known.get(entity.topic)
+        if known is None:
+            return _NONE
+        if time.monotonic() - known[0] < LOOK_AGAIN:
+            return known[1]
+        return await self.look(entity)
+
+    async def look(self, entity: Entity) -> frozenset[int]:
+        """An entity's partitions that take no records, as a broker says now; takes up to some ``LOOK_TIME``."""
+        _, before = self._known.get(entity.topic, (0.0, _NONE))
+        # Whoever comes meanwhile goes by what was known.
+        self._known[entity.topic] = (time.monotonic(), before)
+        unavailable = await self._ask(entity.topic)
+        if unavailable is None:
+            return before
+        if unavailable:
+            self._known[entity.topic] = (time.monotonic(), unavailable)
+        else:
+            self._known.pop(entity.topic, None)
+        return unavailable
+
+    async def _ask(self, topic: str) -> frozenset[int] | None:
+        """The unavailable partitions; None where nobody answers."""
+        try:
+            described = await self._services.pool.run(self._services.topics.describe, topic, LOOK_TIME)
+        except ServiceBusError:
+            return None
+        return _NONE if described is None else frozenset(described.unavailable)
+
+    async def over(self, entity: Entity, partitions: set[int], deadline: float) -> frozenset[int]:
+        """Wait until partitions take records, or until a moment of the monotonic clock; those that do not by then."""
+        while True:
+            unavailable = partitions & await self.of(entity)
+            left = deadline - time.monotonic()
+            if not unavailable or left <= 0:
+                return frozenset(unavailable)
+            await sleep(min(LOOK_AGAIN, left))

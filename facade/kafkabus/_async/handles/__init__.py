@@ -1,0 +1,1 @@
+"""Client, sender, receiver, session, processor, transaction."""

@@ -1,0 +1,51 @@
+"""Listings, as the management libraries of Azure return them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from kafkabus._async.compat import guarded
+
+T = TypeVar("T")
+
+PAGE = 100
+"""How many items a page has."""
+
+
+class Paged(Generic[T]):
+    """Items, one by one or page by page; nothing is asked for before the first one is.
+
+    Args:
+        fetch: Asks for all.
+    """
+
+    def __init__(self, fetch: Callable[[], Awaitable[Sequence[T]]]) -> None:
+        self._fetch = fetch
+        self._left: deque[T] | None = None
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    @guarded
+    async def __anext__(self) -> T:
+        if self._left is None:
+            self._left = deque(await self._fetch())
+        if not self._left:
+            raise StopAsyncIteration
+        return self._left.popleft()
+
+    @guarded
+    async def by_page(self, continuation_token: str | None = None) -> AsyncIterator[Paged[T]]:
+        """Pages of 100 items.
+
+        Args:
+            continuation_token: Kept for compatibility: all is asked for at once.
+        """
+        del continuation_token
+        items = await self._fetch()
+        for start in range(0, len(items), PAGE):
+            page = Paged(self._fetch)
+            page._left = deque(items[start : start + PAGE])
+            yield page

@@ -1,0 +1,651 @@
+"""Sending messages to a queue."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
+
+from kafkabus._async.compat import guarded
+from kafkabus._async.context import Services
+from kafkabus._async.entities.partition_availability import LOOK_TIME
+from kafkabus._async.kafka.producer import OutgoingRecord
+from kafkabus._core.amqp_message import AmqpAnnotatedMessage
+from kafkabus._core.compatibility import warn, warn_of
+from kafkabus._core.entity import Entity, LedgersReplacedError
+from kafkabus._core.exceptions import (
+    InvalidOperationError,
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    OperationTimeoutError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+)
+from kafkabus._core.message import (
+    Outgoing,
+    ServiceBusMessage,
+    ServiceBusMessageBatch,
+    as_message,
+    is_mapping,
+)
+from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET, Failure, Parcel
+from kafkabus._kafka.errors import NO_RIGHTS, no_rights
+from kafkabus._ledger.operations import Cancel, Schedule
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import to_milliseconds
+from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.keys import KeyRuleError, partition_of
+from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.numbers import sequence_number, split_sequence_number
+
+if TYPE_CHECKING:
+    from kafkabus._async.handles.transaction import ServiceBusTransaction
+
+LOGGER = logging.getLogger("kafkabus._sync.handles.sender")
+
+DEFAULT_TIMEOUT = 60.0
+"""How long an operation may take, in seconds."""
+SHORT_TIMEOUT = 15.0
+"""A time-out, in seconds, that leaves no time for another partition."""
+
+MessageLike = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
+
+
+class ServiceBusSender:
+    """Sends messages to one queue; made by ``ServiceBusClient.get_queue_sender``. Safe to share between asyncio tasks.
+
+    Attributes:
+        entity_name: Name of the queue.
+        fully_qualified_namespace: Host name of the namespace.
+        client_identifier: As given, or made up.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        entity_name: str,
+        client_identifier: str | None = None,
+    ) -> None:
+        self.entity_name = entity_name
+        self.fully_qualified_namespace = services.settings.fully_qualified_namespace
+        self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
+        self._services = services
+        self._path = EntityPath(entity_name)
+        # Not always the same partition first, or senders that live for one message would all use that.
+        self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
+        self._closed = False
+        self._addressed_to: EntityPath | None = None
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    @guarded
+    async def __aenter__(self) -> Self:
+        self._check_open()
+        await self._services.entity(self._path)
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @guarded
+    async def close(self) -> None:
+        """Close the sender; what was sent is durable already. Closing twice does nothing."""
+        self._closed = True
+
+    async def send_messages(
+        self,
+        message: MessageLike | Iterable[MessageLike] | ServiceBusMessageBatch,
+        *,
+        timeout: float | None = None,
+        transaction: ServiceBusTransaction | None = None,
+        **unsupported: object,
+    ) -> None:
+        """Send one message, several, or a batch; when this returns they are durable.
+
+        All messages are checked before any is sent. Those with a key go to their key's partition, those without share one,
+        the next in turn.
+
+        Args:
+            message: A message, a mapping of its arguments, any iterable of these, or a batch. An empty one is no error.
+            timeout: In seconds, default 60. Up to 15 s draws a warning on a partitioned queue: it leaves no time for another
+                partition.
+            transaction: One that this is to be part of: then they are checked now, and sent when it is committed. To a
+                partitioned queue it sends messages with one key.
+            **unsupported: Named in a warning.
+
+        Raises:
+            TypeError: Something is no message.
+            ValueError: The sender was closed, the transaction is not open or another client's, or the timeout is not positive.
+            MessageSizeExceededError: The message or the batch is too large; nothing was sent.
+            InvalidOperationError: A rule of the queue forbids a message; nothing was sent.
+            MessagingEntityNotFoundError: There is no such queue.
+            MessagingEntityDisabledError: The queue takes no messages.
+            ServiceBusQuotaExceededError: The queue is full, or the partition that a key belongs to; nothing was sent.
+            OperationTimeoutError: Not all was acknowledged in time; the message says what is unknown.
+            ServiceBusAuthorizationError: Kafka's user may not write to the queue's topic.
+            ServiceBusCommunicationError: Kafka did not store all; the message says what was stored. So it is where the
+                partition that a key belongs to is unavailable; messages without a key go to another one.
+        """
+        self._check_open()
+        warn_of(unsupported)
+        outgoing, seconds = _outgoing(message), _check_timeout(timeout)
+        if transaction is None:
+            await self._send(outgoing, seconds)
+        else:
+            await self._enlist(transaction, outgoing, seconds)
+
+    async def schedule_messages(
+        self,
+        messages: MessageLike | Iterable[MessageLike],
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+        **unsupported: object,
+    ) -> list[int]:
+        """Send messages that become receivable at a time; when this returns they are durable.
+
+        Until then they can be peeked, with state ``SCHEDULED``, and cancelled. At their time, or up to a second later, they
+        go to the end of the queue, with new sequence numbers.
+
+        Args:
+            messages: One or several, as in ``send_messages``; an empty list is no error. What they say of their times does
+                not count.
+            schedule_time_utc: When. Naive times are UTC; one that has passed means at once.
+            timeout: In seconds, default 60.
+            **unsupported: Named in a warning.
+
+        Returns:
+            Their sequence numbers in the order of the messages, by which they can be cancelled.
+
+        Raises:
+            TypeError: Something is no message, or the time no datetime.
+            ServiceBusError: As in ``send_messages``; or they were stored, and the broker did not say where.
+        """
+        self._check_open()
+        warn_of(unsupported)
+        if isinstance(messages, ServiceBusMessageBatch):
+            raise TypeError("messages is a ServiceBusMessageBatch: give the messages themselves")
+        outgoing = _outgoing(messages, schedule_time_utc)
+        places = await self._send(outgoing, _check_timeout(timeout))
+        found = [places.of(one) for one in outgoing]
+        numbers = [sequence_number(*place) for place in found if place is not None]
+        if len(numbers) < len(outgoing):
+            raise ServiceBusError(
+                f"{len(outgoing) - len(numbers)} of {len(outgoing)} messages to {self.entity_name} were stored, and the "
+                "broker did not say where: they come at their time, and peek_messages tells their sequence numbers"
+            )
+        return numbers
+
+    @guarded
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **unsupported: object
+    ) -> None:
+        """Take scheduled messages back before their time.
+
+        Args:
+            sequence_numbers: As ``schedule_messages`` returned them, one or several; an empty list is no error.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            MessageNotFoundError: Some are not scheduled, or not any more; the others were cancelled.
+            ServiceBusCommunicationError: Redis cannot be reached; which were cancelled is unknown.
+        """
+        self._check_open()
+        warn_of(unsupported)
+        _check_timeout(timeout)
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        if not numbers:
+            return
+        entity = await self._services.entity(self._path)
+        offsets: dict[int, list[int]] = defaultdict(list)
+        unknown: list[int] = []
+        for number in numbers:
+            partition, offset = _split(number)
+            if partition < entity.partitions:
+                offsets[partition].append(offset)
+            else:
+                unknown.append(number)
+        cancels = [Cancel(entity.ledgers[partition], several) for partition, several in offsets.items()]
+        await self._services.courier.ask(*cancels)
+        for one in cancels:
+            unknown += [sequence_number(one.ledger.partition, offset) for offset in one.missing]
+        if unknown:
+            raise MessageNotFoundError(
+                f"{entity.path}: no scheduled messages with sequence numbers {sorted(unknown)[:10]}: they were never "
+                "scheduled, are cancelled, or were enqueued at their time"
+            )
+
+    @guarded
+    async def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
+        """Have messages sent by a transaction."""
+        transaction._check(self._services)
+        if outgoing:
+            transaction._add_sends(self, outgoing, *await self._placed(outgoing, seconds))
+
+    async def _placed(self, outgoing: Sequence[Outgoing], seconds: float) -> tuple[Entity, list[OutgoingRecord]]:
+        """The entity, and messages with their partitions, as a transaction sends them."""
+        entity = await self._checked(outgoing, seconds)
+        keyed, keyless = self._place(entity, outgoing, frozenset())
+        return entity, [*keyed, *keyless]
+
+    async def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
+        """The entity, which takes these messages as far as is known."""
+        entity = await self._services.entity(self._path)
+        _check_size(outgoing, entity.max_message_bytes)
+        _check_entity(entity, seconds)
+        _check_sessions(entity, outgoing)
+        return entity
+
+    @guarded
+    async def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
+        """See ``send_messages``; returns where they were stored, where that is kept."""
+        if not outgoing:
+            return _Places(wanted=False)
+        if self._addressed_to is not None:
+            address = h.ADDRESSED_TO, self._addressed_to.key.encode()
+            outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
+        entity = await self._checked(outgoing, seconds)
+        deadline = time.monotonic() + seconds
+        keyed, keyless = self._place(entity, outgoing, await self._services.outages.of(entity))
+        await announce(self._services, entity, outgoing, {record.partition for record in (*keyed, *keyless)})
+        unsent = _Unsent(entity, len(outgoing), seconds, self._services.settings.bootstrap_servers)
+        places = _Places(wanted=any(map(_is_scheduled, outgoing)))
+        if keyed:
+            await self._send_keyed(entity, keyed, deadline, unsent, places)
+        if keyless:
+            await self._send_keyless(entity, keyless, deadline, unsent, places, outgoing)
+        unsent.check()
+        if places.wanted:
+            try:
+                await self._services.courier.ask(*schedules(entity, outgoing, places.of))
+            except LedgersReplacedError:
+                # They are stored: a sender that sent them again would store them twice.
+                anew = await self._services.entity(self._path)
+                await self._services.courier.ask(*schedules(anew, outgoing, places.of))
+        return places
+
+    async def _send_keyed(
+        self,
+        entity: Entity,
+        records: Sequence[OutgoingRecord],
+        deadline: float,
+        unsent: _Unsent,
+        places: _Places,
+    ) -> None:
+        """Send records to the partitions that their keys belong to, and to no other.
+
+        Raises:
+            ServiceBusCommunicationError: A partition is known to be unavailable, and stayed so; nothing was sent.
+        """
+        services, partitions = self._services, {record.partition for record in records}
+        unavailable = await services.outages.over(entity, partitions, deadline)
+        if unavailable:
+            raise ServiceBusCommunicationError(
+                f"{_unavailable(entity, unavailable, records)}; that did not end within {unsent.timeout:g} s; nothing was sent"
+            )
+        left = deadline - time.monotonic()
+        parcel = await services.outbox.send(
+            entity.topic, records, timeout=left - min(left / 4, LOOK_TIME), keep_offsets=places.wanted
+        )
+        if parcel.failures or not parcel.done:
+            unsent.add(records, parcel, await services.outages.look(entity))
+        else:
+            places.add(records, parcel)
+
+    async def _send_keyless(
+        self,
+        entity: Entity,
+        records: Sequence[OutgoingRecord],
+        deadline: float,
+        unsent: _Unsent,
+        places: _Places,
+        outgoing: Sequence[Outgoing],
+    ) -> None:
+        """Send records to their partition, and what that does not take to the next one, until time runs out."""
+        services = self._services
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            parcel = await services.keyless_outbox.send(entity.topic, records, timeout=left, keep_offsets=places.wanted)
+            if parcel.done and not parcel.failures:
+                places.add(records, parcel)
+                return
+            unavailable = await services.outages.look(entity)
+            if (
+                not parcel.done
+                or time.monotonic() >= deadline
+                or not all(failure.elsewhere for failure in parcel.failures)
+            ):
+                unsent.add(records, parcel, unavailable)
+                return
+            records = _failed(records, parcel.failures)
+            partition = self._next_partition(entity, unavailable | {records[0].partition})
+            LOGGER.warning(
+                "send_elsewhere entity=%s from=%d to=%d count=%d error=%s",
+                entity.path,
+                records[0].partition,
+                partition,
+                len(records),
+                parcel.failures[0].error,
+            )
+            await announce(services, entity, outgoing, {partition})
+            records = [record._replace(partition=partition) for record in records]
+
+    @guarded
+    async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
+        """An empty batch within the namespace's limit.
+
+        Args:
+            max_size_in_bytes: A lower limit, in bytes.
+
+        Raises:
+            ValueError: The limit is above the namespace's, or the sender was closed.
+            MessagingEntityNotFoundError: There is no such queue.
+        """
+        self._check_open()
+        limit = (await self._services.entity(self._path)).max_message_bytes
+        if max_size_in_bytes is not None and max_size_in_bytes > limit:
+            raise ValueError(f"max_size_in_bytes {max_size_in_bytes}: the namespace takes {limit} bytes")
+        return ServiceBusMessageBatch(limit if max_size_in_bytes is None else max_size_in_bytes)
+
+    def _address_to(self, subscription: str) -> None:
+        """Have one subscription of the topic alone get what is sent from now on, whatever its rules say."""
+        self._addressed_to = EntityPath(subscription)
+
+    def _place(
+        self, entity: Entity, outgoing: Sequence[Outgoing], unavailable: frozenset[int]
+    ) -> tuple[list[OutgoingRecord], list[OutgoingRecord]]:
+        """Give each message its partition: by its key; or, returned apart, the next in turn for those without."""
+        turn = -1
+        keyed: list[OutgoingRecord] = []
+        keyless: list[OutgoingRecord] = []
+        for envelope, value, headers, _ in outgoing:
+            try:
+                key = entity.key_of(envelope)
+            except KeyRuleError as error:
+                raise InvalidOperationError(str(error), error=error) from error
+            if key is not None:
+                partition = partition_of(key, entity.partitions)
+                if partition in entity.full:
+                    raise _is_full(entity, f"partition {partition}, that of key {key!r},")
+                keyed.append(OutgoingRecord(partition, key, value, headers))
+            else:
+                if turn < 0:
+                    turn = self._next_partition(entity, unavailable)
+                keyless.append(OutgoingRecord(turn, key, value, headers))
+        return keyed, keyless
+
+    def _next_partition(self, entity: Entity, unavailable: Set[int]) -> int:
+        """The next in turn that is not unavailable; the next at all, where all are.
+
+        Raises:
+            ServiceBusQuotaExceededError: All partitions are full.
+        """
+        turns = [(self._turn + 1 + step) % entity.partitions for step in range(entity.partitions)]
+        open_ones = [turn for turn in turns if turn not in entity.full]
+        if not open_ones:
+            raise _is_full(entity, "it")
+        self._turn = next((turn for turn in open_ones if turn not in unavailable), open_ones[0])
+        return self._turn
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(
+                "The handler has already been shutdown: this sender was closed, get another from the client"
+            )
+
+
+def _outgoing(message: object, due: datetime | None = None) -> Sequence[Outgoing]:
+    """What is to be sent, checked and encoded; with a time, scheduled for then.
+
+    Raises:
+        TypeError: Something is no message.
+    """
+    if isinstance(message, ServiceBusMessageBatch):
+        return message._messages
+    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)) or is_mapping(message):
+        outgoing = [_encoded(message, due)]
+    elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
+        outgoing = [_encoded(one, due) for one in message]
+    else:
+        as_message(message)
+        raise AssertionError("as_message takes only messages")
+    return outgoing
+
+
+def _encoded(message: MessageLike, due: datetime | None) -> Outgoing:
+    one = as_message(message)
+    if due is None:
+        return one._outgoing()
+    before = one.scheduled_enqueue_time_utc
+    one.scheduled_enqueue_time_utc = due
+    try:
+        outgoing = one._outgoing()
+        return outgoing._replace(envelope=replace(outgoing.envelope))
+    finally:
+        one.scheduled_enqueue_time_utc = before
+
+
+def _split(number: int) -> tuple[int, int]:
+    """Partition and offset of a sequence number.
+
+    Raises:
+        MessageNotFoundError: It is none.
+    """
+    try:
+        return split_sequence_number(number)
+    except ValueError as error:
+        raise MessageNotFoundError(str(error), error=error) from error
+
+
+def _check_size(outgoing: Sequence[Outgoing], limit: int) -> None:
+    size = sum(one.size for one in outgoing)
+    if size > limit:
+        kind = "a message" if len(outgoing) == 1 else f"{len(outgoing)} messages"
+        raise MessageSizeExceededError(
+            f"{kind} of {size} bytes, properties included: the namespace takes {limit} at a time; nothing was sent, send less "
+            "at a time (create_message_batch says when one is full)"
+        )
+
+
+def _check_sessions(entity: Entity, outgoing: Sequence[Outgoing]) -> None:
+    if entity.has_sessions:
+        for envelope, *_ in outgoing:
+            if envelope.session_id is None:
+                raise InvalidOperationError(
+                    f"queue {entity.path} requires sessions, and message {envelope.message_id!r} has no session_id: set one; "
+                    "nothing was sent"
+                )
+
+
+def _check_entity(entity: Entity, timeout: float) -> None:
+    entity.check_in_use()
+    status = entity.description.status
+    if status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED, EntityStatus.DELETING}:
+        raise MessagingEntityDisabledError(
+            f"{entity.kind} {entity.path} has status {status.value} and takes no messages; nothing was sent"
+        )
+    if timeout <= SHORT_TIMEOUT and entity.partitions > 1:
+        warn(
+            f"a send timeout of {timeout:g} s leaves no time for another partition of {entity.path}: "
+            f"use more than {SHORT_TIMEOUT:g} s ({DEFAULT_TIMEOUT:g} s is the default)"
+        )
+
+
+def _is_full(entity: Entity, what: str) -> ServiceBusQuotaExceededError:
+    return ServiceBusQuotaExceededError(
+        f"{entity.kind} {entity.path}: {what} holds {entity.description.max_size_in_megabytes} MB or more of messages that "
+        "are not settled, and may hold no more; nothing was sent. Receive and complete some, or give it a larger "
+        "max_size_in_megabytes"
+    )
+
+
+def _check_timeout(timeout: float | None) -> float:
+    if timeout is None:
+        return DEFAULT_TIMEOUT
+    if timeout <= 0:
+        raise ValueError(f"timeout {timeout}: give seconds, more than 0, or None for {DEFAULT_TIMEOUT:g}")
+    return timeout
+
+
+async def announce(services: Services, entity: Entity, outgoing: Sequence[Outgoing], partitions: Set[int]) -> None:
+    """Say what whoever is granted one of these messages must know before it is stored.
+
+    Args:
+        services: The client's connections.
+        entity: Where they are sent to.
+        outgoing: They.
+        partitions: Where they will stand.
+
+    Raises:
+        ServiceBusCommunicationError: Redis cannot be reached.
+    """
+    if any(one.envelope.time_to_live is not None for one in outgoing):
+        await services.mark(entity, partitions, "mortal")
+    if any(map(_is_scheduled, outgoing)):
+        await services.mark(entity, partitions, "schedules")
+
+
+def schedules(
+    entity: Entity, outgoing: Iterable[Outgoing], place_of: Callable[[Outgoing], tuple[int, int] | None]
+) -> list[Schedule]:
+    """What says which of the messages that were stored are scheduled, so that they count as such at once.
+
+    Args:
+        entity: Where they were stored.
+        outgoing: They.
+        place_of: Partition and offset of each, None where it was not stored.
+    """
+    items: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for one in outgoing:
+        due, place = one.envelope.scheduled_enqueue_time_utc, place_of(one)
+        if due is not None and place is not None:
+            items[place[0]].append((place[1], to_milliseconds(due)))
+    return [Schedule(entity.ledgers[partition], sorted(several)) for partition, several in items.items()]
+
+
+def _is_scheduled(one: Outgoing) -> bool:
+    return one.envelope.scheduled_enqueue_time_utc is not None
+
+
+class _Places:
+    """Where the messages of one send were stored.
+
+    Args:
+        wanted: Whether anybody wants to know.
+    """
+
+    def __init__(self, *, wanted: bool) -> None:
+        self.wanted = wanted
+        self._places: dict[int, tuple[int, int]] = {}
+
+    def add(self, records: Sequence[OutgoingRecord], parcel: Parcel) -> None:
+        """Records that were all stored: those of a partition in their order."""
+        offsets: dict[int, list[int]] = defaultdict(list)
+        for partition, offset in parcel.stored:
+            offsets[partition].append(offset)
+        orders = {partition: iter(sorted(several)) for partition, several in offsets.items()}
+        for record in records if self.wanted else ():
+            offset = next(orders[record.partition])
+            if offset != UNKNOWN_OFFSET:
+                # A message's headers are its own.
+                self._places[id(record.headers)] = (record.partition, offset)
+
+    def of(self, message: Outgoing) -> tuple[int, int] | None:
+        """Partition and offset of a message; None where that is not known."""
+        return self._places.get(id(message.headers))
+
+
+class _Unsent:
+    """What of one send was not stored, or not known to be.
+
+    Args:
+        entity: Where it was sent to.
+        total: How many messages it has.
+        timeout: As given, in seconds.
+        servers: Where Kafka is.
+    """
+
+    def __init__(self, entity: Entity, total: int, timeout: float, servers: str) -> None:
+        self.timeout = timeout
+        self._servers = servers
+        self._entity = entity
+        self._total = total
+        self._began = time.monotonic()
+        self._parts: list[tuple[Sequence[OutgoingRecord], Parcel, frozenset[int]]] = []
+
+    def add(self, records: Sequence[OutgoingRecord], parcel: Parcel, unavailable: frozenset[int]) -> None:
+        """Records of which some were not stored, and the partitions that are unavailable."""
+        self._parts.append((records, parcel, unavailable))
+
+    def check(self) -> None:
+        """Say how many were stored, which were not, and of which it is unknown.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka did not store all, or a partition is unavailable.
+            ServiceBusAuthorizationError: Kafka's user may not write to the topic.
+            OperationTimeoutError: Nothing is known but that time ran out.
+        """
+        if not self._parts:
+            return
+        failures = [failure for _, parcel, _ in self._parts for failure in parcel.failures]
+        causes: list[str] = []
+        failed: list[str] = []
+        unknown: list[str] = []
+        missing = 0
+        for records, parcel, unavailable in self._parts:
+            missing += parcel.left + len(parcel.failures)
+            failed += [one.message_id for one in _failed(records, [f for f in parcel.failures if not f.unknown])]
+            unknown += [one.message_id for one in _failed(records, [f for f in parcel.failures if f.unknown])]
+            if not parcel.done:
+                unknown += [one.message_id for one in records if one.message_id not in failed]
+            hit = unavailable & {record.partition for record in records}
+            if hit:
+                causes.append(_unavailable(self._entity, hit, records))
+            elif parcel.failures:
+                causes.append(str(parcel.failures[0].error))
+        what = (
+            f"of {self._total} messages to {self._entity.path}, {self._total - missing} were acknowledged within "
+            f"{time.monotonic() - self._began:.3g} s; not stored are {failed[:10]}; unknown is it of {unknown[:10]} "
+            "(sending these again may store them twice)"
+        )
+        refusal = next((one.error for one in failures if one.error.code() in NO_RIGHTS), None)
+        if refusal is not None:
+            refused = no_rights(self._servers, f"write to topic {self._entity.topic!r}", refusal)
+            raise ServiceBusAuthorizationError(f"{what}: {refused.message}", error=refused.inner_exception)
+        if causes:
+            raise ServiceBusCommunicationError(f"{what}: {'; '.join(causes)}")
+        raise OperationTimeoutError(
+            f"{what}; Kafka {self._servers} said nothing: is it running, and is the address right?"
+        )
+
+
+def _failed(records: Sequence[OutgoingRecord], failures: Sequence[Failure]) -> list[OutgoingRecord]:
+    """The records that failures name: of records that are alike, all."""
+    contents = {failure.content for failure in failures}
+    return [record for record in records if record.content in contents] if contents else []
+
+
+def _unavailable(entity: Entity, partitions: frozenset[int], records: Sequence[OutgoingRecord]) -> str:
+    keys = sorted({str(one.key) for one in records if one.partition in partitions and one.key is not None})
+    which = ", ".join(map(str, sorted(partitions)))
+    return (
+        f"partition {which} of {entity.path}"
+        + (f", to which key {', '.join(map(repr, keys[:10]))} belongs," if keys else "")
+        + " is unavailable: it has no leader, or too few replicas in sync"
+    )

@@ -1,0 +1,1 @@
+"""Connections to Kafka: producers, readers of offsets, compacted topics."""

@@ -1,0 +1,1 @@
+"""From a partition's log and ledger to a receiver."""

@@ -1,0 +1,1 @@
+"""Connections to Redis, and requests to the ledgers there."""

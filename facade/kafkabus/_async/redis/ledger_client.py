@@ -1,0 +1,570 @@
+"""Carrying operations to the ledgers: gathered, numbered, sent again where a reply was lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from kafkabus._async.compat import Bell, Lock, sleep, try_acquire
+from kafkabus._async.redis.connection import RedisConnection
+from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
+from kafkabus._ledger.errors import passes
+from kafkabus._ledger.operations import Ledger, LedgerState, Operation, Prepare, Request
+from kafkabus._ledger.scripts import (
+    Script,
+    create_script,
+    heartbeat_script,
+    request_script,
+    restore_script,
+)
+from kafkabus._ledger.snapshot import Snapshot, Written
+
+LOGGER = logging.getLogger("kafkabus._ledger")
+
+FULL = 0.9
+"""Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
+
+FULL_SECONDS = 60
+"""How long what upkeep says of an entity's partitions counts after that was said."""
+LONGEST = 10 * 365 * 24 * 3600
+"""For how long, in seconds, anything is remembered at the most."""
+RESTORED_AT_ONCE = 100
+"""How many ledgers are made anew in one round trip."""
+ANEW_SECONDS = 600
+"""How long what was written down of a ledger may be read before it has to be read once more."""
+
+_STATE = (
+    *("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving", "transacts"),
+    "voids",
+)
+"""Fields of a ledger's head that say where it stands."""
+
+_LOCKS_LOST = (
+    "Redis lost the ledger {prefix}, and all locks with it: nothing of the transaction was done, and its messages are "
+    "delivered again, so handle them anew"
+)
+
+_STALE = 2
+"""``restore.lua``'s reply where Redis was emptied since the mark was set."""
+
+
+class _Errand:
+    """Operations that one caller waits for."""
+
+    __slots__ = ("bell", "operations")
+
+    def __init__(self, operations: tuple[Operation, ...]) -> None:
+        self.operations = operations
+        self.bell = Bell()
+
+    @property
+    def done(self) -> bool:
+        return all(operation.done for operation in self.operations)
+
+
+class Courier:
+    """One client's way to the ledgers; safe to share.
+
+    While a round trip is under way, operations gather for the next one, which carries one request for each ledger that has
+    any. So callers who settle one message each share round trips: whoever finds the way free goes for all, and afterwards
+    wakes those whose operations are done and one of the others, who goes next.
+
+    A ledger that Redis does not hold is set aside until it was made anew, by one of those who wait for such; the others go on.
+
+    Args:
+        connection: To the Redis that holds the ledgers.
+        rebuild: Makes ledgers anew that Redis does not hold; tells why, of those of which it could not.
+    """
+
+    def __init__(
+        self,
+        connection: RedisConnection,
+        *,
+        rebuild: Callable[[Sequence[Ledger]], Awaitable[Mapping[Ledger, ServiceBusError]]],
+    ) -> None:
+        self._connection = connection
+        self._redis = connection.redis
+        self._rebuild = rebuild
+        self._turn = Lock()
+        self._building = Lock()
+        self._missing: dict[Ledger, None] = {}
+        self._waiting: dict[Ledger, None] = {}
+        self._errands: dict[_Errand, None] = {}
+        self._script_for: Callable[[frozenset[str]], Script] = request_script
+
+    async def ask(self, *operations: Operation) -> None:
+        """Have operations done, each by its ledger, in one round trip where possible; returns when all are done.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached; whether the operations were done is unknown.
+            ServiceBusError: Redis refused the script; see ``RedisConnection.call``.
+        """
+        for operation in operations:
+            self._add(operation)
+        errand = _Errand(operations)
+        self._errands[errand] = None
+        try:
+            while not errand.done:
+                builds = self._waits_for_ledgers(errand)
+                lock, work = (self._building, self._build_for) if builds else (self._turn, self._carry_for)
+                if await try_acquire(lock):
+                    try:
+                        await work(errand)
+                    finally:
+                        lock.release()
+                        self._wake()
+                else:
+                    # Whoever has the turn wakes somebody afterwards, and this errand is among those looked at by then.
+                    await errand.bell.wait()
+        except BaseException:
+            self._give_up(operations)
+            # It may have been this errand's turn to go.
+            del self._errands[errand]
+            self._wake()
+            raise
+        del self._errands[errand]
+        for operation in operations:
+            if operation.error is not None:
+                raise operation.error
+
+    def later(self, operation: Operation) -> None:
+        """Have an operation done with the next round trip, whosever it is; nobody waits for it."""
+        self._add(operation)
+
+    async def flush(self) -> None:
+        """Have everything done that waits.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        while self._waiting or self._missing:
+            for lock, work in ((self._turn, self._carry_all), (self._building, self._build)):
+                try:
+                    async with lock:
+                        await work()
+                finally:
+                    self._wake()
+
+    async def create(self, ledger: Ledger, cursor: int, *, mortal: bool = False) -> bool:
+        """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
+
+        Args:
+            ledger: Which.
+            cursor: Where it begins.
+            mortal: Whether messages that are in the log already may bring times to live of their own.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        arguments: list[str | int] = [cursor, int(mortal), int(ledger.keys.detects)]
+        return bool(await self._script_call(create_script().text, [ledger.keys.meta], arguments))
+
+    async def restore(
+        self,
+        ledgers: Sequence[Ledger],
+        read: Callable[[Sequence[Ledger]], Awaitable[Mapping[Ledger, Written | ServiceBusError]]],
+    ) -> dict[Ledger, Snapshot | ServiceBusError | None]:
+        """Make ledgers anew of what was written down of them.
+
+        Args:
+            ledgers: Which.
+            read: Reads what was written down; called again for those of which Redis was emptied meanwhile: others may have made
+                them anew before that, gone on, and written down more.
+
+        Returns:
+            What each was made of; None where it was there; an error where that could not be read, or Redis refused.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        made: dict[Ledger, Snapshot | ServiceBusError | None] = {}
+        left = list(ledgers)
+        while left:
+            marks = await self._patiently(partial(self._mark, left))
+            found = await read(left)
+            made |= {ledger: one for ledger, one in found.items() if isinstance(one, ServiceBusError)}
+            written = {ledger: one for ledger, one in found.items() if isinstance(one, Written)}
+            left = []
+            ready = list(written)
+            for first in range(0, len(ready), RESTORED_AT_ONCE):
+                some = ready[first : first + RESTORED_AT_ONCE]
+                calls = [
+                    (restore_script(), self._restore_arguments(ledger, written[ledger], marks[ledger]))
+                    for ledger in some
+                ]
+                replies = await self._patiently(partial(self._run_all, calls))
+                for ledger, reply in zip(some, replies, strict=True):
+                    if isinstance(reply, RedisError):
+                        made[ledger] = self._connection.translated(reply, f"to make {ledger.keys.prefix} anew")
+                    elif reply == _STALE:
+                        left.append(ledger)
+                    else:
+                        made[ledger] = written[ledger].snapshot if reply else None
+        return made
+
+    @staticmethod
+    def _restore_arguments(ledger: Ledger, written: Written, mark: bytes) -> list[object]:
+        keys = [*ledger.keys.shared, ledger.keys.anew]
+        return [len(keys), *keys, written.to_script(), mark]
+
+    async def _mark(self, ledgers: Sequence[Ledger]) -> dict[Ledger, bytes]:
+        """Have Redis keep a mark for each ledger, which is gone where it is emptied; a mark that is there stays."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for ledger in ledgers:
+            pipeline.set(ledger.keys.anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS)
+            pipeline.get(ledger.keys.anew)
+        replies = await pipeline.execute()
+        return {ledger: mark or b"" for ledger, mark in zip(ledgers, replies[1::2], strict=True)}
+
+    async def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
+        """Say that a client receives; returns the clients that do, itself among them.
+
+        Args:
+            key: The entity's set of receivers.
+            client_id: This client.
+            lifetime: How long it counts, in seconds.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        members = await self._script_call(heartbeat_script().text, [key], [client_id, int(lifetime * 1000)])
+        return [member.decode() for member in members]
+
+    async def last_heartbeat(self, key: str) -> int | None:
+        """When a client was last heard to receive, ms since 1970; None where that is not known any more.
+
+        Args:
+            key: The entity's set of receivers.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        latest = await self._patiently(lambda: self._redis.zrange(key, -1, -1, withscores=True))
+        return round(latest[0][1]) if latest else None
+
+    async def unchanged_since(self, key: str, seen: str, now_ms: int, remembered: timedelta) -> int:
+        """Since when the same was seen each time, ms since 1970; now, where that is something new or was forgotten.
+
+        Args:
+            key: What it is that somebody looks at.
+            seen: What it looks like.
+            now_ms: The time.
+            remembered: For how long that is remembered.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        known = ((await self._patiently(lambda: self._redis.get(key))) or b"").decode()
+        before, _, since = known.partition(" ")
+        if before == seen:
+            return int(since)
+        seconds = min(int(remembered.total_seconds()), LONGEST)
+        await self._patiently(lambda: self._redis.set(key, f"{seen} {now_ms}", ex=seconds))
+        return now_ms
+
+    async def tell_full(self, key: str, partitions: Iterable[int]) -> None:
+        """Say which partitions of an entity are full; that is forgotten where nobody says it again for a while.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        text = " ".join(map(str, sorted(partitions)))
+        await self._patiently(lambda: self._redis.set(key, text, ex=FULL_SECONDS))
+
+    async def full_partitions(self, key: str) -> frozenset[int]:
+        """Which partitions of an entity are full, as far as anybody said so.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        return frozenset(map(int, (await self._patiently(lambda: self._redis.get(key)) or b"").split()))
+
+    async def tell_holes(self, key: str, counts: Mapping[int, int]) -> None:
+        """Say how many offsets of an entity's partitions hold no message; forgotten where nobody says it for a while.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        text = " ".join(f"{partition}:{count}" for partition, count in sorted(counts.items()))
+        await self._patiently(lambda: self._redis.set(key, text, ex=FULL_SECONDS))
+
+    async def holes(self, key: str) -> dict[int, int]:
+        """How many there are, as far as anybody said so.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        words = (await self._patiently(lambda: self._redis.get(key)) or b"").decode().split()
+        return {int(partition): int(count) for partition, _, count in (word.partition(":") for word in words)}
+
+    async def states(self, ledgers: Sequence[Ledger]) -> list[LedgerState | None]:
+        """Where each ledger stands; None where Redis holds no such ledger.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+
+        async def read() -> list[Any]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for ledger in ledgers:
+                pipeline.hmget(ledger.keys.meta, _STATE)
+            return await pipeline.execute()
+
+        replies = await self._patiently(read)
+        return [
+            None
+            if cursor is None
+            else LedgerState(
+                int(cursor),
+                int(held),
+                int(version),
+                mortal is not None,
+                int(epoch) if epoch else None,
+                int(judged) if judged else None,
+                int(scheduled) if scheduled else 0,
+                schedules is not None,
+                int(moving) if moving else 0,
+                transacts is not None,
+                voids is not None and int(voids) > 0,
+            )
+            for cursor, held, version, mortal, epoch, judged, scheduled, schedules, moving, transacts, voids in replies
+        ]
+
+    async def is_full(self) -> bool:
+        """Whether so much of Redis's memory is used that nothing new may be granted, so that what was can be settled.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        memory = await self._connection.ask_about(lambda: self._redis.info("memory"))
+        if memory is None:
+            return False
+        limit = int(memory.get("maxmemory", 0))
+        return limit > 0 and int(memory["used_memory"]) >= FULL * limit
+
+    async def forget(self, ledgers: Sequence[Ledger], keys: Iterable[str] = ()) -> None:
+        """Delete ledgers, and other keys of an entity that was deleted.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+
+        async def delete() -> None:
+            pipeline = self._redis.pipeline(transaction=False)
+            for ledger in ledgers:
+                # A client that is about to make it anew looks again.
+                pipeline.delete(*ledger.keys.shared, ledger.keys.anew)
+            for key in keys:
+                pipeline.delete(key)
+            await pipeline.execute()
+
+        await self._patiently(delete)
+
+    def _wake(self) -> None:
+        """Wake everybody whose operations are done, and of the others who does what next; called without the turn."""
+        carrier = builder = None
+        for errand in list(self._errands):
+            if errand.done:
+                errand.bell.ring()
+            elif self._waits_for_ledgers(errand):
+                builder = builder or errand
+            else:
+                carrier = carrier or errand
+        for heir in (carrier, builder):
+            if heir is not None:
+                heir.bell.ring()
+
+    async def _carry_for(self, errand: _Errand) -> None:
+        if len(self._errands) > 1:
+            # Those just woken come with their next operations, if they are let.
+            await sleep(0)
+        if not errand.done:
+            await self._carry()
+
+    async def _build_for(self, errand: _Errand) -> None:
+        # Looked at again: another one may have made them meanwhile, and then this errand goes for all.
+        if self._waits_for_ledgers(errand):
+            await self._build()
+
+    async def _carry_all(self) -> None:
+        """As many round trips as it takes for all that waits, but for ledgers that are to be made anew first."""
+        while self._waiting:
+            await self._carry()
+
+    async def _carry(self) -> None:
+        """One round trip for all that waits; the caller holds the turn."""
+        ledgers: dict[Ledger, None] = {}
+        # Other threads add meanwhile, the same ledgers too: they are taken out one by one, each step atomic, and only
+        # then asked for their requests, so that none is sent twice.
+        while self._waiting:
+            ledger, _ = self._waiting.popitem()
+            if ledger not in self._missing:
+                ledgers[ledger] = None
+        requests = [request for ledger in ledgers if (request := ledger.next_request()) is not None]
+        if not requests:
+            return
+        asked_at = time.monotonic()
+        try:
+            replies = await self._patiently(lambda: self._exchange(requests))
+            for request, reply in zip(requests, replies, strict=True):
+                if not self._take_reply(request, reply, asked_at):
+                    self._set_aside(request)
+        except ServiceBusError as error:
+            for request in requests:
+                _fail(request, error)
+            raise
+        finally:
+            # A request whose reply was not seen stays in doubt: its ledger gets it again, under its number, before
+            # anything else.
+            for request in requests:
+                self._go_on_with(request.ledger)
+
+    async def _exchange(self, requests: list[Request]) -> list[Any]:
+        calls = [(self._script_for(request.names), request.script_arguments()) for request in requests]
+        if len(calls) == 1:
+            ((script, arguments),) = calls
+            try:
+                return [await self._redis.execute_command("EVALSHA", script.sha, *arguments)]
+            except NoScriptError:
+                await self._redis.script_load(script.text)
+                return await self._exchange(requests)
+            except ResponseError as error:
+                if passes(error):
+                    raise
+                return [error]
+        return await self._run_all(calls)
+
+    async def _run_all(self, calls: Sequence[tuple[Script, Sequence[object]]]) -> list[Any]:
+        """Run scripts in one round trip; their replies, or errors."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for script, arguments in calls:
+            pipeline.execute_command("EVALSHA", script.sha, *arguments)
+        replies = await pipeline.execute(raise_on_error=False)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            # Those that ran meanwhile answer again: requests are numbered, and a ledger that was made anew is there.
+            for script in {script for script, _ in calls}:
+                await self._redis.script_load(script.text)
+            return await self._run_all(calls)
+        for reply in replies:
+            if isinstance(reply, RedisError) and passes(reply):
+                raise reply
+        return replies
+
+    def _add(self, operation: Operation) -> None:
+        ledger = operation.ledger
+        ledger.pending.append(operation)
+        self._waiting[ledger] = None
+        # In this order, as another thread may set the ledger aside meanwhile, which goes the other way round.
+        if isinstance(operation, Prepare) and ledger in self._missing:
+            self._refuse(operation)
+
+    def _waits_for_ledgers(self, errand: _Errand) -> bool:
+        """Whether all that an errand still waits for is to be done in ledgers that Redis does not hold."""
+        missing = self._missing
+        if not missing or errand.done:
+            return False
+        return all(one.done or one.ledger in missing for one in errand.operations)
+
+    def _set_aside(self, request: Request) -> None:
+        """Redis does not hold a request's ledger: nothing was done, and is asked for again once the ledger is there."""
+        ledger = request.ledger
+        self._missing[ledger] = None
+        if any(isinstance(one, Prepare) for one in request.operations):
+            ledger.in_doubt = None
+            ledger.pending.extendleft(reversed(request.operations))
+        for one in ledger.pending.copy():
+            if isinstance(one, Prepare):
+                self._refuse(one)
+
+    @staticmethod
+    def _refuse(prepare: Prepare) -> None:
+        """A transaction does not wait for a ledger that is made anew, as that waits for it; and no lock is left there."""
+        ledger = prepare.ledger
+        # Another thread may have come first.
+        with suppress(ValueError):
+            ledger.pending.remove(prepare)
+            prepare.fail(MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix)))
+
+    async def _build(self) -> None:
+        """Make the ledgers anew that Redis does not hold; the caller holds the turn at that."""
+        ledgers = list(self._missing)
+        if not ledgers:
+            return
+        try:
+            reasons = await self._rebuild(ledgers)
+        except ServiceBusError as error:
+            reasons = dict.fromkeys(ledgers, error)
+        for ledger in ledgers:
+            request, reason = ledger.in_doubt, reasons.get(ledger)
+            if request is not None and reason is not None:
+                ledger.in_doubt = None
+                _fail(request, reason)
+            del self._missing[ledger]
+            self._go_on_with(ledger)
+
+    def _go_on_with(self, ledger: Ledger) -> None:
+        """What waits for a ledger goes with the next round trip, unless the ledger has to be made anew first."""
+        if ledger not in self._missing and (ledger.in_doubt is not None or ledger.pending):
+            self._waiting[ledger] = None
+
+    def _take_reply(self, request: Request, reply: Any, asked_at: float) -> bool:
+        """Resolve a request's operations; False where Redis does not hold its ledger."""
+        ledger = request.ledger
+        if isinstance(reply, RedisError):
+            ledger.in_doubt = None
+            _fail(request, self._connection.translated(reply, f"a request to {ledger.keys.prefix}"))
+            return True
+        answer = json.loads(reply)
+        status = answer["status"]
+        if status == "missing":
+            return False
+        ledger.in_doubt = None
+        if status != "ok":
+            _fail(request, LedgerError(f"{ledger.keys.prefix} refused request {request.number} as {status}"))
+            return True
+        now = int(answer["now"])
+        ledger.set_clock(now, asked_at, int(answer.get("skew", 0)))
+        for group, done in zip(request.groups, answer["replies"], strict=True):
+            if done:
+                done["now"] = now
+            for operation in group:
+                operation.resolve(done)
+                if operation.abandoned:
+                    self._give_back(operation)
+        return True
+
+    def _give_up(self, operations: Sequence[Operation]) -> None:
+        """Nobody waits for them any more. What was sent is done all the same; what is granted by it is given back."""
+        for operation in operations:
+            operation.abandoned = True
+            if operation.done and operation.error is None:
+                # In this very moment.
+                self._give_back(operation)
+
+    def _give_back(self, operation: Operation) -> None:
+        """Nobody sees what an operation was granted."""
+        undo = operation.undo()
+        if undo is not None:
+            self.later(undo)
+
+    async def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
+        return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
+
+    async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """As ``RedisConnection.call``, whose types do not know that replies are bytes here."""
+        return await self._connection.call(call)
+
+
+def _fail(request: Request, error: Exception) -> None:
+    for operation in request.operations:
+        if not operation.done:
+            operation.fail(error)

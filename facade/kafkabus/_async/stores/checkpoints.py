@@ -1,0 +1,165 @@
+"""Checkpoints: what ledgers held a moment ago, in a compacted topic, so that an empty Redis does not begin from nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kafkabus._async.compat import Lock
+from kafkabus._core.record import as_bytes
+from kafkabus._kafka.topic_admin import COMPANION_TOPIC
+from kafkabus._ledger.snapshot import Snapshot, block_content, block_text, block_version, head_version, read_snapshot
+
+if TYPE_CHECKING:
+    from kafkabus._async.context import Services
+
+LOGGER = logging.getLogger("kafkabus")
+
+BELIEVED_FOR = 2.0
+"""How old, in seconds, what was read of the topic may be; an older checkpoint only delivers more again."""
+SEPARATOR = "#"
+"""Stands between a ledger's prefix and a block's number in the key of a block; the key of a head is the prefix alone."""
+
+
+@dataclass(slots=True)
+class _Written:
+    """What the topic holds of one ledger: its head, and its blocks by their numbers."""
+
+    head: str | None = None
+    blocks: dict[int, str] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """A namespace's checkpoints.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._companion = services.companion("checkpoints", COMPANION_TOPIC)
+        self._lock = Lock()
+        self._written: dict[str, _Written] = {}
+        self._read_to = 0
+        self._read_at = float("-inf")
+
+    async def read(self, prefix: str) -> Snapshot | None:
+        """The last checkpoint of a ledger, None where there is none.
+
+        Args:
+            prefix: Of the ledger's keys.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        async with self._lock:
+            await self._read_on()
+            return self._read(prefix)
+
+    async def read_now(self, prefixes: Iterable[str]) -> dict[str, Snapshot | None]:
+        """The last checkpoints of ledgers, those among them that were stored a moment ago.
+
+        Args:
+            prefixes: Of their keys.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        async with self._lock:
+            self._read_at = float("-inf")
+            await self._read_on()
+            return {prefix: self._read(prefix) for prefix in prefixes}
+
+    def _read(self, prefix: str) -> Snapshot | None:
+        written = self._written.get(prefix)
+        return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
+
+    async def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
+        """Write checkpoints, as far as they differ from the last ones; none that is older than the one that is there.
+
+        Args:
+            snapshots: By the prefix of each ledger's keys.
+
+        Returns:
+            Of which ledgers nothing was written, as there is a later one.
+
+        Raises:
+            ServiceBusCommunicationError: They were not all stored.
+        """
+        async with self._lock:
+            await self._read_on()
+            outdated: set[str] = set()
+            blocks: dict[str, str | None] = {}
+            heads: dict[str, str | None] = {}
+            for prefix, snapshot in snapshots.items():
+                written = self._written.get(prefix, _Written())
+                if written.head is not None and head_version(written.head) >= snapshot.version:
+                    LOGGER.warning("checkpoint_outdated ledger=%s version=%d", prefix, snapshot.version)
+                    outdated.add(prefix)
+                    continue
+                present, versions = written.blocks, dict[int, int]()
+                for block, content in snapshot.blocks().items():
+                    if block_content(present.get(block)) == content:
+                        versions[block] = block_version(present[block])
+                    else:
+                        versions[block] = snapshot.version
+                        blocks[f"{prefix}{SEPARATOR}{block}"] = block_text(snapshot.version, content)
+                blocks |= dict.fromkeys(f"{prefix}{SEPARATOR}{block}" for block in present.keys() - versions.keys())
+                heads[prefix] = snapshot.head(versions)
+            # Blocks first: a head must not know of blocks that are not there.
+            for texts in (blocks, heads):
+                await self._store(texts)
+            return outdated
+
+    async def drop(self, prefixes: Iterable[str]) -> None:
+        """Delete the checkpoints of ledgers that are gone for good.
+
+        Args:
+            prefixes: Of their keys.
+
+        Raises:
+            ServiceBusCommunicationError: That was not all stored.
+        """
+        async with self._lock:
+            await self._read_on()
+            known = {prefix: self._written[prefix] for prefix in prefixes if prefix in self._written}
+            # Heads first, as they know of blocks.
+            await self._store({prefix: None for prefix, written in known.items() if written.head is not None})
+            await self._store(
+                {f"{prefix}{SEPARATOR}{block}": None for prefix, written in known.items() for block in written.blocks}
+            )
+
+    async def _store(self, texts: Mapping[str, str | None]) -> None:
+        if not texts:
+            return
+        records: dict[str | None, bytes | None] = {
+            key: None if text is None else text.encode() for key, text in texts.items()
+        }
+        await self._companion.store("a checkpoint", records, timeout=30.0)
+        for key, text in texts.items():
+            self._keep(key, text)
+
+    async def _read_on(self) -> None:
+        """Read what the topic holds beyond what was read of it before, where that is a while ago."""
+        if time.monotonic() - self._read_at <= BELIEVED_FOR:
+            return
+        records, self._read_to = await self._companion.read(self._read_to)
+        for record in records:
+            key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
+            self._keep(key, None if value is None else value.decode())
+        self._read_at = time.monotonic()
+
+    def _keep(self, key: str, text: str | None) -> None:
+        prefix, separator, block = key.partition(SEPARATOR)
+        written = self._written.setdefault(prefix, _Written())
+        if not separator:
+            written.head = text
+        elif text is None:
+            written.blocks.pop(int(block), None)
+        else:
+            written.blocks[int(block)] = text
+        if written.head is None and not written.blocks:
+            del self._written[prefix]

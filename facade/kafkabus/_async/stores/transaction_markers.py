@@ -1,0 +1,237 @@
+"""What became of transactions, told by their markers: records that stand only where their transaction was committed.
+
+A marker says which messages its transaction settles. It is stored before these are prepared, and the transaction committed
+after that. So whoever finds a message that is prepared can look the marker up: it stands, or is gone, as soon as the log is
+committed beyond it, which the broker sees to. And a ledger that Redis lost, or that went back, is mended by the markers that
+stand: what was prepared in it and is not committed yet has one already.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkabus._async.compat import sleep
+from kafkabus._async.kafka.producer import OutgoingRecord
+from kafkabus._core.exceptions import ServiceBusCommunicationError
+from kafkabus._core.record import Record, as_bytes
+from kafkabus._kafka.topic_admin import MARKER_TOPIC
+from kafkabus._ledger.operations import Ledger, Resolve, read_runs, words_of
+from kafkabus._ledger.ranges import Range, merge_offsets
+from kafkabus._ledger.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from kafkabus._async.context import Services
+
+LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
+
+PURPOSE = "transactions"
+"""What the namespace's own topic of them is for, which is part of its name."""
+DECIDED_WITHIN = 40.0
+"""How long, in seconds, it is waited for that open transactions end; the broker aborts what nobody ends, well before that."""
+
+
+class Marker(NamedTuple):
+    """A transaction's marker.
+
+    Attributes:
+        offset: Where it stands.
+        transaction_id: Whose it is.
+    """
+
+    offset: int
+    transaction_id: str
+
+    def to_text(self) -> str:
+        """As ledgers name the transaction."""
+        return f"{self.offset}@{self.transaction_id}"
+
+    @classmethod
+    def from_text(cls, text: str) -> Marker:
+        """Read what ``to_text`` wrote."""
+        offset, _, transaction_id = text.partition("@")
+        return cls(int(offset), transaction_id)
+
+
+class Settles(NamedTuple):
+    """What a transaction does with messages of one ledger.
+
+    Attributes:
+        prefix: Of the ledger's keys.
+        verb: ``complete``, ``abandon`` or ``defer``.
+        ranges: Their offsets, ascending.
+    """
+
+    prefix: str
+    verb: str
+    ranges: Sequence[Range]
+
+
+def _read(record: Record) -> list[Settles]:
+    """What a marker's transaction settles."""
+    return [
+        Settles(prefix, verb, [(first, last) for first, last, _ in read_runs(words)])
+        for prefix, verb, words in json.loads(as_bytes(record.value()) or b"[]")
+    ]
+
+
+class Markers:
+    """A namespace's transactions.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._companion = services.companion(PURPOSE, MARKER_TOPIC)
+        self._exists = False
+
+    async def make(self, transaction_id: str, settled: Sequence[Settles]) -> tuple[str, OutgoingRecord]:
+        """Topic and record of a transaction's marker."""
+        await self._companion.make_ready()
+        text = json.dumps([(one.prefix, one.verb, words_of(one.ranges)) for one in settled], separators=(",", ":"))
+        return self._companion.name, OutgoingRecord(0, transaction_id, text.encode(), [])
+
+    async def end(self) -> int:
+        """All transactions whose marker is below are decided; what is prepared later has one that is not.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not await self._there():
+            return 0
+        return (await self._services.pool.run(self._services.topics.ends, self._companion.name, [0]))[0]
+
+    async def was_committed(self, marker: Marker) -> bool | None:
+        """What became of a transaction; None where that is not decided yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        services, topic = self._services, self._companion.name
+        # It was stored before it was named: where the topic is not known it is gone, or new to the broker that was asked.
+        await self._companion.make_ready()
+        starts = await services.pool.run(services.topics.starts, topic, [0])
+        stored = await services.pool.run(services.topics.stored_ends, topic, [0])
+        if starts[0] <= marker.offset < stored[0]:
+            committed = await services.pool.run(services.topics.ends, topic, [0])
+            if committed[0] <= marker.offset:
+                return None
+            records = await services.points.read(topic, 0, marker.offset, marker.offset)
+            return any(as_bytes(record.key()) == marker.transaction_id.encode() for record in records)
+        LOGGER.error(
+            "transaction_forgotten transaction=%s offset=%d: topic %s does not hold its marker any more, so what it was to "
+            "settle is available again",
+            marker.transaction_id,
+            marker.offset,
+            topic,
+        )
+        return False
+
+    async def wait_for(self, marker: Marker) -> bool:
+        """Likewise, once it is decided.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or it is not decided in time.
+        """
+        deadline = time.monotonic() + DECIDED_WITHIN
+        while (committed := await self.was_committed(marker)) is None:
+            await self._wait(deadline)
+        return committed
+
+    async def resolve(self, ledger: Ledger, prepared: Mapping[str, Sequence[int]]) -> None:
+        """Settle what transactions prepared and did not come to settle, or give it back; what is not decided yet waits.
+
+        Args:
+            ledger: Where.
+            prepared: Offsets by what names their transaction.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        for text, offsets in prepared.items():
+            committed = await self.was_committed(Marker.from_text(text))
+            LOGGER.info(
+                "transaction_found ledger=%s transaction=%s count=%d committed=%s",
+                ledger.keys.prefix,
+                text,
+                len(offsets),
+                committed,
+            )
+            if committed is not None:
+                ranges = merge_offsets(offsets)
+                await self._services.courier.ask(Resolve(ledger, ranges, text, committed=committed))
+
+    async def account_for(self, snapshots: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+        """Snapshots as they are by what became of transactions; see ``Snapshot.after``.
+
+        Args:
+            snapshots: Of ledgers that are about to be made anew, by the prefix of each one's keys when it was written.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a transaction is not decided in time.
+        """
+        names = {prefix: snapshot.prepared for prefix, snapshot in snapshots.items()}
+        known = any(one.markers is not None for one in snapshots.values()) and await self._there()
+        begins = {prefix: one.markers for prefix, one in snapshots.items() if known and one.markers is not None}
+        if not begins and not any(names.values()):
+            return dict(snapshots)
+        await self._wait_for_all()
+        outcomes = {name: await self.wait_for(Marker.from_text(name)) for name in set[str]().union(*names.values())}
+        settled = await self.settled_since(begins, await self.end())
+        return {
+            prefix: snapshot.after(lambda name: outcomes[name], [one[1:] for one in settled.get(prefix, ())])
+            if prefix in begins or names[prefix]
+            else snapshot
+            for prefix, snapshot in snapshots.items()
+        }
+
+    async def settled_since(self, begins: Mapping[str, int], end: int) -> dict[str, list[Settles]]:
+        """What transactions settled of some ledgers whose markers stand from an offset on, and before another.
+
+        Args:
+            begins: The first offset, by the prefix of each ledger's keys.
+            end: The one behind the last, as ``end`` told it.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        found: dict[str, list[Settles]] = {}
+        start = min(begins.values(), default=end)
+        if start < end:
+            async for upto, records in self._companion.batches(start):
+                for record in records:
+                    for one in _read(record):
+                        if begins.get(one.prefix, end) <= (record.offset() or 0) < end:
+                            found.setdefault(one.prefix, []).append(one)
+                if upto >= end:
+                    break
+        return found
+
+    async def _wait_for_all(self) -> None:
+        """Wait until each transaction is decided whose marker is stored."""
+        if await self._there():
+            services, topic = self._services, self._companion.name
+            stored = (await services.pool.run(services.topics.stored_ends, topic, [0]))[0]
+            deadline = time.monotonic() + DECIDED_WITHIN
+            while await self.end() < stored:
+                await self._wait(deadline)
+
+    async def _wait(self, deadline: float) -> None:
+        if time.monotonic() > deadline:
+            raise ServiceBusCommunicationError(
+                f"a transaction of topic {self._companion.name} is open for more than {DECIDED_WITHIN:g} s: Kafka aborts such "
+                "by itself, is it running?"
+            )
+        await sleep(0.05)
+
+    async def _there(self) -> bool:
+        """Whether there was any transaction yet."""
+        if not self._exists:
+            services = self._services
+            self._exists = await services.pool.run(services.topics.describe, self._companion.name) is not None
+        return self._exists

@@ -1,0 +1,302 @@
+"""An entity as a client knows it: its description, its topic, its ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus._core.record import Delivery, Record
+from kafkabus._core.subscription_filter import Chooser
+from kafkabus._ledger.keys import LedgerKeys, doorbell_channel, receivers_key
+from kafkabus._ledger.operations import Ledger
+from kafkabus._ledger.ranges import NEVER
+from kafkabus_mapping.codec import Envelope
+from kafkabus_mapping.entities import (
+    FOREVER,
+    EntityDescription,
+    EntityStatus,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from kafkabus_mapping.keys import effective_key
+from kafkabus_mapping.names import EntityPath, SubQueue
+
+INCARNATIONS = {
+    SubQueue.NONE: "incarnation",
+    SubQueue.DEAD_LETTER: "dead_letter_incarnation",
+    SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter_incarnation",
+}
+"""What a queue's description calls the incarnation of each of its entities."""
+
+
+def generation_of(path: EntityPath, description: EntityDescription, topic_id: str) -> str:
+    """The generation of an entity of a queue that is described so."""
+    own = topic_id if path.is_dead_letter else description.generation
+    incarnation = getattr(description, INCARNATIONS[path.sub_queue])
+    return f"{own}.{incarnation}" if incarnation else own
+
+
+class LedgersReplacedError(ServiceBusError):
+    """An entity goes on with other ledgers than those that were asked; nothing was done, and the new ones may be asked.
+
+    Who found out why told that where something was lost by it; see docs/decisions/0013-generations.md.
+    """
+
+    retryable = True
+
+
+def has_sessions(path: EntityPath, description: EntityDescription) -> bool:
+    """Whether an entity of a queue that is described so has sessions; dead-letter queues have none."""
+    return description.requires_session and not path.is_dead_letter
+
+
+def detects_duplicates(path: EntityPath, description: EntityDescription) -> bool:
+    """Whether an entity of a queue that is described so detects duplicates; dead-letter queues do not."""
+    return description.requires_duplicate_detection and not path.is_dead_letter
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A queue, or one of its dead-letter queues, bound to one client.
+
+    Attributes:
+        namespace: Name of its namespace.
+        path: Which queue it is.
+        description: Of the queue, also where this is a dead-letter queue of it.
+        topic: Kafka topic.
+        topic_id: The topic's id.
+        partitions: How many it has.
+        ledgers: One for each partition.
+        max_message_bytes: Largest message, and largest batch; 0 where nobody asks.
+        full: Partitions that hold as much as they may.
+        chooser: What tells which records of the log are its messages, where that are not all.
+    """
+
+    namespace: str
+    path: EntityPath
+    description: EntityDescription
+    topic: str
+    topic_id: str
+    partitions: int
+    ledgers: tuple[Ledger, ...]
+    max_message_bytes: int
+    full: frozenset[int] = frozenset()
+    chooser: Chooser | None = None
+
+    @classmethod
+    def of(
+        cls,
+        namespace: str,
+        path: EntityPath,
+        description: EntityDescription,
+        *,
+        topic: str,
+        topic_id: str,
+        client_id: str,
+        max_message_bytes: int = 0,
+    ) -> Entity:
+        """An entity as the client with this id uses it."""
+        channel = doorbell_channel(namespace, path)
+        generation = generation_of(path, description, topic_id)
+        ledgers = tuple(
+            Ledger(
+                LedgerKeys.of(
+                    namespace,
+                    path,
+                    generation,
+                    partition,
+                    sessions=has_sessions(path, description),
+                    detects=detects_duplicates(path, description),
+                ),
+                partition=partition,
+                channel=channel,
+                client_id=client_id,
+            )
+            for partition in range(description.partitions)
+        )
+        partitions = description.partitions
+        entity = cls(namespace, path, description, topic, topic_id, partitions, ledgers, max_message_bytes)
+        return entity.described_as(description)
+
+    def described_as(self, description: EntityDescription) -> Entity:
+        """The entity once it is described so; its ledgers stay the same objects: they count this client's requests."""
+        chooser = None
+        if self.path.is_dead_letter:
+            description = description.model_copy(update={"default_message_time_to_live": FOREVER})
+        elif isinstance(description, SubscriptionDescription):
+            lives = min(description.default_message_time_to_live, description.topic_time_to_live)
+            description = description.model_copy(update={"default_message_time_to_live": lives})
+            same = self.chooser is not None and description == self.description
+            chooser = self.chooser if same else _chooser_of(description, self.max_message_bytes)
+        return replace(self, description=description, chooser=chooser)
+
+    def delivery(
+        self,
+        partition: int,
+        lease: str,
+        expiry: int,
+        count: int,
+        *,
+        deferred: bool = False,
+        session: bool = False,
+        scheduled: bool = False,
+    ) -> Delivery:
+        """A delivery of its messages; see ``Delivery``."""
+        lives = self.description.default_message_time_to_live
+        return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled)
+
+    @property
+    def kind(self) -> str:
+        """What it is called: queue, topic or subscription; a dead-letter queue as what it belongs to."""
+        return self.description.kind
+
+    def check_in_use(self) -> None:
+        """Whether messages are taken and given.
+
+        Raises:
+            MessagingEntityNotFoundError: It is about to be deleted.
+        """
+        description = self.description
+        if description.retiring_at is not None:
+            raise MessagingEntityNotFoundError(
+                f"{description.kind} {description.name!r} is being deleted: nobody used it for its auto_delete_on_idle, "
+                f"{description.auto_delete_on_idle}; create it again, or update it within a minute to keep it"
+            )
+
+    @property
+    def closed_by(self) -> str | None:
+        """What keeps its messages from being received, in words; None: nothing does."""
+        description, closed = self.description, {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}
+        if description.status in closed:
+            return f"{description.kind} {self.path} has status {description.status.value}"
+        if isinstance(description, SubscriptionDescription) and description.topic_status in closed:
+            return f"topic {description.topic_entity} has status {description.topic_status.value}"
+        return None
+
+    def key_of(self, envelope: Envelope) -> str | None:
+        """The key that a message has here, which decides its partition; None where it has none.
+
+        Raises:
+            KeyRuleError: Its session and its partition key differ.
+        """
+        return effective_key(
+            session_id=envelope.session_id,
+            partition_key=envelope.partition_key,
+            message_id=envelope.message_id,
+            detects_duplicates=self.detects_duplicates,
+        )
+
+    def received(self, records: Sequence[Record]) -> list[Record]:
+        """Those of its log's records that are its messages, as they are received."""
+        return list(records) if self.chooser is None else self.chooser.received(records)
+
+    def granted(self, records: Sequence[Record]) -> list[Record]:
+        """Those that were granted, as they are received."""
+        return list(records) if self.chooser is None else self.chooser.granted(records)
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether its messages are received from its subscriptions."""
+        return isinstance(self.description, TopicDescription)
+
+    @property
+    def holder_id(self) -> str:
+        """What tells its ledgers, whichever incarnation they are, from those of all others."""
+        return self.topic_id if self.path.is_dead_letter else self.description.generation
+
+    @property
+    def log_path(self) -> EntityPath:
+        """Whose the log is: a subscription's is its topic's."""
+        if isinstance(self.description, SubscriptionDescription) and not self.path.is_dead_letter:
+            return EntityPath(self.description.topic_entity)
+        return self.path
+
+    @property
+    def rules_version(self) -> int:
+        """Which version of a subscription's rules is known; 0 where it has none."""
+        return (
+            self.description.rules_version
+            if self.chooser and isinstance(self.description, SubscriptionDescription)
+            else 0
+        )
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether its messages are received in sessions."""
+        return has_sessions(self.path, self.description)
+
+    @property
+    def detects_duplicates(self) -> bool:
+        """Whether of messages with one id only the first within a while counts."""
+        return detects_duplicates(self.path, self.description)
+
+    @property
+    def forwards_to(self) -> EntityPath | None:
+        """The queue that its messages move on to, so that nobody receives them here; None where they stay."""
+        names = {
+            SubQueue.NONE: self.description.forward_to,
+            SubQueue.DEAD_LETTER: self.description.forward_dead_lettered_messages_to,
+        }
+        name = names.get(self.path.sub_queue)
+        return None if name is None else EntityPath(name)
+
+    @property
+    def window_ms(self) -> int:
+        """How long that while is, in milliseconds."""
+        return self.description.duplicate_detection_history_time_window // timedelta(milliseconds=1)
+
+    @property
+    def generation(self) -> str:
+        """The topic's id, and which incarnation of its ledgers it is; state of another one means nothing here."""
+        return generation_of(self.path, self.description, self.topic_id)
+
+    @property
+    def channel(self) -> str:
+        """Its doorbell."""
+        return doorbell_channel(self.namespace, self.path)
+
+    @property
+    def receivers_key(self) -> str:
+        """The set of clients that receive from it."""
+        return receivers_key(self.namespace, self.path)
+
+    @property
+    def lock_ms(self) -> int:
+        """How long a message is locked, in milliseconds."""
+        return max(1, self.description.lock_duration // timedelta(milliseconds=1))
+
+    @property
+    def expires(self) -> bool:
+        """Whether its messages have times to live; those of a dead-letter queue stay until somebody settles them."""
+        return not self.path.is_dead_letter and not self.is_topic
+
+    @property
+    def life_ms(self) -> int | None:
+        """How long a message that brings no time to live may be received, in milliseconds; None: for ever."""
+        lives = self.description.default_message_time_to_live
+        return None if lives >= FOREVER else lives // timedelta(milliseconds=1)
+
+    @property
+    def keeps_expired(self) -> bool:
+        """Whether messages whose time to live is over are dead-lettered."""
+        return self.description.dead_lettering_on_message_expiration and not self.path.is_dead_letter
+
+    @property
+    def max_deliveries(self) -> int:
+        """After how many deliveries a message is dead-lettered; never in a dead-letter queue, or in one that forwards."""
+        return (
+            NEVER if self.path.is_dead_letter or self.forwards_to is not None else self.description.max_delivery_count
+        )
+
+
+def _chooser_of(description: SubscriptionDescription, max_message_bytes: int) -> Chooser:
+    lives = description.default_message_time_to_live
+    return Chooser(
+        EntityPath(description.name).key,
+        description.rule_sets,
+        keeps_faulty=description.dead_lettering_on_filter_evaluation_exceptions,
+        time_to_live=None if lives >= FOREVER else lives,
+        max_message_bytes=max_message_bytes or None,
+    )

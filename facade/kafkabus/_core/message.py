@@ -1,0 +1,984 @@
+"""Messages: what is sent, what is received, and batches; shared by the blocking and the asyncio client."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from enum import IntEnum
+from typing import Any, ClassVar, NamedTuple, TypeGuard
+
+from kafkabus._core.amqp_encoding import annotated, milliseconds_of, plain_value, sections_of
+from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
+from kafkabus._core.compatibility import warn_of
+from kafkabus._core.exceptions import MessageSizeExceededError
+from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
+from kafkabus._core.record import Delivery, Record, StoredRecord, as_bytes, place_of
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+from kafkabus_mapping.codec import (
+    Envelope,
+    Headers,
+    decode_headers,
+    encode_headers,
+    from_milliseconds,
+    record_size,
+    to_milliseconds,
+)
+from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.headers import BODY_TYPE
+from kafkabus_mapping.numbers import LockToken, sequence_number
+from kafkabus_mapping.properties import PropertyValue, decode_value, encode_value
+
+MAX_IDENTIFIER = 128
+"""Longest message id, session id, partition key and reply-to session id, in characters."""
+
+MAX_BATCH_BY_HAND = 1024 * 1024
+"""Default limit of a batch that no sender made, in bytes."""
+
+SHOWN = 200
+"""How much of a body ``repr`` shows, in characters."""
+
+ApplicationProperties = dict[str | bytes, PropertyValue]
+
+
+class ServiceBusMessageState(IntEnum):
+    """Where a message stands."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+class Outgoing(NamedTuple):
+    """A message as it will be produced, but for its partition.
+
+    Attributes:
+        envelope: Its properties, for the key rules.
+        value: Its body.
+        headers: Its encoded properties.
+        size: Body, key, header names and values, in bytes.
+    """
+
+    envelope: Envelope
+    value: bytes | None
+    headers: Headers
+    size: int
+
+
+class LegacyMessage:
+    """A message as older versions of ``azure.servicebus`` showed it.
+
+    Attributes:
+        delivery_tag: The lock token's 16 bytes, the first three fields with their lowest byte first; None where it has no lock.
+    """
+
+    def __init__(self, raw: AmqpAnnotatedMessage, delivery_tag: bytes | None) -> None:
+        self._raw = raw
+        self.delivery_tag = delivery_tag
+
+    def __getattr__(self, name: str) -> Any:
+        """``header``, ``properties``, ``annotations`` and so on: what ``raw_amqp_message`` has."""
+        return getattr(self._raw, name)
+
+
+class LegacyBatchMessage:
+    """A batch as older versions of ``azure.servicebus`` showed it.
+
+    Attributes:
+        batch_format: The message format of an AMQP transfer that carries it.
+        max_message_length: Of the whole batch, in bytes.
+        size_offset: 0.
+    """
+
+    batch_format = 0x80013700
+    max_message_length = MAX_BATCH_BY_HAND
+    size_offset = 0
+
+    def __init__(self, messages: Sequence[Outgoing]) -> None:
+        self._messages = list(messages)
+
+    @property
+    def data(self) -> Iterator[bytes]:
+        """Each message in AMQP 1.0's encoding."""
+        made = (ServiceBusMessage._of(one.envelope, one.value) for one in self._messages)
+        return (encode_sections(sections_of(one.raw_amqp_message)) for one in made)
+
+
+class ServiceBusMessage:
+    """A message to send.
+
+    Args:
+        body: Text (sent as UTF-8), bytes, or None for no body at all.
+        application_properties: The application's own properties: text keys, simple values.
+        session_id: Up to 128 characters; the partition key of a message in a session.
+        message_id: Up to 128 characters, or a UUID, bytes, or a number; 32 random hexadecimal digits by default, or where it is
+            empty.
+        scheduled_enqueue_time_utc: When the message becomes receivable; at once by default. Naive times are UTC.
+        time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default, or if it is 0.
+        content_type: MIME type of the body.
+        correlation_id: Free text, or a UUID, bytes, or a number.
+        subject: Free text.
+        partition_key: Up to 128 characters; equal keys share a partition and so keep their order.
+        to: Not interpreted.
+        reply_to: Not interpreted.
+        reply_to_session_id: Up to 128 characters.
+        **unsupported: Named in a warning.
+
+    Raises:
+        TypeError: The body or a property is of a type that no message carries.
+        ValueError: An identifier is longer than 128 characters, or session id and partition key differ.
+    """
+
+    __slots__ = ("_lives_from", "_own_body", "_own_envelope", "_raw")
+
+    _shown: ClassVar[tuple[str, ...]] = (
+        *("application_properties", "session_id", "message_id", "content_type", "correlation_id", "to", "reply_to"),
+        *("reply_to_session_id", "subject", "time_to_live", "partition_key", "scheduled_enqueue_time_utc"),
+    )
+    """What ``repr`` says beside the body, in the order in which azure.servicebus says it."""
+    _lives_from: int
+    _own_body: bytes | None
+    _own_envelope: Envelope | None
+    _raw: RawMessage | None
+
+    def __init__(
+        self,
+        body: str | bytes | None,
+        *,
+        application_properties: Mapping[str | bytes, PropertyValue] | None = None,
+        session_id: str | None = None,
+        message_id: Identifier | None = None,
+        scheduled_enqueue_time_utc: datetime | None = None,
+        time_to_live: timedelta | int | None = None,
+        content_type: str | None = None,
+        correlation_id: Identifier | None = None,
+        subject: str | None = None,
+        partition_key: str | None = None,
+        to: str | None = None,
+        reply_to: str | None = None,
+        reply_to_session_id: str | None = None,
+        **unsupported: object,
+    ) -> None:
+        if unsupported:
+            warn_of(unsupported)
+        if body is None or type(body) is bytes:
+            self._own_body = body
+        elif isinstance(body, str):
+            self._own_body = body.encode()
+        elif isinstance(body, (bytes, bytearray)):
+            self._own_body = bytes(body)
+        else:
+            raise TypeError(f"message body is {type(body).__name__}: use str, bytes or None (json.dumps it yourself)")
+        self._raw = None
+        self._own_envelope = Envelope(
+            _message_id(message_id) if isinstance(message_id, str) else None,
+            None if session_id is None else _identifier("session_id", session_id),
+            None,
+            correlation_id if isinstance(correlation_id, str) else None,
+            None if subject is None else _text("subject", subject),
+            None if content_type is None else _text("content_type", content_type),
+            None if to is None else _text("to", to),
+            None if reply_to is None else _text("reply_to", reply_to),
+            None if reply_to_session_id is None else _identifier("reply_to_session_id", reply_to_session_id),
+            None,
+            None,
+            application_properties,
+        )
+        if message_id is not None and not isinstance(message_id, str):
+            self.message_id = message_id
+        if correlation_id is not None and not isinstance(correlation_id, str):
+            self.correlation_id = correlation_id
+        if partition_key is not None:
+            self.partition_key = partition_key
+        if time_to_live is not None:
+            self.time_to_live = time_to_live
+        if scheduled_enqueue_time_utc is not None:
+            self.scheduled_enqueue_time_utc = scheduled_enqueue_time_utc
+
+    @classmethod
+    def _of(cls, envelope: Envelope, body: bytes | None) -> ServiceBusMessage:
+        message = ServiceBusMessage(body)
+        message._own_envelope = replace(envelope)
+        message._lives_from = round(time.time() * 1000)
+        return message
+
+    @property
+    def _body(self) -> bytes | None:
+        return self._own_body
+
+    @property
+    def _envelope(self) -> Envelope:
+        envelope = self._own_envelope
+        if envelope is None:
+            envelope = self._own_envelope = self._decode_envelope()
+        if self._raw is not None:
+            self._raw.write_to(envelope)
+        return envelope
+
+    def _put(self, name: str, value: Any) -> None:
+        """Set a field of the envelope, other than an identifier or the time to live."""
+        setattr(self._envelope, name, value)
+        if self._raw is not None:
+            self._raw.put(name, value)
+
+    def _identified(self, name: str) -> Any:
+        """An identifier as it was given."""
+        envelope = self._envelope
+        if self._raw is not None:
+            return self._raw.identifier(name)
+        return getattr(envelope, name) if envelope.amqp is None else identifier_in(envelope, name)
+
+    def _identify(self, name: str, value: Identifier | None) -> None:
+        """Set an identifier."""
+        text = None if value is None else text_of(name, value)
+        envelope = self._envelope
+        setattr(envelope, name, text)
+        if text != value or self._raw is not None or envelope.amqp is not None:
+            self._as_raw().put(name, value)
+
+    def _decode_envelope(self) -> Envelope:
+        raise RuntimeError("a message that was not received has an envelope from the start")
+
+    def __str__(self) -> str:
+        if self._body_kind is not None:
+            return str(self.body)
+        return "" if self._body is None else self._body.decode()
+
+    def __repr__(self) -> str:
+        shown = [f"body={_shown_body(self)}", *(f"{name}={getattr(self, name)}" for name in self._shown)]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    @property
+    def _body_kind(self) -> str | None:
+        """``sequence`` or ``value`` where the body is JSON; None where it is bytes, or where there is none."""
+        return self._envelope.body_type
+
+    @property
+    def body(self) -> Any:
+        """The body: for ``DATA`` an iterator of bytes (join them), for ``SEQUENCE`` a list of lists, for ``VALUE`` the value.
+
+        A body that says that it is one of the latter two, and is not, as of a foreign producer, is given as bytes.
+        """
+        if self._body is None:
+            return None
+        if self._body_kind is not None:
+            with contextlib.suppress(ValueError):
+                return decode_value(self._body)
+        return iter((self._body,))
+
+    @property
+    def body_type(self) -> AmqpMessageBodyType:
+        """``DATA``, ``SEQUENCE`` or ``VALUE``; ``VALUE`` also where there is no body."""
+        if self._body is None or self._body_kind == "value":
+            return AmqpMessageBodyType.VALUE
+        return AmqpMessageBodyType.SEQUENCE if self._body_kind == "sequence" else AmqpMessageBodyType.DATA
+
+    @property
+    def _raw_body(self) -> Any:
+        """The body as an AMQP message has it: bytes, lists or a value."""
+        return self._body if self.body_type is AmqpMessageBodyType.DATA else self.body
+
+    @property
+    def raw_amqp_message(self) -> AmqpAnnotatedMessage:
+        """The message as AMQP has it. It is this message: what is set there is sent and shows here, and vice versa."""
+        return self._as_raw()
+
+    def _as_raw(self) -> RawMessage:
+        if self._raw is None:
+            self._raw = self._make_raw()
+        return self._raw
+
+    def _make_raw(self) -> RawMessage:
+        return RawMessage(self, self._envelope, as_bytes=False, created_ms=self._created_ms)
+
+    @property
+    def _created_ms(self) -> int:
+        """When it got its time to live, ms since 1970; 0 where it has none."""
+        return 0 if self._envelope.time_to_live is None else self._lives_from
+
+    @property
+    def message(self) -> LegacyMessage:
+        """The message as older versions of ``azure.servicebus`` showed it; ``raw_amqp_message`` is what to use."""
+        warnings.warn("message is deprecated; use raw_amqp_message and lock_token", DeprecationWarning, stacklevel=2)
+        return LegacyMessage(self.raw_amqp_message, self._delivery_tag)
+
+    @property
+    def _delivery_tag(self) -> bytes | None:
+        return None
+
+    @property
+    def message_id(self) -> Any:
+        """A text of up to 128 characters, or the UUID, bytes or number that it was set to; 32 random digits unless set."""
+        if self._envelope.message_id is None:
+            self._identify("message_id", self._made_up_id())
+        return self._identified("message_id")
+
+    @message_id.setter
+    def message_id(self, value: Identifier | None) -> None:
+        self._identify("message_id", None if _message_id(value) is None else value)
+
+    def _made_up_id(self) -> str | None:
+        return _random_id()
+
+    @property
+    def session_id(self) -> str | None:
+        """Up to 128 characters; None outside sessions."""
+        return self._envelope.session_id
+
+    @session_id.setter
+    def session_id(self, value: str | None) -> None:
+        self._put("session_id", None if value is None else _identifier("session_id", value))
+
+    @property
+    def partition_key(self) -> str | None:
+        """Up to 128 characters; messages with equal keys share a partition."""
+        return self._envelope.partition_key
+
+    @partition_key.setter
+    def partition_key(self, value: str | None) -> None:
+        checked = None if value is None else _identifier("partition_key", value)
+        _check_keys(checked, self._envelope.session_id)
+        self._put("partition_key", checked)
+
+    @property
+    def correlation_id(self) -> Any:
+        """Free text, or the UUID, bytes or number that it was set to."""
+        return self._identified("correlation_id")
+
+    @correlation_id.setter
+    def correlation_id(self, value: Identifier | None) -> None:
+        self._identify("correlation_id", value)
+
+    @property
+    def subject(self) -> str | None:
+        """Free text, called label in older clients."""
+        return self._envelope.subject
+
+    @subject.setter
+    def subject(self, value: str | None) -> None:
+        self._put("subject", _text("subject", value))
+
+    @property
+    def content_type(self) -> str | None:
+        """MIME type of the body."""
+        return self._envelope.content_type
+
+    @content_type.setter
+    def content_type(self, value: str | None) -> None:
+        self._put("content_type", _text("content_type", value))
+
+    @property
+    def to(self) -> str | None:
+        """Not interpreted."""
+        return self._envelope.to
+
+    @to.setter
+    def to(self, value: str | None) -> None:
+        self._put("to", _text("to", value))
+
+    @property
+    def reply_to(self) -> str | None:
+        """Not interpreted."""
+        return self._envelope.reply_to
+
+    @reply_to.setter
+    def reply_to(self, value: str | None) -> None:
+        self._put("reply_to", _text("reply_to", value))
+
+    @property
+    def reply_to_session_id(self) -> str | None:
+        """Up to 128 characters."""
+        return self._envelope.reply_to_session_id
+
+    @reply_to_session_id.setter
+    def reply_to_session_id(self, value: str | None) -> None:
+        self._put("reply_to_session_id", None if value is None else _identifier("reply_to_session_id", value))
+
+    @property
+    def time_to_live(self) -> timedelta | None:
+        """How long after it was enqueued the message may be received; None: the entity's default. Setting 0 sets None."""
+        return self._envelope.time_to_live
+
+    @time_to_live.setter
+    def time_to_live(self, value: timedelta | int | None) -> None:
+        duration = value if value is None or isinstance(value, timedelta) else timedelta(seconds=int(value))
+        if duration is not None and duration < timedelta(0):
+            raise ValueError(f"time_to_live {duration}: give a positive duration, or None for the entity's default")
+        self._envelope.time_to_live = duration or None
+        self._lives_from = round(time.time() * 1000)
+        if self._raw is not None:
+            self._raw.put_time_to_live(duration or None, self._lives_from)
+
+    @property
+    def scheduled_enqueue_time_utc(self) -> datetime | None:
+        """When the message becomes receivable, in UTC; None: at once."""
+        return self._envelope.scheduled_enqueue_time_utc
+
+    @scheduled_enqueue_time_utc.setter
+    def scheduled_enqueue_time_utc(self, value: datetime | None) -> None:
+        if value is not None and not isinstance(value, datetime):
+            raise TypeError(f"scheduled_enqueue_time_utc is {type(value).__name__}: use datetime")
+        aware = value if value is None or value.tzinfo else value.replace(tzinfo=timezone.utc)
+        self._put("scheduled_enqueue_time_utc", aware)
+
+    @property
+    def application_properties(self) -> ApplicationProperties | None:
+        """The application's own properties, or None."""
+        properties = self._envelope.application_properties
+        if properties is not None and not isinstance(properties, dict):
+            properties = self._envelope.application_properties = dict(properties)
+        return properties
+
+    @application_properties.setter
+    def application_properties(self, value: Mapping[str | bytes, PropertyValue] | None) -> None:
+        self._envelope.application_properties = value
+
+    def _outgoing(self) -> Outgoing:
+        """The message as it will be produced; a message id is made up where it has none.
+
+        Raises:
+            PropertyRuleError: An application property cannot be carried.
+            ValueError: A text holds half of a surrogate pair.
+        """
+        return self._encoded(self._envelope)
+
+    def _encoded(self, envelope: Envelope) -> Outgoing:
+        if envelope.message_id is None:
+            envelope.message_id = _random_id()
+            if self._raw is not None:
+                self._raw.put("message_id", envelope.message_id)
+        if self._raw is not None:
+            _check_raw(envelope)
+            envelope.amqp = self._raw.carried()
+        headers = encode_headers(envelope)
+        key = envelope.session_id or envelope.partition_key
+        return Outgoing(envelope, self._body, headers, record_size(self._body, key, headers))
+
+
+class ServiceBusReceivedMessage(ServiceBusMessage):
+    """A message as it was received; receivers make these, applications do not.
+
+    Its properties may be changed and the message be sent again. It can be pickled; what comes back can be settled and sent
+    like the original.
+    """
+
+    __slots__ = (
+        "_delivery",
+        "_enlisted",
+        "_lock_until",
+        "_prepared",
+        "_properties",
+        "_record",
+        "_settled",
+        "auto_renew_error",
+    )
+
+    _shown = (
+        *ServiceBusMessage._shown,
+        *("auto_renew_error", "dead_letter_error_description", "dead_letter_reason", "dead_letter_source"),
+        *("delivery_count", "enqueued_sequence_number", "enqueued_time_utc", "expires_at_utc", "sequence_number"),
+        *("lock_token", "locked_until_utc", "state"),
+    )
+
+    def __init__(self, record: Record, delivery: Delivery) -> None:
+        self._record = record
+        self._delivery = delivery
+        self._own_envelope = None
+        self._raw = None
+        self._properties: ApplicationProperties | None = None
+        self._settled = False
+        self._enlisted = False
+        self._prepared = False
+        self._lock_until = delivery.expiry
+        self.auto_renew_error: Exception | None = None
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> ServiceBusReceivedMessage:
+        """A message of the bytes in which AMQP 1.0 encodes it, as tools and functions are given it.
+
+        It is to be read, or to be sent again: no receiver has it, so it cannot be settled, and its lock not be renewed. What
+        the bytes do not say is None: sequence number, lock token and the time when it was enqueued, among others.
+
+        Args:
+            message: The bytes of all of its sections.
+
+        Raises:
+            TypeError: It is not bytes.
+            ValueError: It is empty, or no AMQP 1.0 message.
+        """
+        return decoded_message(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._raw is not None:
+            self._envelope.amqp = self._raw.carried()
+        state = (self._own_envelope, self._properties, self._settled, self._lock_until)
+        return _restore, (StoredRecord.of(self._record), self._delivery, state)
+
+    @property
+    def _body(self) -> bytes | None:
+        return as_bytes(self._record.value())
+
+    @property
+    def _body_kind(self) -> str | None:
+        # Most bodies are looked at before anything else of a message is: its other headers need not be decoded for that.
+        if self._own_envelope is not None:
+            return self._own_envelope.body_type
+        for name, value in self._record.headers() or ():
+            if name == BODY_TYPE and value is not None:
+                return value.decode(errors="replace")
+        return None
+
+    def _make_raw(self) -> RawMessage:
+        annotations = {
+            "x-opt-enqueued-time": to_milliseconds(self.enqueued_time_utc),
+            "x-opt-sequence-number": self.sequence_number,
+            "x-opt-enqueue-sequence-number": self.enqueued_sequence_number,
+            "x-opt-locked-until": None if self.locked_until_utc is None else to_milliseconds(self.locked_until_utc),
+            "x-opt-message-state": int(self.state),
+            "x-opt-deadletter-source": self.dead_letter_source,
+        }
+        return RawMessage(
+            self,
+            self._envelope,
+            as_bytes=True,
+            created_ms=self._created_ms,
+            header={"delivery_count": self.delivery_count},
+            annotations={name: value for name, value in annotations.items() if value is not None},
+            delivery_annotations={} if self.lock_token is None else {"x-opt-lock-token": self.lock_token},
+        )
+
+    @property
+    def _created_ms(self) -> int:
+        # When its sender made it is not kept.
+        return self._record.timestamp()[1]
+
+    @property
+    def _delivery_tag(self) -> bytes | None:
+        token = self.lock_token
+        return None if token is None else token.bytes_le
+
+    @property
+    def _offset(self) -> int:
+        return self._record.offset()  # type: ignore[return-value]  # a consumed record has an offset
+
+    def _decode_envelope(self) -> Envelope:
+        topic, partition, offset = place_of(self._record)
+        return decode_headers(
+            self._record.headers(), key=as_bytes(self._record.key()), place=f"{topic}/{partition}/{offset}"
+        )
+
+    def _replace_body(self, body: bytes) -> None:
+        """Have it sent again with another body."""
+        place, (key, _, headers), stamp = StoredRecord.of(self._record)
+        self._record = StoredRecord(place, (key, body, headers), stamp)
+        self._envelope.body_type = None
+
+    def _outgoing(self) -> Outgoing:
+        # What a transfer noted belongs to the copy that it made, not to a message sent anew.
+        envelope = replace(
+            self._envelope,
+            dead_letter_reason=None,
+            dead_letter_error_description=None,
+            dead_letter_source=None,
+            enqueued_sequence_number=None,
+            transfer_source=None,
+            hops=None,
+        )
+        if self._properties is not None:
+            envelope.application_properties = _text_again(self._properties, envelope.application_properties or {})
+        return self._encoded(envelope)
+
+    @property
+    def application_properties(self) -> ApplicationProperties | None:
+        """The application's properties: keys and text values are bytes, as in ``azure.servicebus``."""
+        if self._properties is None:
+            envelope = self._envelope
+            self._properties = {
+                key.encode() if isinstance(key, str) else key: _as_bytes(value)
+                for key, value in (envelope.application_properties or {}).items()
+            }
+            if envelope.dead_letter_reason is not None:
+                self._properties[b"DeadLetterReason"] = _as_bytes(envelope.dead_letter_reason)
+            if envelope.dead_letter_error_description is not None:
+                self._properties[b"DeadLetterErrorDescription"] = _as_bytes(envelope.dead_letter_error_description)
+        return self._properties
+
+    @application_properties.setter
+    def application_properties(self, value: Mapping[str | bytes, PropertyValue] | None) -> None:
+        self._properties = None if value is None else dict(value)
+        self._envelope.application_properties = value
+
+    @property
+    def state(self) -> ServiceBusMessageState:
+        """Where the message stood when it was received or peeked."""
+        if self._delivery.scheduled:
+            return ServiceBusMessageState.SCHEDULED
+        return ServiceBusMessageState.DEFERRED if self._delivery.deferred else ServiceBusMessageState.ACTIVE
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered before, unsuccessfully."""
+        return self._delivery.count
+
+    @property
+    def sequence_number(self) -> int:
+        """Its number in its entity: the partition in the upper 16 bits, increasing within it."""
+        return sequence_number(self._delivery.partition, self._offset)
+
+    @property
+    def enqueued_sequence_number(self) -> int | None:
+        """The number that it had where it was first enqueued."""
+        number = self._envelope.enqueued_sequence_number
+        return self.sequence_number if number is None else number
+
+    @property
+    def enqueued_time_utc(self) -> datetime:
+        """When the broker stored it, in UTC."""
+        return from_milliseconds(self._record.timestamp()[1])
+
+    @property
+    def expires_at_utc(self) -> datetime | None:
+        """When it can no longer be received: the time it was enqueued plus its time to live; None where that is for ever."""
+        lives = self._delivery.time_to_live
+        if self.time_to_live is not None:
+            lives = min(lives, self.time_to_live)
+        try:
+            return self.enqueued_time_utc + lives
+        except OverflowError:
+            return None
+
+    @property
+    def lock_token(self) -> uuid.UUID | None:
+        """The token of this delivery; None where nothing is locked, and after settlement."""
+        if self._settled or not self._delivery.lease:
+            return None
+        return LockToken(int(self._delivery.lease, 16), self._delivery.partition, self._offset).to_uuid()
+
+    @property
+    def locked_until_utc(self) -> datetime | None:
+        """When the lock expires, in UTC, on the ledger's clock.
+
+        None where nothing is locked, after settlement, and in a session, whose lock is for all of its messages.
+        """
+        if self._settled or not self._delivery.lease or self._delivery.session:
+            return None
+        return from_milliseconds(self._lock_until)
+
+    @property
+    def dead_letter_reason(self) -> str | None:
+        """Why it was dead-lettered."""
+        return self._envelope.dead_letter_reason
+
+    @property
+    def dead_letter_error_description(self) -> str | None:
+        """Why it was dead-lettered, in more words."""
+        return self._envelope.dead_letter_error_description
+
+    @property
+    def dead_letter_source(self) -> str | None:
+        """The entity that it was dead-lettered from."""
+        return self._envelope.dead_letter_source
+
+
+class ServiceBusMessageBatch:
+    """Messages that are sent together, within a size limit.
+
+    Args:
+        max_size_in_bytes: Limit of the batch, body, keys and headers counted; default 1 MiB.
+    """
+
+    def __init__(self, max_size_in_bytes: int | None = None) -> None:
+        self._limit = MAX_BATCH_BY_HAND if max_size_in_bytes is None else max_size_in_bytes
+        self._size = 0
+        self._messages: list[Outgoing] = []
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __repr__(self) -> str:
+        return f"ServiceBusMessageBatch({len(self)} messages, {self._size} of {self._limit} bytes)"
+
+    @property
+    def max_size_in_bytes(self) -> int:
+        """The limit, in bytes."""
+        return self._limit
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Size of what was added, in bytes; 0 for an empty batch."""
+        return self._size
+
+    @property
+    def message(self) -> LegacyBatchMessage:
+        """The batch as older versions of ``azure.servicebus`` showed it; send the batch itself."""
+        warnings.warn("message is deprecated; send the batch itself", DeprecationWarning, stacklevel=2)
+        return LegacyBatchMessage(self._messages)
+
+    def add_message(self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, object]) -> None:
+        """Add a message.
+
+        Args:
+            message: A message, or a mapping of ``ServiceBusMessage``'s arguments.
+
+        Raises:
+            MessageSizeExceededError: It does not fit; the batch stays as it was.
+            TypeError: It is no message.
+        """
+        outgoing = as_message(message)._outgoing()
+        if self._size + outgoing.size > self._limit:
+            raise MessageSizeExceededError(
+                f"a message of {outgoing.size} bytes does not fit into a batch with {self._size} of {self._limit} bytes: "
+                "send the batch and begin another"
+            )
+        self._size += outgoing.size
+        self._messages.append(outgoing)
+
+
+def _shown_body(message: ServiceBusMessage) -> str:
+    """A body as ``repr`` shows it: as text, and not much of it."""
+    content = message._body
+    if content is None:
+        return "None"
+    text = str(message.body) if message._body_kind is not None else content[: 4 * SHOWN].decode(errors="replace")
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(content)} bytes)"
+
+
+def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
+    """Whether something has keys and items."""
+    return isinstance(value, Mapping) or (hasattr(value, "keys") and hasattr(value, "__getitem__"))
+
+
+def as_message(message: object) -> ServiceBusMessage:
+    """A message as it is, or one made of an AMQP message or of a mapping of ``ServiceBusMessage``'s arguments.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    if isinstance(message, ServiceBusMessage):
+        return message
+    if isinstance(message, AmqpAnnotatedMessage):
+        return _from_amqp(message)
+    if is_mapping(message):
+        # Whatever has keys and items, as in azure.servicebus; not only what inherits from Mapping.
+        arguments: dict[str, Any] = {key: message[key] for key in message.keys()}  # noqa: SIM118 - it may not be iterable
+        if "body" not in arguments:
+            raise TypeError("a message given as a mapping needs the key 'body' (it may be None)")
+        return ServiceBusMessage(**arguments)
+    raise TypeError(
+        f"{message!r:.80} is {type(message).__name__}, no message: send ServiceBusMessage, a mapping of its arguments, "
+        "a list of these, or a ServiceBusMessageBatch"
+    )
+
+
+def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
+    """A message with all that an AMQP message carries."""
+    if isinstance(message, RawMessage):
+        whole: ServiceBusMessage = message.message
+        return whole
+    made = ServiceBusMessage(None, application_properties=message.application_properties)
+    if message.body_type is AmqpMessageBodyType.DATA:
+        made._own_body = b"".join(message.pieces())
+    elif message.body is not None:
+        made._own_body = encode_value(message.body).encode()
+        made._envelope.body_type = message.body_type.value
+    raw = made._as_raw()
+    # Copies: what is set of the one message later does not change the other.
+    raw.header = dict(message.header or {})
+    raw.properties = dict(message.properties or {})
+    raw.footer = dict(message.footer or {})
+    raw.annotations = dict(message.annotations or {})
+    raw.delivery_annotations = dict(message.delivery_annotations or {})
+    _check_raw(made._envelope)
+    return made
+
+
+def _check_raw(envelope: Envelope) -> None:
+    """Check what was set of an AMQP message, as it is checked where it is set of the message.
+
+    Raises:
+        TypeError: A property is of a wrong type.
+        ValueError: An identifier is too long, or session id and partition key differ.
+    """
+    for name in ("session_id", "reply_to_session_id", "partition_key", "message_id"):
+        value = getattr(envelope, name)
+        if value is not None:
+            _identifier(name, value)
+    for name in ("to", "subject", "reply_to", "content_type"):
+        _text(name, getattr(envelope, name))
+    _check_keys(envelope.partition_key, envelope.session_id)
+
+
+def _check_keys(partition_key: str | None, session_id: str | None) -> None:
+    if partition_key is not None and session_id is not None and partition_key != session_id:
+        raise ValueError(
+            f"partition_key {partition_key!r} differs from session_id {session_id!r}: "
+            "set both alike, or leave partition_key unset"
+        )
+
+
+class _DecodedMessage(ServiceBusReceivedMessage):
+    """A message of bytes, whose annotations say what the broker did with it."""
+
+    __slots__ = ("_sections",)
+
+    def __init__(self, sections: Sections, made: ServiceBusMessage) -> None:
+        super().__init__(StoredRecord(("", 0, 0), (None, made._body, []), (0, 0)), _NO_DELIVERY)
+        self._sections = sections
+        self._own_envelope = made._envelope
+        self._own_envelope.amqp = made._as_raw().carried()
+        self._own_envelope.dead_letter_source = self._annotation("x-opt-deadletter-source")
+        said = sections.application_properties
+        self._own_envelope.dead_letter_reason = said.get("DeadLetterReason")
+        self._own_envelope.dead_letter_error_description = said.get("DeadLetterErrorDescription")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return decoded_message, (encode_sections(self._sections),)
+
+    def _annotation(self, name: str) -> Any:
+        return self._sections.message_annotations.get(name)
+
+    def _moment(self, name: str) -> datetime | None:
+        value = self._annotation(name)
+        return value if isinstance(value, datetime) else None
+
+    def _made_up_id(self) -> str | None:
+        return None
+
+    def _make_raw(self) -> RawMessage:
+        found = self._sections
+        annotations, delivery_annotations = (
+            {name: milliseconds_of(value) for name, value in plain_value(part).items() if name in OF_THE_BROKER}
+            for part in (found.message_annotations, found.delivery_annotations)
+        )
+        return RawMessage(
+            self,
+            self._envelope,
+            as_bytes=True,
+            created_ms=self._created_ms,
+            header={"delivery_count": self._sections.header.get("delivery_count")},
+            annotations=annotations,
+            delivery_annotations=delivery_annotations,
+        )
+
+    @property
+    def _created_ms(self) -> int:
+        enqueued = self.enqueued_time_utc
+        return 0 if enqueued is None else to_milliseconds(enqueued)
+
+    @property
+    def state(self) -> ServiceBusMessageState:
+        """As its annotation says; active where it says nothing."""
+        return ServiceBusMessageState(self._annotation("x-opt-message-state") or 0)
+
+    @property
+    def delivery_count(self) -> int:
+        """As its header says."""
+        return int(self._sections.header.get("delivery_count") or 0)
+
+    @property
+    def sequence_number(self) -> Any:
+        """As its annotation says."""
+        return plain_value(self._annotation("x-opt-sequence-number"))
+
+    @property
+    def enqueued_sequence_number(self) -> Any:
+        """As its annotation says."""
+        return plain_value(self._annotation("x-opt-enqueue-sequence-number"))
+
+    @property
+    def enqueued_time_utc(self) -> Any:
+        """As its annotation says."""
+        return self._moment("x-opt-enqueued-time")
+
+    @property
+    def locked_until_utc(self) -> datetime | None:
+        """As its annotation says."""
+        return self._moment("x-opt-locked-until")
+
+    @property
+    def expires_at_utc(self) -> datetime | None:
+        """When it was enqueued plus its time to live, where it says both."""
+        enqueued, lives = self.enqueued_time_utc, self.time_to_live
+        try:
+            return None if enqueued is None or lives is None else enqueued + lives
+        except OverflowError:
+            return None
+
+    @property
+    def lock_token(self) -> uuid.UUID | None:
+        """As its delivery annotation says."""
+        token = self._sections.delivery_annotations.get("x-opt-lock-token")
+        return token if isinstance(token, uuid.UUID) else None
+
+
+_NO_DELIVERY = Delivery("", 0, "", 0, 0, FOREVER)
+
+
+def decoded_message(message: bytes) -> ServiceBusReceivedMessage:
+    """See ``ServiceBusReceivedMessage.from_bytes``."""
+    if not isinstance(message, bytes):
+        raise TypeError(f"message is {type(message).__name__}: give the bytes of an encoded AMQP 1.0 message")
+    if not message:
+        raise ValueError("message is empty: give the bytes of an encoded AMQP 1.0 message")
+    try:
+        sections = decode_sections(message)
+        return _DecodedMessage(sections, _from_amqp(annotated(sections)))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"message is no AMQP 1.0 message that a ServiceBusMessage can be: {error}") from error
+
+
+def _restore(
+    record: StoredRecord,
+    delivery: Delivery,
+    state: tuple[Envelope | None, ApplicationProperties | None, bool, int],
+) -> ServiceBusReceivedMessage:
+    message = ServiceBusReceivedMessage(record, delivery)
+    message._own_envelope, message._properties, message._settled, message._lock_until = state
+    return message
+
+
+def _random_id() -> str:
+    # 128 random bits as uuid4().hex writes them, in an eighth of its time. It is to be unique, and is no secret.
+    return random.getrandbits(128).to_bytes(16, "big").hex()
+
+
+def _identifier(name: str, value: object) -> str:
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {type(value).__name__}: use str")
+    if len(value) > MAX_IDENTIFIER:
+        raise ValueError(f"{name} has {len(value)} characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
+    return value
+
+
+def _message_id(value: object) -> str | None:
+    """An empty one is none, as Azure's SDK has it: one is made up. Two messages with it would be duplicates."""
+    return None if value is None else _identifier("message_id", text_of("message_id", value)) or None
+
+
+def _text(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(f"{name} is {type(value).__name__}: use str")
+
+
+def _as_bytes(value: PropertyValue) -> PropertyValue:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _text_again(
+    properties: ApplicationProperties, original: Mapping[str | bytes, PropertyValue]
+) -> dict[str | bytes, PropertyValue]:
+    """Properties of a received message on their way out: what came as text goes as text, not as bytes."""
+    texts = {_as_bytes(key): value for key, value in original.items()}
+    return {
+        key: texts[key] if key in texts and _as_bytes(texts[key]) == value else value
+        for key, value in properties.items()
+        if key not in {b"DeadLetterReason", b"DeadLetterErrorDescription"}
+    }

@@ -1,0 +1,345 @@
+"""Which records of a topic's log a subscription gets, and as what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cached_property
+from typing import NamedTuple
+
+from kafkabus._core.record import Record, as_bytes, envelope_of, place_of, scheduled_for
+from kafkabus_mapping import headers as h
+from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds, record_size
+from kafkabus_mapping.entities import RuleSet
+from kafkabus_mapping.filters.evaluate import Subject
+from kafkabus_mapping.filters.rules import (
+    CorrelationFilterDescription,
+    FalseFilterDescription,
+    RuleDescription,
+    Selected,
+    Selection,
+    SqlFilterDescription,
+    TrueFilterDescription,
+    compile_rules,
+)
+from kafkabus_mapping.numbers import sequence_number
+
+RecordHeaders = Sequence[tuple[str, bytes | None]]
+
+_HEADER_OF = {
+    "correlation_id": h.CORRELATION_ID,
+    "to": h.TO,
+    "reply_to": h.REPLY_TO,
+    "label": h.SUBJECT,
+    "reply_to_session_id": h.REPLY_TO_SESSION_ID,
+    "content_type": h.CONTENT_TYPE,
+}
+"""Which header holds what a correlation filter may ask for, and nothing else does."""
+_USUAL = frozenset(
+    {*_HEADER_OF.values(), h.MESSAGE_ID, h.SESSION_ID, h.PARTITION_KEY, h.TIME_TO_LIVE, h.APPLICATION_PROPERTIES}
+)
+"""Headers that say nothing of whom a record is for beyond what a filter asks."""
+
+_AS_IT_IS = Selected(as_it_is=True)
+_NOTHING = Selected()
+
+
+class _Rules:
+    """A set of rules.
+
+    Args:
+        rules: They.
+
+    Attributes:
+        take_all: Whether every message is wanted, as it is, and only so.
+    """
+
+    def __init__(self, rules: Sequence[RuleDescription]) -> None:
+        self._rules = rules
+        self.take_all = _take_all(rules)
+
+    @cached_property
+    def select(self) -> Selection:
+        """What they say of a message; compiled when they are asked first, as most sets of earlier rules never are."""
+        return compile_rules(self._rules)
+
+
+class ChangedRecord:
+    """A record with other properties than it was stored with.
+
+    Args:
+        stored: As it was stored.
+        envelope: Its properties.
+    """
+
+    __slots__ = ("_headers", "_stored")
+
+    def __init__(self, stored: Record, envelope: Envelope) -> None:
+        self._stored = stored
+        self._headers = encode_headers(envelope)
+
+    def topic(self) -> str | None:
+        """Kafka topic."""
+        return self._stored.topic()
+
+    def partition(self) -> int | None:
+        """Kafka partition."""
+        return self._stored.partition()
+
+    def offset(self) -> int | None:
+        """Kafka offset."""
+        return self._stored.offset()
+
+    def key(self) -> str | bytes | None:
+        """The partition key, or None."""
+        return self._stored.key()
+
+    def value(self) -> str | bytes | None:
+        """The body, or None."""
+        return self._stored.value()
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """Names and values in order."""
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        """Kind of the timestamp, and milliseconds since 1970 UTC."""
+        return self._stored.timestamp()
+
+    def leader_epoch(self) -> int | None:
+        """Of the leader that stored it."""
+        return self._stored.leader_epoch()
+
+
+class Chooser:
+    """What a subscription's rules say of its topic's records.
+
+    Args:
+        key: Of the subscription's path.
+        rule_sets: All that count for any of them.
+        keeps_faulty: Whether a message is dead-lettered of which a rule cannot be said.
+        time_to_live: The subscription's default; None: for ever.
+        max_message_bytes: Of a message that an action made; None: no matter how many.
+
+    Attributes:
+        saw_scheduled: Whether any record that was looked at is that of a scheduled message, which is its topic's to grant.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        rule_sets: Sequence[RuleSet],
+        *,
+        keeps_faulty: bool,
+        time_to_live: timedelta | None,
+        max_message_bytes: int | None,
+    ) -> None:
+        self.saw_scheduled = False
+        self._key = key.encode()
+        self._keeps_faulty = keeps_faulty
+        self._time_to_live = time_to_live
+        self._max_message_bytes = max_message_bytes
+        self._may_fail = any(_may_fail(rule) for one in rule_sets for rule in one.rules)
+        self._changes = any(rule.action is not None for one in rule_sets for rule in one.rules)
+        # The last ones first, as nearly all records are theirs.
+        self._sets = [(one.offsets, _Rules(one.rules)) for one in reversed(rule_sets)]
+        self._gate = _gate(rule_sets[-1].rules, self._key)
+        self._latest: tuple[Record, Selected] | None = None
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether a message that is granted may be another one than its record, or none."""
+        return self._may_fail
+
+    def wanted(self, records: Sequence[Record]) -> list[Record]:
+        """Those of a partition, in its order, of which anything becomes, as they are stored."""
+        return [record for record in self._sifted(records) if self._wants(self.of(record))]
+
+    def received(self, records: Sequence[Record]) -> list[Record]:
+        """Likewise, as they are received: one that an action changed is so."""
+        return self.granted(self.wanted(records))
+
+    def granted(self, records: Sequence[Record]) -> list[Record]:
+        """Records that were granted, as they are received: once they were wanted, they are messages, whatever changed since."""
+        if not self._changes:
+            return list(records)
+        return [self._as_received(record) for record in records]
+
+    def _as_received(self, record: Record) -> Record:
+        selected = self.of(record)
+        single = len(selected.copies) == 1 and not selected.as_it_is and self._oversize(record, selected) is None
+        return ChangedRecord(record, selected.copies[0]) if single else record
+
+    def _sifted(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Without most of those that nobody wants: as can be seen without decoding them."""
+        gate = self._gate
+        if gate is None or not records:
+            return records
+        _, partition, offset = place_of(records[0])
+        if offset < self._sets[0][0][partition]:
+            return records
+        if self._changes:
+            return [
+                record for record in records if isinstance(record, ChangedRecord) or not gate(record.headers() or ())
+            ]
+        return [record for record in records if not gate(record.headers() or ())]
+
+    def complaint(self, record: Record) -> str | None:
+        """Why a record that is wanted is dead-lettered instead of received; None where it is not."""
+        if not self._may_fail:
+            return None
+        selected = self.of(record)
+        size = self._oversize(record, selected)
+        if size is not None:
+            return f"a copy that its rules make of it has {size} bytes: {self._max_message_bytes} are allowed"
+        if selected or not selected.errors:
+            return None
+        rule, error = next(iter(selected.errors.items()))
+        return f"rule {rule!r}: {error}"
+
+    def several(self, record: Record) -> list[Envelope]:
+        """Properties of the messages that a record becomes, where these are more than one."""
+        if not self._may_fail:
+            return []
+        selected = self.of(record)
+        if len(selected.copies) + selected.as_it_is < 2:
+            return []
+        return [*([envelope_of(record)] if selected.as_it_is else []), *selected.copies]
+
+    def _oversize(self, record: Record, selected: Selected) -> int | None:
+        """How many bytes the largest copy of a record has, where that are too many."""
+        if self._max_message_bytes is None or not selected.copies:
+            return None
+        value, key = as_bytes(record.value()), record.key()
+        size = max(record_size(value, key, encode_headers(one)) for one in selected.copies)
+        return size if size > self._max_message_bytes else None
+
+    def sets_apart(self, record: Record) -> bool:
+        """Whether a record that is wanted is none that is received: it is dead-lettered, or replaced by its copies."""
+        return self.complaint(record) is not None or bool(self.several(record))
+
+    def _wants(self, selected: Selected) -> bool:
+        return bool(selected) or (self._keeps_faulty and bool(selected.errors))
+
+    def of(self, record: Record) -> Selected:
+        """What becomes of a record; it is said once of one that is asked for several times in a row."""
+        latest = self._latest
+        if latest is None or latest[0] is not record:
+            self._latest = latest = (record, self._said_of(record))
+        return latest[1]
+
+    def _said_of(self, record: Record) -> Selected:
+        if isinstance(record, ChangedRecord):
+            return _AS_IT_IS
+        addressed_to = _addressed_to(record)
+        if addressed_to is not None:
+            return _AS_IT_IS if addressed_to == self._key else _NOTHING
+        if scheduled_for(record) is not None:
+            # A copy is granted when its time has come.
+            self.saw_scheduled = True
+            return _NOTHING
+        _, partition, offset = place_of(record)
+        rules = next((rules for offsets, rules in self._sets if offsets[partition] <= offset), None)
+        if rules is None:
+            # From before the subscription began.
+            return _NOTHING
+        if rules.take_all:
+            return _AS_IT_IS
+        body = as_bytes(record.value())
+        envelope = envelope_of(record)
+        number, enqueued_at = sequence_number(partition, offset), from_milliseconds(record.timestamp()[1])
+        return rules.select(
+            Subject(envelope, number, enqueued_at, 0 if body is None else len(body), self._time_to_live)
+        )
+
+
+def _gate(rules: Sequence[RuleDescription], key: bytes) -> Callable[[RecordHeaders], bool] | None:
+    """Says of a record's headers, as they are stored, whether a subscription with this key can do without it.
+
+    So it is of correlation filters alone. What they ask for stands in a header as it is, or as a text among the application
+    properties: where neither is, nor the subscription's key, the record is not wanted.
+
+    Returns:
+        None where that takes as long as to ask the rules.
+    """
+    looked_for: list[_Asked] = []
+    for rule in rules:
+        filter_ = rule.filter
+        if isinstance(filter_, FalseFilterDescription):
+            continue
+        if not isinstance(filter_, CorrelationFilterDescription):
+            return None
+        asked = _asked_by(filter_)
+        if not asked.headers and not asked.texts:
+            return None
+        looked_for.append(asked)
+    if all(asked.headers for asked in looked_for):
+        # One of the headers of each, and what is for this subscription alone: this is asked of each record of a log.
+        return frozenset({(h.ADDRESSED_TO, key), *(next(iter(asked.headers)) for asked in looked_for)}).isdisjoint
+
+    def may_do_without(headers: RecordHeaders) -> bool:
+        # What has other headers than most messages is looked at closely.
+        if not _USUAL.issuperset([name for name, _ in headers]):
+            return False
+        for asked in looked_for:
+            if asked.headers.issubset(headers) and (not asked.texts or _may_hold(headers, asked.texts)):
+                return False
+        return True
+
+    return may_do_without
+
+
+class _Asked(NamedTuple):
+    """What a record's headers hold where a correlation filter matches.
+
+    Attributes:
+        headers: Names and values of headers.
+        texts: Parts of the header of application properties.
+    """
+
+    headers: frozenset[tuple[str, bytes]]
+    texts: Sequence[bytes]
+
+
+def _asked_by(filter_: CorrelationFilterDescription) -> _Asked:
+    headers = frozenset(
+        (header, wanted.encode())
+        for attribute, header in _HEADER_OF.items()
+        if (wanted := getattr(filter_, attribute)) is not None
+    )
+    texts = [wanted for wanted in filter_.properties.values() if isinstance(wanted, str) and _is_plain(wanted)]
+    return _Asked(headers, [f'"{text}"'.encode() for text in texts])
+
+
+def _may_hold(headers: RecordHeaders, texts: Sequence[bytes]) -> bool:
+    """Whether these may be among the application properties; a text may be escaped by whoever wrote it."""
+    for name, value in headers:
+        if name != h.APPLICATION_PROPERTIES or not value:
+            continue
+        if b"\\u" in value or all(text in value for text in texts):
+            return True
+    return False
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text is written in one way only in JSON, but for escapes of plain characters."""
+    return text.isalnum() and text.isascii()
+
+
+def _take_all(rules: Sequence[RuleDescription]) -> bool:
+    """Whether every message is wanted, as it is, and only so."""
+    plain = any(isinstance(rule.filter, TrueFilterDescription) for rule in rules)
+    return plain and all(rule.action is None for rule in rules)
+
+
+def _may_fail(rule: RuleDescription) -> bool:
+    """Whether a rule may change a message, or not be said of it."""
+    return rule.action is not None or isinstance(rule.filter, SqlFilterDescription)
+
+
+def _addressed_to(record: Record) -> bytes | None:
+    """The only subscription that a record is for; None where it is for all."""
+    for name, value in record.headers() or ():
+        if name == h.ADDRESSED_TO:
+            return value
+    return None

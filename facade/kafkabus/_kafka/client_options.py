@@ -1,0 +1,153 @@
+"""Options of Kafka's client for each of its roles."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+
+from confluent_kafka import KafkaError
+from typing_extensions import override
+
+from kafkabus._core.settings import Settings
+from kafkabus_mapping.secret import revealed
+
+AGAIN_AFTER = 60.0
+"""After how many seconds Kafka's client is heard again with what it said before."""
+
+
+class _Sparingly(logging.Filter):
+    """Lets Kafka's client say a thing once a minute. It repeats itself with each attempt to connect, from each handle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._guard = threading.Lock()
+        self._said: dict[str, float] = {}
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        what = _VARIES.sub("", record.getMessage())
+        now = time.monotonic()
+        with self._guard:
+            if now - self._said.get(what, -AGAIN_AFTER) < AGAIN_AFTER:
+                return False
+            self._said = {one: said for one, said in self._said.items() if now - said < AGAIN_AFTER}
+            self._said[what] = now
+        return True
+
+
+_VARIES = re.compile(r"\[rdkafka#[^]]*\]|\(after [^)]*\)")
+"""The handle that speaks, and how long it tried how often."""
+
+LOGGER = logging.getLogger("kafkabus.kafka")
+LOGGER.addFilter(_Sparingly())
+
+PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+"""Errors that Kafka's client mends by itself, without going on elsewhere."""
+
+Options = dict[str, str | int | float | bool]
+
+
+def common_options(settings: Settings) -> Options:
+    """Options that every role shares: addresses, TLS and SASL, quick reconnection."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 1000,
+        "socket.keepalive.enable": True,
+        "topic.metadata.refresh.interval.ms": 60_000,
+        "topic.metadata.propagation.max.ms": 5_000,
+        "log_level": 3,
+        **{option: revealed(value) for option, value in settings.kafka_options.items()},
+    }
+
+
+def producer_options(settings: Settings, *, message_timeout: float) -> Options:
+    """Options of a producer: nothing is acknowledged before it is durable, nothing is stored twice by a retry.
+
+    Args:
+        settings: Where Kafka is.
+        message_timeout: After how many seconds a record is given up.
+    """
+    return {
+        **common_options(settings),
+        "enable.idempotence": True,
+        "acks": "all",
+        # Waiting callers flush, which ends the linger: it only keeps a batch from leaving in pieces.
+        "linger.ms": 5,
+        "batch.size": 1_000_000,
+        "message.max.bytes": 2_000_000,
+        "message.timeout.ms": int(message_timeout * 1000),
+        "queue.buffering.max.messages": 1_000_000,
+        "queue.buffering.max.kbytes": 262_144,
+    }
+
+
+def transactional_options(
+    settings: Settings, transactional_id: str, *, timeout: float, message_timeout: float
+) -> Options:
+    """Options of a producer that stores its records in transactions.
+
+    Args:
+        settings: Where Kafka is.
+        transactional_id: The name by which Kafka knows it.
+        timeout: After how many seconds the broker aborts a transaction that is not ended.
+        message_timeout: After how many seconds a record is given up.
+    """
+    return {
+        **producer_options(settings, message_timeout=message_timeout),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": int(timeout * 1000),
+    }
+
+
+def consumer_options(settings: Settings, group: str) -> Options:
+    """Options of a consumer that assigns its partitions itself and never commits.
+
+    Args:
+        settings: Where Kafka is.
+        group: The group's name, which Kafka's client insists on.
+    """
+    return {
+        **common_options(settings),
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        # With the default of a second, a consumer whose small queue was full crawls.
+        "fetch.queue.backoff.ms": 1,
+        # Kafka's client has one fetch under way at each broker. While it has enough of the busy partitions, that is one of the
+        # idle ones alone, which the broker holds for so long; the busy ones wait behind it. With the default of 500, a fast
+        # receiver stood still for up to a second whenever a partition ended.
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+        "queued.min.messages": 20_000,
+        "queued.max.messages.kbytes": 32_768,
+        "check.crcs": True,
+    }
+
+
+def point_options(settings: Settings) -> Options:
+    """Options of a consumer that reads single records by offset, and so fetches little ahead.
+
+    Args:
+        settings: Where Kafka is.
+    """
+    return {
+        **consumer_options(settings, "kafkabus.points"),
+        "queued.min.messages": 1,
+        "queued.max.messages.kbytes": 1_024,
+        "fetch.message.max.bytes": 262_144,
+    }

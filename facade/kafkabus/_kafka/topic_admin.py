@@ -1,0 +1,504 @@
+"""Topics: creating, describing and deleting them, and where their logs begin and end. Blocking calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    retry_if_result,
+    stop_after_delay,
+    wait_exponential,
+)
+
+from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus._core.settings import Settings
+from kafkabus._kafka.client_options import LOGGER, common_options
+from kafkabus._kafka.errors import NO_RIGHTS, FirstContact, no_rights
+from kafkabus._ledger.operations import Tail
+
+ENTITY_TOPIC: Mapping[str, str] = {
+    # The broker's clock is EnqueuedTimeUtc.
+    "message.timestamp.type": "LogAppendTime",
+    # Records leave only by delete_records, below what every ledger has settled.
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": "2000000",
+}
+CLOCK_TOPIC: Mapping[str, str] = {
+    "message.timestamp.type": "LogAppendTime",
+    "retention.ms": "3600000",
+}
+COMPANION_TOPIC: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.message.bytes": "2000000",
+}
+MARKER_TOPIC: Mapping[str, str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": "604800000",
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": "2000000",
+}
+"""Of markers of transactions, which are needed until the ledgers that they name are written down; that is done all the time."""
+
+
+APPEARS_WITHIN = 5.0
+"""For how long, in seconds, brokers may not know of a topic that is there: it may be new."""
+ASKED_FOR = 3.0
+"""For how long, in seconds, one broker is asked; then its connection is closed, and another one is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the cluster knows it.
+
+    Attributes:
+        name: Its name.
+        topic_id: Its id, made by the broker: another one after the topic was deleted and created again.
+        partitions: How many it has.
+        unavailable: Partitions without a leader or with too few replicas in sync, which take no records now.
+    """
+
+    name: str
+    topic_id: str
+    partitions: int
+    unavailable: tuple[int, ...]
+
+
+class Topics:
+    """A cluster's topics.
+
+    Args:
+        settings: Where Kafka is.
+        timeout: Longest time for one call, in seconds.
+    """
+
+    def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
+        self._servers = settings.bootstrap_servers
+        self._replicas = settings.replication_factor
+        self._timeout = timeout
+        # A stopped broker's connection stays open, and may be the only one, until a request has waited for so long.
+        options = common_options(settings) | {"socket.timeout.ms": round(1000 * ASKED_FOR)}
+        self._client = AdminClient(options, logger=LOGGER)
+        self._contact = FirstContact(settings, self._client)
+
+    @property
+    def _admin(self) -> AdminClient:
+        """Kafka's client, which has reached a broker."""
+        self._contact.make()
+        return self._client
+
+    @property
+    def reached(self) -> bool:
+        """Whether a broker was reached."""
+        return self._contact.made
+
+    def reach(self) -> None:
+        """Reach a broker, where that was not done before; within some 7 seconds it is known why none can be reached.
+
+        Raises:
+            ServiceBusAuthenticationError: Kafka refuses the credentials.
+            ServiceBusCommunicationError: No broker can be reached.
+        """
+        self._contact.make()
+
+    def brokers(self) -> int:
+        """How many brokers the cluster has, at least one.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or says that no broker serves at present.
+        """
+
+        def ask() -> int | None:
+            # One that has not been heard of for a while, as on a machine that stalls, is left out, and so may be the only one.
+            return len(self._admin.list_topics("__nothing", timeout=ASKED_FOR).brokers) or None
+
+        try:
+            count: int | None = self._again(_SILENCE)(ask)
+        except KafkaException as error:
+            raise self._translate(error, "ask for the cluster's brokers") from error
+        if count is None:
+            raise ServiceBusCommunicationError(
+                f"no broker of Kafka {self._servers} serves (tried for {self._timeout:.0f} s)"
+            )
+        return count
+
+    def create_entity(self, name: str, partitions: int) -> bool:
+        """Create an entity's topic, with as many replicas as the settings say; see ``create``."""
+        return self.create(name, partitions, ENTITY_TOPIC, self._replicas)
+
+    def configure_entity(self, name: str) -> None:
+        """Give a topic that others created the settings that an entity's topic needs.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in ENTITY_TOPIC.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        try:
+            self._admin.incremental_alter_configs([resource], request_timeout=self._timeout)[resource].result()
+        except KafkaException as error:
+            raise self._translate(error, f"configure topic {name!r}") from error
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> bool:
+        """Create a topic; False where it was there.
+
+        Args:
+            name: Its name.
+            partitions: How many it has.
+            config: Its settings.
+            replicas: How many there are of each partition; by default three, or as many as there are brokers.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        replicas = replicas or min(3, self.brokers())
+        settings = {**config, "min.insync.replicas": str(_needed(replicas))}
+        topic = NewTopic(name, partitions, replicas, config=settings)
+
+        def ask() -> Future[None]:
+            return self._admin.create_topics([topic], operation_timeout=self._timeout, request_timeout=self._timeout)[
+                name
+            ]
+
+        return self._have_done(ask, f"create topic {name!r}", KafkaError.TOPIC_ALREADY_EXISTS)
+
+    def delete(self, name: str) -> bool:
+        """Delete a topic, and return when it is gone; False where there was none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        before = self.describe(name)
+
+        def ask() -> Future[None]:
+            return self._admin.delete_topics([name], operation_timeout=self._timeout, request_timeout=self._timeout)[
+                name
+            ]
+
+        if not self._have_done(ask, f"delete topic {name!r}", KafkaError.UNKNOWN_TOPIC_OR_PART):
+            return False
+        # A broker hears of it after the controller, and would describe the old topic when the next one of that name is created.
+        Retrying(
+            retry=retry_if_result(
+                lambda known: known is not None and before is not None and known.topic_id == before.topic_id
+            ),
+            stop=stop_after_delay(APPEARS_WITHIN),
+            wait=wait_exponential(multiplier=0.01, max=0.5),
+            retry_error_callback=_outcome,
+        )(self.describe, name)
+        return True
+
+    def describe(self, name: str, timeout: float | None = None) -> Topic | None:
+        """What the cluster knows of a topic; None where there is none.
+
+        Args:
+            name: Its name.
+            timeout: Longest time for this call, in seconds; default that of all.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        asked_for = min(ASKED_FOR, timeout or self._timeout)
+
+        def ask() -> Any:
+            return self._admin.describe_topics(TopicCollection([name]), request_timeout=asked_for)[name].result()
+
+        try:
+            described = self._again(_SILENCE, name, timeout)(ask)
+        except KafkaException as error:
+            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._translate(error, f"describe topic {name!r}") from error
+        unavailable = tuple(
+            partition.id
+            for partition in described.partitions
+            if partition.leader is None
+            or partition.leader.id < 0
+            or len(partition.isr) < _needed(len(partition.replicas))
+        )
+        return Topic(name, str(described.topic_id), len(described.partitions), unavailable)
+
+    def wait_for(self, name: str) -> Topic:
+        """A topic that was just created, once the brokers know it and each partition's leader serves it.
+
+        Raises:
+            ServiceBusCommunicationError: They did not within the timeout.
+        """
+        described = self._again(_PASSING)(self.describe, name)
+        if described is None:
+            raise ServiceBusCommunicationError(
+                f"Kafka {self._servers} took topic {name!r} and does not know it after {self._timeout:.0f} s"
+            )
+        self.ends(name, range(described.partitions))
+        return described
+
+    def starts(self, name: str, partitions: Iterable[int], timeout: float | None = None) -> dict[int, int]:
+        """The first offset of each partition's log.
+
+        Args:
+            name: Of the topic.
+            partitions: Their numbers.
+            timeout: Longest time for this call, in seconds; default that of all.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        return self._offsets(name, partitions, OffsetSpec.earliest(), timeout)
+
+    def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The committed end of each partition's log: the offset that the next committed record will not be below.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        return self._offsets(name, partitions, OffsetSpec.latest())
+
+    def stored_ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The end of each partition's log, records of open transactions included.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        found = self._ask(name, partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
+        return {partition: one.offset for partition, one in found.items()}
+
+    def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:
+        """The committed end of each partition's log, and its leader's epoch.
+
+        Args:
+            name: Of the topic.
+            partitions: Their numbers.
+            timeout: Longest time for this call, in seconds.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        found = self._ask(name, partitions, OffsetSpec.latest(), timeout)
+        return {partition: Tail(one.offset, one.leader_epoch) for partition, one in found.items()}
+
+    def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
+        """The first offset of each partition whose record is not older than a moment, ms since 1970; the end where none is.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        partitions = list(partitions)
+        ends = self.ends(name, partitions)
+        found = self._offsets(name, partitions, OffsetSpec.for_timestamp(moment_ms))
+        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
+    def newest(self, name: str, partitions: Iterable[int]) -> int | None:
+        """When the newest record was stored, ms since 1970; None where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        newest = self._ask(name, partitions, OffsetSpec.max_timestamp())
+        return max((one.timestamp for one in newest.values() if one.timestamp >= 0), default=None)
+
+    def delete_records(self, name: str, upto: Mapping[int, int]) -> None:
+        """Delete each partition's records below an offset.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        wanted = [TopicPartition(name, partition, offset) for partition, offset in upto.items()]
+        if not wanted:
+            return
+        try:
+            deleted = self._admin.delete_records(wanted, operation_timeout=self._timeout, request_timeout=self._timeout)
+            for future in deleted.values():
+                future.result()
+        except KafkaException as error:
+            raise self._translate(error, f"delete records of topic {name!r}") from error
+
+    def _offsets(
+        self, name: str, partitions: Iterable[int], spec: OffsetSpec, timeout: float | None = None
+    ) -> dict[int, int]:
+        return {partition: found.offset for partition, found in self._ask(name, partitions, spec, timeout).items()}
+
+    def _ask(
+        self,
+        name: str,
+        partitions: Iterable[int],
+        spec: OffsetSpec,
+        timeout: float | None = None,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, ListOffsetsResultInfo]:
+        """What each partition's leader answers when it is asked for an offset."""
+        wanted = {TopicPartition(name, partition): spec for partition in partitions}
+        asked_for = min(ASKED_FOR, timeout or self._timeout)
+
+        def ask() -> dict[int, ListOffsetsResultInfo]:
+            futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=asked_for)
+            found = {where.partition: future.result() for where, future in futures.items()}
+            if any(one.offset == OFFSET_INVALID for one in found.values()):
+                # What Kafka's client says, without an error, of a partition whose broker did not answer in time.
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            return found
+
+        try:
+            return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}
+        except KafkaException as error:
+            raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
+
+    def _have_done(self, ask: Callable[[], Future[None]], action: str, already: int) -> bool:
+        """Have the controller do something, and ask once more where it is silent.
+
+        Args:
+            ask: Asks it.
+            action: What it is asked for.
+            already: The error's code with which it says that this is so already.
+
+        Returns:
+            Whether it was done now.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ServiceBusError: Kafka refuses.
+        """
+        asked: list[Future[None]] = []
+
+        def attempt() -> bool:
+            asked.append(ask())
+            asked[-1].result()
+            return True
+
+        try:
+            done: bool = self._again(_SILENCE)(attempt)
+        except KafkaException as error:
+            if _code(error) != already:
+                raise self._translate(error, action) from error
+            # A broker may have been slower to answer than to do it.
+            return len(asked) > 1
+        return done
+
+    def _again(self, codes: Set[int], name: str | None = None, timeout: float | None = None) -> Retrying:
+        """Tries again where there is no result, or an error with one of these codes.
+
+        Args:
+            codes: Of Kafka.
+            name: A topic about which the cluster is asked before each new attempt. Kafka's client keeps what it knows of
+                leaders, and of the broker that it asks about topics: where one says that it is not, or is silent, too.
+            timeout: How long new attempts are made, in seconds; by default as long as a call may take. A topic that the cluster
+                has not known for some seconds is gone, and not waited for any longer.
+        """
+        unknown_since: float | None = None
+
+        def refresh(_state: RetryCallState) -> None:
+            nonlocal unknown_since
+            if name is not None:
+                with suppress(KafkaException):
+                    listed = self._admin.list_topics(name, timeout=min(ASKED_FOR, timeout or self._timeout))
+                    error = listed.topics[name].error
+                    unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+                    unknown_since = (unknown_since or time.monotonic()) if unknown else None
+
+        def is_over(state: RetryCallState) -> bool:
+            is_gone = unknown_since is not None and time.monotonic() > unknown_since + APPEARS_WITHIN
+            return is_gone or stop_after_delay(timeout or self._timeout)(state)
+
+        return Retrying(
+            before_sleep=refresh,
+            retry=retry_if_result(lambda result: result is None) | retry_if_exception(_with(codes)),
+            stop=is_over,
+            wait=wait_exponential(multiplier=0.01, max=0.5),
+            retry_error_callback=_outcome,
+        )
+
+    def _translate(self, error: KafkaException, action: str) -> ServiceBusError:
+        cause = error.args[0]
+        reason = cause.str() if isinstance(cause, KafkaError) else str(error)
+        if isinstance(cause, KafkaError) and cause.code() in NO_RIGHTS:
+            return no_rights(self._servers, action, cause)
+        message = f"could not {action} at Kafka {self._servers}: {reason}"
+        if isinstance(cause, KafkaError) and cause.code() in _UNREACHABLE:
+            return ServiceBusCommunicationError(f"{message} (tried for {self._timeout:.0f} s)", error=error)
+        return ServiceBusError(message, error=error)
+
+
+def _needed(replicas: int) -> int:
+    """How many replicas must be in sync for a partition to take records: an acknowledged one outlives a broker."""
+    return 2 if replicas > 2 else 1
+
+
+_UNREACHABLE = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._DESTROY_BROKER,
+    KafkaError._RESOLVE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._NOENT,  # No leader is known.
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.REQUEST_TIMED_OUT,
+}
+
+
+_SILENCE = {
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,  # The request waited behind others that the broker did not answer.
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError._TRANSPORT,
+    KafkaError._DESTROY_BROKER,  # The client learned meanwhile that the broker it asked is another one, or none any more.
+}
+"""Of a broker; another one may answer."""
+_PASSING = {
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._NOENT,  # No leader is known.
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+}
+"""While a topic is so new, or a leader so fresh, that not all brokers know."""
+
+
+def _with(codes: Set[int]) -> Callable[[BaseException], bool]:
+    """Whether an error is one of Kafka's with one of these codes."""
+    return lambda error: isinstance(error, KafkaException) and _code(error) in codes
+
+
+def _outcome(state: RetryCallState) -> Any:
+    """The last attempt's result or error, rather than tenacity's own error."""
+    return None if state.outcome is None else state.outcome.result()
+
+
+def _code(error: KafkaException) -> int | None:
+    cause = error.args[0]
+    return cause.code() if isinstance(cause, KafkaError) else None

@@ -1,0 +1,152 @@
+"""Redis's errors: which of them pass, and which of the SDK's errors the others are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    ConnectionError,
+    NoPermissionError,
+    OutOfMemoryError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
+
+from kafkabus._core.exceptions import (
+    LedgerError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusError,
+    ServiceBusServerBusyError,
+    UnsuitableRedisError,
+)
+from kafkabus._ledger.keys import rights_of
+
+PASSING = {
+    "READONLY": "it is a replica and takes no writes; does the address lead to the primary?",
+    "MASTERDOWN": "it is a replica that has lost its primary; does the address lead to the primary?",
+    "NOREPLICAS": "fewer replicas follow it than its min-replicas-to-write asks for; do they run?",
+    "CLUSTERDOWN": "its cluster does not serve; kafkabus needs a Redis without cluster mode",
+    "TRYAGAIN": "its cluster moves keys; kafkabus needs a Redis without cluster mode",
+    "LOADING": "it loads its data; wait until it has",
+    "BUSY": "it runs a script that does not end; 'SCRIPT KILL' ends it",
+}
+"""Codes of errors that a failover or a restart brings and takes away, and what the user is told where they stay."""
+
+_OF_CREDENTIALS = (AuthenticationError, AuthorizationError)
+_OWN_CODE = re.compile(r"(?:^|of pipeline caused error: )([A-Z]+)(?: |$)")
+_CODE_IN_SCRIPT = re.compile(r"@user_script: ?\d+: -([A-Z]+) ")
+"""In Redis 6, an error inside a script loses its own code to that of the script."""
+_NO_RIGHTS_IN_SCRIPT = re.compile(r"user executing the script can't|ACL failure in script", re.IGNORECASE)
+_AROUND_IN_SCRIPT = re.compile(r"^.*@user_script: ?\d+: (?:-[A-Z]+ )?|,? script: [0-9a-f]{40}.*$")
+
+
+def code_of(error: BaseException) -> str:
+    """The word in capitals by which Redis names a kind of error; empty where there is none."""
+    if not isinstance(error, RedisError):
+        return ""
+    text = str(error)
+    inside = _CODE_IN_SCRIPT.search(text)
+    if inside is not None:
+        return inside[1]
+    if isinstance(error, NoPermissionError) or _NO_RIGHTS_IN_SCRIPT.search(text):
+        return "NOPERM"
+    if isinstance(error, OutOfMemoryError):
+        return "OOM"
+    known = getattr(error, "status_code", None) or _CODES.get(type(error).__name__)
+    return known or (own[1] if (own := _OWN_CODE.search(text)) else "")
+
+
+_CODES = {
+    "BusyLoadingError": "LOADING",
+    "ReadOnlyError": "READONLY",
+    "MasterDownError": "MASTERDOWN",
+    "ClusterDownError": "CLUSTERDOWN",
+    "TryAgainError": "TRYAGAIN",
+    "MovedError": "MOVED",
+    "AskError": "ASK",
+    "ClusterCrossSlotError": "CROSSSLOT",
+}
+"""Of redis-py's classes, whose instances before version 7 do not keep it."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether an error is one of those that pass: the same call is made again for a while."""
+    if isinstance(error, _OF_CREDENTIALS):
+        return False
+    return isinstance(error, (ConnectionError, TimeoutError)) or code_of(error) in PASSING
+
+
+_CLUSTER = (
+    "Redis {address} is part of a Redis Cluster, which kafkabus does not support yet: use a Redis without cluster mode, with "
+    "replicas where one is to stand in for it"
+)
+_TOLD: Mapping[str, tuple[type[ServiceBusError], str]] = {
+    "NOAUTH": (
+        ServiceBusAuthenticationError,
+        "Redis {address} refuses the credentials: {reason}; give user and password in its URL, redis://<user>:<password>@…",
+    ),
+    "NOPERM": (
+        ServiceBusAuthorizationError,
+        "Redis {address} refused {what}: {reason}; the user of its URL needs these rights: {rights}",
+    ),
+    "OOM": (
+        ServiceBusServerBusyError,
+        "Redis {address} is full and refused {what}: raise its maxmemory, and try again",
+    ),
+    "MISCONF": (
+        ServiceBusServerBusyError,
+        "Redis {address} takes no writes as it cannot save them: {reason}; see to its disk, and try again",
+    ),
+    **dict.fromkeys(("MOVED", "ASK", "CROSSSLOT"), (UnsuitableRedisError, _CLUSTER)),
+    **{
+        code: (
+            ServiceBusCommunicationError,
+            f"Redis {{address}} refuses to serve (tried for {{tried_for:.0f}} s): {why} ({{reason}})",
+        )
+        for code, why in PASSING.items()
+    },
+}
+"""What becomes of errors with these codes."""
+_REFUSED = (LedgerError, "Redis {address} refused {what}: {error}")
+_UNREACHABLE = (
+    ServiceBusCommunicationError,
+    "Redis {address} cannot be reached (tried for {tried_for:.0f} s): {error}; is it running, and is the address right?",
+)
+
+
+def translated(
+    error: RedisError, *, address: str, namespace: str, tried_for: float = 0.0, what: str = "a command"
+) -> ServiceBusError:
+    """The SDK's error for one of Redis's.
+
+    Args:
+        error: Redis's, or redis-py's.
+        address: Of Redis, without its password.
+        namespace: Whose keys are used.
+        tried_for: For how long the call was made again, in seconds.
+        what: Redis was asked for.
+    """
+    code = "NOAUTH" if isinstance(error, _OF_CREDENTIALS) else code_of(error)
+    kind, message = _TOLD.get(code, _REFUSED if isinstance(error, ResponseError) else _UNREACHABLE)
+    return kind(
+        message.format(
+            address=address,
+            what=what,
+            tried_for=tried_for,
+            error=error,
+            reason=_AROUND_IN_SCRIPT.sub("", str(error)),
+            rights=rights_of(namespace),
+        ),
+        error=error,
+    )
+
+
+def of_cluster(address: str) -> UnsuitableRedisError:
+    """What is said of a Redis that is part of a cluster."""
+    return UnsuitableRedisError(_CLUSTER.format(address=address))

@@ -1,0 +1,118 @@
+"""The ledger's Lua scripts, loaded from the files beside this module.
+
+A request is one program put together from fragments in a fixed order, so that every operation runs in one atomic script
+over one fixed set of keys. Redis defines all functions of a program anew for each request, which takes longer than most of
+what is asked for; so what is asked for most has programs of its own, of the fragments that it needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+FRAGMENTS = (
+    "prelude.lua",
+    "index.lua",
+    "lease.lua",
+    "settle.lua",
+    "move.lua",
+    "transact.lua",
+    "schedule.lua",
+    "claim.lua",
+    "recall.lua",
+    "session.lua",
+    "state.lua",
+    "detect.lua",
+    "keep.lua",
+    "request.lua",
+)
+"""Files of the program that has all operations, in the order in which they are joined."""
+
+_RECEIVING = ("prelude.lua", "index.lua", "lease.lua", "settle.lua", "claim.lua", "request.lua")
+
+PROGRAMS = (
+    _RECEIVING,
+    (*_RECEIVING[:-1], "session.lua", "request.lua"),
+    FRAGMENTS,
+)
+"""Files of each program, those first that have fewer operations."""
+
+_DEFINED = re.compile(r"^operations\.(\w+) =", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's text and the name by which Redis knows it.
+
+    Attributes:
+        text: Lua 5.1.
+        sha: Hexadecimal SHA-1 of the text, for ``EVALSHA``.
+    """
+
+    text: str
+    sha: str
+
+
+@cache
+def request_script(operations: frozenset[str] | None = None) -> Script:
+    """The shortest program that carries out a request to one ledger.
+
+    Args:
+        operations: Names of those in the request; by default all that there are.
+    """
+    programs = _programs()
+    wanted = programs[-1][1] if operations is None else operations
+    return next((script for script, defined in programs if wanted <= defined), programs[-1][0])
+
+
+def request_scripts() -> list[Script]:
+    """All programs for requests."""
+    return [script for script, _ in _programs()]
+
+
+@cache
+def create_script() -> Script:
+    """The script that creates a ledger where there is none."""
+    return _script(_read("create.lua"))
+
+
+@cache
+def restore_script() -> Script:
+    """The script that makes a ledger anew of a checkpoint."""
+    return _script(_read("restore.lua"))
+
+
+@cache
+def heartbeat_script() -> Script:
+    """The script by which receiving clients know of each other."""
+    return _script(_read("heartbeat.lua"))
+
+
+@cache
+def describe_script() -> Script:
+    """The script that keeps descriptions of entities."""
+    return _script(_read("describe.lua"))
+
+
+@cache
+def let_go_script() -> Script:
+    """The script that ends a client's turn."""
+    return _script(_read("let_go.lua"))
+
+
+@cache
+def _programs() -> list[tuple[Script, frozenset[str]]]:
+    """Each program, with the operations that it has."""
+    scripts = [_script("\n".join(map(_read, names))) for names in PROGRAMS]
+    return [(script, frozenset(_DEFINED.findall(script.text))) for script in scripts]
+
+
+def _script(text: str) -> Script:
+    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _read(name: str) -> str:
+    return resources.files("kafkabus._ledger").joinpath("lua").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,415 @@
+"""What is written down of a ledger, in blocks, so that it can be made anew; without I/O.
+
+A snapshot says of all offsets below its cursor which are not settled. They stand in blocks of offsets, each a record of its
+own, so that only what changed is written; the head has the rest, and names the version that it knows of each block. Records
+may have been written by one that was paused for long, and overwrite later ones: a block that is older than the head knows is
+no answer, and all from there on counts as never granted. A block that is newer than the head is true all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from kafkabus._ledger.prepared_settlement import Prepared
+from kafkabus._ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, offsets_of, union
+
+VERSIONS_AHEAD = 1_000_000
+"""By how much the version of a ledger that is made anew is higher: no request since the snapshot had such a one."""
+BLOCK = 65_536
+"""How many offsets a block has."""
+
+
+class StoredState(NamedTuple):
+    """What an application keeps of a session, as a record of it stands.
+
+    Attributes:
+        session: Its name.
+        version: A later state has a higher one.
+        updated: When it was set, ms since 1970 on Redis's clock.
+        value: It, in base 64.
+    """
+
+    session: str
+    version: int
+    updated: int
+    value: str
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A ledger as it was once.
+
+    Attributes:
+        cursor: The next offset never granted.
+        version: Of the ledger; a later snapshot has a higher one.
+        mortal: Whether messages with times to live of their own were sent.
+        epoch: Leader epoch of the record right before the cursor, where it is known.
+        waiting: What is to be granted again, ascending.
+        deferred: What was set aside, ascending.
+        moving: Offset, delivery count and intent of transfers that have not ended, ascending.
+        voids: Offsets beyond the cursor that are no messages, ascending.
+        judged: Up to where it is known which records are duplicates; None where none are detected.
+        judged_epoch: Leader epoch of the last of those, where it is known.
+        duplicates: Offsets of those that are, ascending, as far as they are in the window.
+        schedules: Whether the log holds records of scheduled messages.
+        scheduled: Offset and time, ms since 1970, of what waits for it, ascending.
+        markers: An offset of the namespace's transactions: those whose record stands below are all accounted for, or
+            prepared, so that their messages are moving. None where nobody looked.
+    """
+
+    cursor: int
+    version: int
+    mortal: bool = False
+    waiting: list[Counted] = field(default_factory=list)
+    deferred: list[Counted] = field(default_factory=list)
+    moving: list[tuple[int, int, str]] = field(default_factory=list)
+    voids: list[int] = field(default_factory=list)
+    epoch: int | None = None
+    judged: int | None = None
+    judged_epoch: int | None = None
+    duplicates: list[Range] = field(default_factory=list)
+    schedules: bool = False
+    scheduled: list[tuple[int, int]] = field(default_factory=list)
+    markers: int | None = None
+
+    def __post_init__(self) -> None:
+        # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
+        held = {offset for first, last, _ in self.waiting for offset in range(max(first, self.cursor), last + 1)}
+        held |= {offset for offset, _ in self.scheduled}
+        self.voids = sorted(offset for offset in set(self.voids) - held if offset >= self.cursor)
+        self.waiting = _below(self.waiting, self.cursor)
+        # Below the cursor; beyond it what claims pass over.
+        passed_over = union([(0, self.cursor - 1), *((offset, offset) for offset in self.voids)])
+        self.deferred = joined(cut(self.deferred, passed_over))
+        self.moving = sorted(self.moving)
+        self.scheduled = sorted(self.scheduled)
+
+    @property
+    def watermark(self) -> int:
+        """All below this offset is settled."""
+        return self.watermark_without(())
+
+    def watermark_without(self, kept: Collection[int]) -> int:
+        """All below this offset is settled, or its record is kept elsewhere."""
+        ranges = [one[:2] for several in (self.waiting, self.deferred) for one in several]
+        ranges += [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
+        return min([self.cursor, *(first for first, _ in minus(ranges, [(one, one) for one in kept]))])
+
+    @property
+    def aside(self) -> list[int]:
+        """Offsets of deferred and of scheduled messages, which may stay for long, ascending."""
+        return sorted([*offsets_of(one[:2] for one in self.deferred), *(offset for offset, _ in self.scheduled)])
+
+    @property
+    def prepared(self) -> set[str]:
+        """What names the transactions that prepared messages of it."""
+        intents = [Prepared.from_text(intent) for _, _, intent in self.moving]
+        return {one.transaction for one in intents if one is not None}
+
+    def head(self, versions: Mapping[int, int]) -> str:
+        """All but the blocks, as text.
+
+        Args:
+            versions: Of the blocks that hold anything, as they are written.
+        """
+        return json.dumps(
+            {
+                "blocks": {str(block): version for block, version in sorted(versions.items())},
+                "cursor": self.cursor,
+                "version": self.version,
+                "mortal": self.mortal,
+                "epoch": self.epoch,
+                "watermark": self.watermark,
+                "moving": self.moving,
+                "voids": self.voids,
+            }
+            | ({"schedules": True} if self.schedules else {})
+            | ({} if self.markers is None else {"markers": self.markers})
+            | ({} if self.judged is None else {"judged": self.judged, "judged_epoch": self.judged_epoch}),
+            separators=(",", ":"),
+        )
+
+    def blocks(self) -> dict[int, str]:
+        """What each block holds that holds anything, by its number."""
+        parts: dict[int, dict[str, list[tuple[int, ...]]]] = defaultdict(lambda: {"waiting": [], "deferred": []})
+        kinds = (("waiting", self.waiting), ("deferred", self.deferred), ("duplicates", self.duplicates))
+        for kind, ranges in kinds:
+            for first, last, *count in ranges:
+                for block in range(first // BLOCK, last // BLOCK + 1):
+                    part = (max(first, block * BLOCK), min(last, block * BLOCK + BLOCK - 1), *count)
+                    parts[block].setdefault(kind, []).append(part)
+        for offset, when in self.scheduled:
+            parts[offset // BLOCK].setdefault("scheduled", []).append((offset, when))
+        return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
+
+    def within(self, start: int, end: int = NEVER, kept: Mapping[int, int | None] | None = None) -> Snapshot:
+        """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others.
+
+        Args:
+            start: Where it begins.
+            end: Where it ends.
+            kept: Offsets of records that were trimmed and are kept elsewhere, with the times of those that are scheduled. What
+                was granted since the snapshot is not known: it waits, or is scheduled still.
+        """
+        kept = kept or {}
+        unknown = {offset: due for offset, due in kept.items() if self.cursor <= offset < start}
+        for offset in (*self.voids, *(one[0] for one in self.moving), *(one[0] for one in self.scheduled)):
+            unknown.pop(offset, None)
+        there = union([(start, NEVER), *((offset, offset) for offset in kept)])
+        cursor = max(start, min(self.cursor, end))
+
+        def stays(offset: int) -> bool:
+            return (offset >= start or offset in kept) and offset < end
+
+        return Snapshot(
+            cursor=cursor,
+            version=self.version,
+            mortal=self.mortal,
+            waiting=cut([*self.waiting, *((one, one, 0) for one, due in unknown.items() if due is None)], there),
+            deferred=cut(self.deferred, there),
+            moving=[one for one in self.moving if stays(one[0])],
+            voids=[offset for offset in self.voids if offset < end],
+            epoch=self.epoch if cursor == self.cursor else None,
+            judged=None if self.judged is None else max(start, min(self.judged, end)),
+            judged_epoch=self.judged_epoch,
+            duplicates=common(self.duplicates, [(start, end - 1)]),
+            schedules=self.schedules,
+            scheduled=[
+                *(one for one in self.scheduled if stays(one[0])),
+                *((offset, due) for offset, due in unknown.items() if due is not None),
+            ],
+            markers=self.markers,
+        )
+
+    @property
+    def unsettled(self) -> list[Range]:
+        """What is not settled, ascending; the last range has no end."""
+        waiting = [(first, last) for several in (self.waiting, self.deferred) for first, last, _ in several]
+        moving = [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
+        beyond = minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.voids])
+        return union([*waiting, *moving, *beyond])
+
+    def merged(self, earlier: Snapshot) -> Snapshot:
+        """This snapshot, where all that an earlier one says is settled is settled too; itself where it says so already.
+
+        A ledger that knows less than was written down of it went back to a state before that, as a Redis does whose lagging
+        replica is promoted.
+        """
+        open_ones = common(self.unsettled, earlier.unsettled)
+        if open_ones == self.unsettled:
+            return self
+        ahead = self if self.cursor >= earlier.cursor else earlier
+        moves = {move[0]: move for move in (*self.moving, *earlier.moving)}
+        moving = [moves[offset] for offset, _ in common([(one, one) for one in moves], open_ones)]
+        times = dict([*earlier.scheduled, *self.scheduled])
+        still = minus([(one, one) for one in sorted(times)], [(move[0], move[0]) for move in moving])
+        scheduled = [(offset, times[offset]) for offset in offsets_of(common(still, open_ones))]
+        apart = union((one[0], one[0]) for several in (moving, scheduled) for one in several)
+        aside = [(first, last) for first, last, _ in (*self.deferred, *earlier.deferred)]
+        rest = minus(common(open_ones, union([(0, ahead.cursor - 1), *aside])), apart)
+        homes: list[list[Counted]] = []
+        for several in ((earlier.deferred, self.deferred), (self.waiting, earlier.waiting)):
+            home: list[Counted] = []
+            for ranges in several:
+                part = cut(ranges, rest)
+                rest = minus(rest, [(first, last) for first, last, _ in part])
+                home += part
+            homes.append(sorted(home))
+        return Snapshot(
+            cursor=ahead.cursor,
+            version=max(self.version, earlier.version),
+            mortal=self.mortal or earlier.mortal,
+            waiting=homes[1],
+            deferred=homes[0],
+            moving=moving,
+            voids=[*self.voids, *earlier.voids],
+            epoch=ahead.epoch,
+            # What was judged by one that forgot some of it may be judged wrong.
+            judged=earlier.judged,
+            judged_epoch=earlier.judged_epoch,
+            duplicates=earlier.duplicates,
+            schedules=self.schedules or earlier.schedules,
+            scheduled=scheduled,
+            markers=earlier.markers,
+        )
+
+    def marked(self, names: Collection[str]) -> Snapshot:
+        """This snapshot, with what senders said that may have come after it: see ``operations.MARKS``."""
+        return replace(self, mortal=self.mortal or "mortal" in names, schedules=self.schedules or "schedules" in names)
+
+    def denies(self, verb: str, ranges: Sequence[Range]) -> bool:
+        """Whether it says of messages, which a transaction had settled before, that somebody may still receive them.
+
+        Args:
+            verb: What the transaction did, see ``after``.
+            ranges: Offsets.
+        """
+        if verb == "abandon":
+            return False
+        still = [(first, last) for first, last, _ in self.waiting]
+        still += [] if verb == "defer" else [(first, last) for first, last, _ in self.deferred]
+        still += minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.voids])
+        return bool(common(still, ranges))
+
+    def after(self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range]]]) -> Snapshot:
+        """This snapshot once it is known what became of transactions: nothing is prepared any more.
+
+        Args:
+            committed: Whether a transaction was, by what names it in its intents; those that were not never will be.
+            settled: Verb and offsets of what others did that were, since the snapshot or before it.
+        """
+        waiting, deferred, voids = list(self.waiting), list(self.deferred), list(self.voids)
+        moving: list[tuple[int, int, str]] = []
+        for offset, count, intent in self.moving:
+            prepared = Prepared.from_text(intent)
+            if prepared is None:
+                moving.append((offset, count, intent))
+            elif not committed(prepared.transaction) or prepared.verb == "abandon":
+                (deferred if prepared.deferred else waiting).append((offset, offset, count + 1))
+            elif prepared.verb == "defer":
+                deferred.append((offset, offset, count))
+        waiting, deferred = sorted(waiting), sorted(deferred)
+        for verb, ranges in settled:
+            if verb == "abandon":
+                continue
+            rest, ahead = minus([(0, NEVER)], ranges), common(ranges, [(self.cursor, NEVER)])
+            if verb == "defer":
+                aside = cut([(*one, 0) for one in ahead], minus([(0, NEVER)], [one[:2] for one in deferred]))
+                deferred = sorted([*deferred, *cut(waiting, ranges), *aside])
+            else:
+                deferred = cut(deferred, rest)
+            waiting = cut(waiting, rest)
+            # A transfer that was given up since.
+            moving = [one for one in moving if common([(one[0], one[0])], rest)]
+            voids += offsets_of(ahead)
+        return replace(self, waiting=waiting, deferred=deferred, moving=moving, voids=voids)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a ledger is made anew of.
+
+    Attributes:
+        snapshot: What was written down of it.
+        states: Of its sessions.
+        window_start: Where it detects duplicates, the first offset of which an id may still count; None: none of those
+            that were judged.
+        rules_version: Of a subscription's rules; 0 where it is none.
+    """
+
+    snapshot: Snapshot
+    states: Iterable[StoredState] = ()
+    window_start: int | None = None
+    rules_version: int = 0
+
+    def to_script(self) -> str:
+        """As ``lua/restore.lua`` reads it."""
+        one = self.snapshot
+        known: dict[str, object] = {} if one.epoch is None else {"epoch": str(one.epoch)}
+        if one.judged is not None:
+            judged = one.judged if self.window_start is None else min(one.judged, self.window_start)
+            known |= {"judged": str(judged), "proven": str(one.judged)}
+            known |= {"duplicates": [list(map(str, part)) for part in one.duplicates]}
+            known |= {} if one.judged_epoch is None else {"judged_epoch": str(one.judged_epoch)}
+        if self.rules_version:
+            known["rules"] = str(self.rules_version)
+        return json.dumps(
+            known
+            | {
+                "cursor": str(one.cursor),
+                "version": str(one.version + VERSIONS_AHEAD),
+                "mortal": one.mortal,
+                "waiting": [list(map(str, part)) for part in one.waiting],
+                "deferred": [list(map(str, part)) for part in one.deferred],
+                "moving": [list(map(str, part)) for part in one.moving],
+                "voids": list(map(str, one.voids)),
+                "schedules": one.schedules,
+                "scheduled": [(str(offset), str(when)) for offset, when in one.scheduled],
+                "states": [
+                    (state.session, str(state.version), str(state.updated), state.value) for state in self.states
+                ],
+            },
+            separators=(",", ":"),
+        )
+
+
+def head_version(head: str) -> int:
+    """The version of the ledger of which a head was written.
+
+    Raises:
+        ValueError: It is no head's text.
+    """
+    version: int = json.loads(head)["version"]
+    return version
+
+
+def block_text(version: int, content: str) -> str:
+    """A block as it is written."""
+    return f"{version} {content}"
+
+
+def block_version(text: str) -> int:
+    """The version of the ledger of which a block was written.
+
+    Raises:
+        ValueError: It is no block's text.
+    """
+    return int(text.partition(" ")[0])
+
+
+def block_content(text: str | None) -> str:
+    """What a block holds; nothing where there is none."""
+    return "" if text is None else text.partition(" ")[2]
+
+
+def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
+    """Put a snapshot together of its head and its blocks.
+
+    Raises:
+        ValueError: A text is none that was written so.
+    """
+    state = json.loads(head)
+    known = {int(block): version for block, version in state["blocks"].items()}
+    outdated = [
+        block for block, version in known.items() if block not in blocks or block_version(blocks[block]) < version
+    ]
+    cursor, judged = state["cursor"], state.get("judged")
+    if outdated:
+        cursor = min(cursor, max(min(outdated) * BLOCK, state["watermark"]))
+        judged = None if judged is None else min(judged, min(outdated) * BLOCK)
+    waiting: list[Counted] = []
+    deferred: list[Counted] = []
+    duplicates: list[Range] = []
+    scheduled: list[tuple[int, int]] = []
+    for block, text in sorted(blocks.items()):
+        if block in known or block_version(text) > state["version"]:
+            part = json.loads(block_content(text))
+            waiting += [(first, last, count) for first, last, count in part["waiting"]]
+            deferred += [(first, last, count) for first, last, count in part["deferred"]]
+            scheduled += [(offset, when) for offset, when in part.get("scheduled", ())]
+            duplicates += [(first, last) for first, last in part.get("duplicates", ())]
+    return Snapshot(
+        cursor=cursor,
+        version=state["version"],
+        mortal=state["mortal"],
+        waiting=waiting,
+        deferred=deferred,
+        moving=[(offset, count, intent) for offset, count, intent in state["moving"]],
+        voids=state["voids"],
+        epoch=None if outdated else state.get("epoch"),
+        schedules="schedules" in state,
+        scheduled=scheduled,
+        judged=judged,
+        judged_epoch=state.get("judged_epoch"),
+        # What was settled of an outdated block is not known any more: all that is known of it is told anew.
+        markers=0 if outdated and "markers" in state else state.get("markers"),
+        duplicates=common(union(duplicates), [(0, (judged or 0) - 1)]),
+    )
+
+
+def _below(ranges: list[Counted], cursor: int) -> list[Counted]:
+    return joined((first, min(last, cursor - 1), count) for first, last, count in ranges if first < cursor)

@@ -1,0 +1,1 @@
+"""What the process brings: forks, signals, weak references, repeated log lines."""

@@ -1,0 +1,239 @@
+# Generated from facade/kafkabus/_async/admin/queues.py by tools/generate_blocking.py. Do not edit.
+"""Creating, describing and deleting entities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+
+from kafkabus._core.entity_properties import (
+    AuthorizationRule,
+    PartitionRuntimeProperties,
+    QueueProperties,
+    QueueRuntimeProperties,
+)
+from kafkabus._sync.admin.base import checked
+from kafkabus._sync.admin.topics import TopicAdministration
+from kafkabus._sync.compat import guarded
+from kafkabus_mapping.entities import EntityStatus, QueueDescription
+from kafkabus_mapping.names import EntityPath, check_entity, topic_name
+
+
+class ServiceBusAdministrationClient(TopicAdministration):
+    """Administers a namespace.
+
+    Args:
+        fully_qualified_namespace: Host name of the namespace; see ``ServiceBusClient``.
+        credential: Carried, not checked.
+        **unsupported: See ``ServiceBusClient``.
+
+    Raises:
+        ValueError: It is not said where Kafka or Redis is.
+    """
+
+    @guarded
+    def create_queue(
+        self,
+        queue_name: str,
+        *,
+        authorization_rules: Sequence[AuthorizationRule] | None = None,
+        auto_delete_on_idle: timedelta | str | None = None,
+        dead_lettering_on_message_expiration: bool | None = None,
+        default_message_time_to_live: timedelta | str | None = None,
+        duplicate_detection_history_time_window: timedelta | str | None = None,
+        enable_batched_operations: bool | None = None,
+        enable_express: bool | None = None,
+        enable_partitioning: bool | None = None,
+        lock_duration: timedelta | str | None = None,
+        max_delivery_count: int | None = None,
+        max_size_in_megabytes: int | None = None,
+        requires_duplicate_detection: bool | None = None,
+        requires_session: bool | None = None,
+        forward_to: str | None = None,
+        user_metadata: str | None = None,
+        forward_dead_lettered_messages_to: str | None = None,
+        max_message_size_in_kilobytes: int | None = None,
+        status: EntityStatus | str | None = None,
+        settled_retention: timedelta | str | None = None,
+    ) -> QueueProperties:
+        """Create a queue: a Kafka topic with one partition per entity partition, and its ledgers.
+
+        Durations are timedeltas or ISO 8601 texts such as ``PT30S``.
+
+        Args:
+            queue_name: Up to 260 characters.
+            authorization_rules: Carried, not checked.
+            auto_delete_on_idle: After how long without use the queue is deleted: at least 5 minutes, default never. Sending,
+                receiving and updating is use; a scheduled message keeps it.
+            dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
+            default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
+            duplicate_detection_history_time_window: For how long a message with the id of an earlier one is a duplicate: 20 s
+                to 7 days, default 10 minutes.
+            enable_batched_operations: Kept for compatibility; operations are always batched.
+            enable_express: Kept for compatibility.
+            enable_partitioning: 16 partitions instead of one; default False, as in the service. A Premium namespace decides for
+                all its queues. Fixed from now on.
+            lock_duration: Up to 5 minutes, default 1 minute.
+            max_delivery_count: 1 to 2,000, default 10.
+            max_size_in_megabytes: Of one partition: 1,024 (the default) to 5,120 in steps of 1,024; plain queues in Premium
+                also 10,240 to 81,920, each double the one before.
+            requires_duplicate_detection: Whether of messages with one id only the first is delivered. Message ids are keys
+                where no other is set, and those of different keys are different. Not in the Basic tier.
+            requires_session: Whether its messages are received in sessions, in their order; all of them need a session id.
+            forward_to: Name of a queue, or its address: all messages move on to it, and nobody receives them here.
+            user_metadata: Up to 1,024 characters.
+            forward_dead_lettered_messages_to: Likewise, of the messages that are dead-lettered.
+            max_message_size_in_kilobytes: The tier's: 256, in Premium 1,024.
+            status: Which operations it takes; default ``Active``.
+            settled_retention: How long settled records stay in Kafka; kafkabus's own, default one day.
+
+        Raises:
+            MessagingEntityAlreadyExistsError: There is a queue of that name.
+            InvalidOperationError: A setting is out of its bounds.
+            ServiceBusQuotaExceededError: The namespace holds as many queues as it may.
+            ValueError: The name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        given: dict[str, object] = {
+            "authorization_rules": authorization_rules,
+            "auto_delete_on_idle": auto_delete_on_idle,
+            "dead_lettering_on_message_expiration": dead_lettering_on_message_expiration,
+            "default_message_time_to_live": default_message_time_to_live,
+            "duplicate_detection_history_time_window": duplicate_detection_history_time_window,
+            "enable_batched_operations": enable_batched_operations,
+            "enable_express": enable_express,
+            "lock_duration": lock_duration,
+            "max_delivery_count": max_delivery_count,
+            "max_size_in_megabytes": max_size_in_megabytes,
+            "requires_duplicate_detection": requires_duplicate_detection,
+            "requires_session": requires_session,
+            "forward_to": forward_to,
+            "user_metadata": user_metadata,
+            "forward_dead_lettered_messages_to": forward_dead_lettered_messages_to,
+            "max_message_size_in_kilobytes": max_message_size_in_kilobytes,
+            "status": status,
+            "settled_retention": settled_retention,
+        }
+        checked(check_entity, queue_name)
+        self._resolve_destinations(given, to_others_than=queue_name)
+        description = self._create_log(self._checked(QueueDescription, queue_name, enable_partitioning, given))
+        return self._properties(QueueProperties, description)
+
+    @guarded
+    def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
+        """Change a queue's settings. Clients go by them within 5 seconds.
+
+        Args:
+            queue: All settings, as ``get_queue`` returns them, some of them changed.
+            **settings: Settings that count instead of those in ``queue``.
+
+        Raises:
+            TypeError: ``queue`` is no queue's properties, or lacks some.
+            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
+            MessagingEntityNotFoundError: There is no such queue.
+            ValueError: The name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not isinstance(queue, Mapping):
+            raise TypeError(
+                f"{type(queue).__name__} is no queue's properties: change what get_queue returns, and give that"
+            )
+        name = settings.get("name", queue.get("name"))
+        if not isinstance(name, str):
+            raise TypeError(f"the queue's name is {type(name).__name__}: use str")
+        checked(check_entity, name)
+        directory = self._connections().directory
+        with directory.changing(name) as turn:
+            description = self._update(QueueDescription, name, QueueProperties, queue, settings)
+            turn.check()
+            directory.put(description)
+
+    @guarded
+    def get_queue(self, queue_name: str) -> QueueProperties:
+        """A queue's settings.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return self._properties(QueueProperties, self._description(queue_name))
+
+    @guarded
+    def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
+        """A queue's counts, summed over its partitions.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        description = self._description(queue_name)
+        return self._runtime(description)
+
+    @guarded
+    def delete_queue(self, queue_name: str) -> None:
+        """Delete a queue, its dead-letter queues and all their messages.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        services = self._connections()
+        description = self._description(queue_name)
+        services.delete(description)
+
+    @guarded
+    def list_queues(self) -> Iterator[QueueProperties]:
+        """All queues, by name.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        for description in self._connections().directory.all():
+            if isinstance(description, QueueDescription):
+                yield self._properties(QueueProperties, description)
+
+    @guarded
+    def list_queues_runtime_properties(self) -> Iterator[QueueRuntimeProperties]:
+        """The counts of all queues, by name.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        every = self._connections().directory.all()
+        listed = [one for one in every if isinstance(one, QueueDescription)]
+        yield from self._counted(listed, self._runtime)
+
+    def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
+        path = EntityPath(description.name)
+        active, scheduled, moving = self._counts(path, description, description.topic, description.topic_id)
+        dead = self._count_dead(path.dead_letter, description)
+        undelivered = self._count_dead(path.transfer_dead_letter, description)
+        size = self._bytes(description.topic, [sum(each) for each in zip(active, scheduled, moving, strict=True)])
+        for which, counts in ((path.dead_letter, dead), (path.transfer_dead_letter, undelivered)):
+            size += self._bytes(topic_name(self._settings.namespace, which), counts)
+        return QueueRuntimeProperties(
+            name=description.name,
+            created_at_utc=description.created_at,
+            updated_at_utc=description.updated_at,
+            accessed_at_utc=self._accessed_at(path, description),
+            total_message_count=sum(active) + sum(scheduled) + sum(moving) + sum(dead) + sum(undelivered),
+            transfer_message_count=sum(moving),
+            scheduled_message_count=sum(scheduled),
+            active_message_count=sum(active),
+            dead_letter_message_count=sum(dead),
+            transfer_dead_letter_message_count=sum(undelivered),
+            size_in_bytes=size,
+            partitions=tuple(
+                PartitionRuntimeProperties(
+                    partition=partition,
+                    active_message_count=active[partition],
+                    scheduled_message_count=scheduled[partition],
+                    dead_letter_message_count=dead[partition],
+                    transfer_dead_letter_message_count=undelivered[partition],
+                )
+                for partition in range(description.partitions)
+            ),
+        )
+
+    def _description(self, queue_name: str) -> QueueDescription:
+        return self._known(QueueDescription, checked(check_entity, queue_name))

@@ -1,0 +1,690 @@
+# Generated from facade/kafkabus/_async/admin/topics.py by tools/generate_blocking.py. Do not edit.
+"""Administration of topics, their subscriptions, and the rules of these."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+
+from pydantic import ValidationError
+
+from kafkabus._core.entity_properties import (
+    AuthorizationRule,
+    LogUsage,
+    PartitionRuntimeProperties,
+    SubscriptionProperties,
+    SubscriptionRuntimeProperties,
+    TopicProperties,
+    TopicRuntimeProperties,
+    changed,
+)
+from kafkabus._core.exceptions import (
+    InvalidOperationError,
+    MessagingEntityAlreadyExistsError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusQuotaExceededError,
+)
+from kafkabus._core.rule_properties import (
+    DEFAULT_RULE,
+    RULE_FIELDS,
+    RuleFilter,
+    RuleProperties,
+    SqlRuleAction,
+    TrueRuleFilter,
+    action_description,
+    filter_description,
+    rule_properties,
+)
+from kafkabus._sync.admin.base import Administration, checked, named, obey, reason_of, validated
+from kafkabus._sync.compat import guarded
+from kafkabus._sync.entities.rule_changes import change_rules, settle_rules
+from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_with
+from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules
+from kafkabus_mapping.names import EntityPath, check_entity, check_part
+from kafkabus_mapping.names import subscription_name as subscription_path
+from kafkabus_mapping.names import topic_name as log_name
+
+MAX_SUBSCRIPTIONS = 2_000
+"""Subscriptions of a topic, as on the service."""
+MAX_RULES = 2_000
+"""Rules of a subscription, as on the service."""
+
+SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "requires_duplicate_detection")
+"""What a subscription has of its topic from its creation on, besides what may change."""
+
+
+class TopicAdministration(Administration):
+    """Administers topics, subscriptions and rules."""
+
+    @guarded
+    def create_topic(
+        self,
+        topic_name: str,
+        *,
+        default_message_time_to_live: timedelta | str | None = None,
+        max_size_in_megabytes: int | None = None,
+        requires_duplicate_detection: bool | None = None,
+        duplicate_detection_history_time_window: timedelta | str | None = None,
+        enable_batched_operations: bool | None = None,
+        size_in_bytes: int | None = None,
+        filtering_messages_before_publishing: bool | None = None,
+        authorization_rules: Sequence[AuthorizationRule] | None = None,
+        support_ordering: bool | None = None,
+        auto_delete_on_idle: timedelta | str | None = None,
+        enable_partitioning: bool | None = None,
+        enable_express: bool | None = None,
+        user_metadata: str | None = None,
+        max_message_size_in_kilobytes: int | None = None,
+        status: EntityStatus | str | None = None,
+        settled_retention: timedelta | str | None = None,
+    ) -> TopicProperties:
+        """Create a topic: a Kafka topic with one partition per entity partition.
+
+        What is sent before it has a subscription is received by nobody. Durations are timedeltas or ISO 8601 texts such as
+        ``PT30S``.
+
+        Args:
+            topic_name: Up to 260 characters.
+            default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
+            max_size_in_megabytes: Of one partition; see ``create_queue``.
+            requires_duplicate_detection: Whether of messages with one id only the first is delivered; see ``create_queue``.
+            duplicate_detection_history_time_window: 20 s to 7 days, default 10 minutes.
+            enable_batched_operations: Kept for compatibility; operations are always batched.
+            size_in_bytes: Kept for compatibility.
+            filtering_messages_before_publishing: Kept for compatibility.
+            authorization_rules: Carried, not checked.
+            support_ordering: Kept for compatibility: the order within a partition always holds.
+            auto_delete_on_idle: After how long without use the topic is deleted: at least 5 minutes, default never.
+            enable_partitioning: 16 partitions instead of one; see ``create_queue``. Fixed from now on.
+            enable_express: Kept for compatibility.
+            user_metadata: Up to 1,024 characters.
+            max_message_size_in_kilobytes: The tier's: 256, in Premium 1,024.
+            status: Which operations it takes; default ``Active``.
+            settled_retention: How long records stay in Kafka that all subscriptions have settled; kafkabus's own, default one
+                day.
+
+        Raises:
+            MessagingEntityAlreadyExistsError: There is an entity of that name.
+            InvalidOperationError: A setting is out of its bounds, or the namespace is in the Basic tier.
+            ServiceBusQuotaExceededError: The namespace holds as many entities as it may.
+            ValueError: The name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        given: dict[str, object] = {
+            "default_message_time_to_live": default_message_time_to_live,
+            "max_size_in_megabytes": max_size_in_megabytes,
+            "requires_duplicate_detection": requires_duplicate_detection,
+            "duplicate_detection_history_time_window": duplicate_detection_history_time_window,
+            "enable_batched_operations": enable_batched_operations,
+            "size_in_bytes": size_in_bytes,
+            "filtering_messages_before_publishing": filtering_messages_before_publishing,
+            "authorization_rules": authorization_rules,
+            "support_ordering": support_ordering,
+            "auto_delete_on_idle": auto_delete_on_idle,
+            "enable_express": enable_express,
+            "user_metadata": user_metadata,
+            "max_message_size_in_kilobytes": max_message_size_in_kilobytes,
+            "status": status,
+            "settled_retention": settled_retention,
+        }
+        checked(check_entity, topic_name)
+        description = self._create_log(self._checked(TopicDescription, topic_name, enable_partitioning, given))
+        return self._properties(TopicProperties, description)
+
+    @guarded
+    def update_topic(self, topic: TopicProperties | Mapping[str, object], **settings: object) -> None:
+        """Change a topic's settings. Clients go by them within 5 seconds.
+
+        Args:
+            topic: All settings, as ``get_topic`` returns them, some of them changed.
+            **settings: Settings that count instead of those in ``topic``.
+
+        Raises:
+            TypeError: ``topic`` is no topic's properties, or lacks some.
+            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
+            MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or one of its
+                subscriptions, which upkeep then has go by what the topic has now.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        name = checked(check_entity, _name_in("topic", topic, settings))
+        services = self._connections()
+        with services.directory.changing(name) as turn:
+            description = self._update(TopicDescription, name, TopicProperties, topic, settings)
+            turn.check()
+            services.directory.put(description)
+        try:
+            services.share(description)
+        except OperationTimeoutError as error:
+            raise OperationTimeoutError(
+                f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
+            ) from error
+
+    @guarded
+    def get_topic(self, topic_name: str) -> TopicProperties:
+        """A topic's settings.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return self._properties(TopicProperties, self._topic(topic_name))
+
+    @guarded
+    def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
+        """A topic's counts.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return self._topic_runtime(self._topic(topic_name))
+
+    @guarded
+    def get_topic_log_usage(self, topic_name: str) -> list[LogUsage]:
+        """How much of a topic's log each of its subscriptions keeps, by name; kafkabus's own.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        description, services = self._topic(topic_name), self._connections()
+        needed = {
+            subscription.own_name: [services.needed_from(reader, ledger) for ledger in reader.ledgers]
+            for subscription in services.subscriptions_of(description)
+            for reader in [self._entity(EntityPath(subscription.name), subscription)]
+        }
+        partitions = range(description.partitions)
+        ends = services.pool.run(services.topics.ends, description.topic, partitions)
+        starts = services.pool.run(services.topics.starts, description.topic, partitions)
+        records = {
+            name: [ends[partition] - max(starts[partition], offsets[partition]) for partition in partitions]
+            for name, offsets in needed.items()
+        }
+        most = [max(several) for several in zip(*records.values(), strict=True)]
+        return [
+            LogUsage(
+                subscription_name=name,
+                records=tuple(several),
+                keeps=tuple(one for one in partitions if several[one] and several[one] == most[one]),
+            )
+            for name, several in records.items()
+        ]
+
+    @guarded
+    def delete_topic(self, topic_name: str) -> None:
+        """Delete a topic, its subscriptions and all their messages.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic.
+            ValueError: The name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        self._connections().delete(self._topic(topic_name))
+
+    @guarded
+    def list_topics(self) -> Iterator[TopicProperties]:
+        """All topics, by name.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        for description in self._connections().directory.all():
+            if isinstance(description, TopicDescription):
+                yield self._properties(TopicProperties, description)
+
+    @guarded
+    def list_topics_runtime_properties(self) -> Iterator[TopicRuntimeProperties]:
+        """The counts of all topics, by name.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        every = self._connections().directory.all()
+        listed = [one for one in every if isinstance(one, TopicDescription)]
+        yield from self._counted(listed, self._topic_runtime)
+
+    @guarded
+    def create_subscription(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        *,
+        lock_duration: timedelta | str | None = None,
+        requires_session: bool | None = None,
+        default_message_time_to_live: timedelta | str | None = None,
+        dead_lettering_on_message_expiration: bool | None = None,
+        dead_lettering_on_filter_evaluation_exceptions: bool | None = None,
+        max_delivery_count: int | None = None,
+        enable_batched_operations: bool | None = None,
+        forward_to: str | None = None,
+        user_metadata: str | None = None,
+        forward_dead_lettered_messages_to: str | None = None,
+        auto_delete_on_idle: timedelta | str | None = None,
+        status: EntityStatus | str | None = None,
+    ) -> SubscriptionProperties:
+        """Create a subscription: a reader of the topic's log, which begins at its end. No message is copied.
+
+        It has one rule, ``$Default``, which every message matches.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription_name: Up to 50 characters.
+            lock_duration: Up to 5 minutes, default 1 minute.
+            requires_session: Whether its messages are received in sessions; those without a session id are dead-lettered.
+            default_message_time_to_live: At least 1 s, default for ever; where the topic's is shorter, that counts.
+            dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
+            dead_lettering_on_filter_evaluation_exceptions: Whether messages are of which a rule cannot be said; default True.
+            max_delivery_count: 1 to 2,000, default 10.
+            enable_batched_operations: Kept for compatibility; operations are always batched.
+            forward_to: Name of a queue or topic, or its address: all messages move on to it.
+            user_metadata: Up to 1,024 characters.
+            forward_dead_lettered_messages_to: Likewise, of the messages that are dead-lettered.
+            auto_delete_on_idle: After how long without use the subscription is deleted: at least 5 minutes, default never.
+            status: Which operations it takes; default ``Active``.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, or none of the entities that it is to forward to.
+            MessagingEntityAlreadyExistsError: It has a subscription of that name.
+            InvalidOperationError: A setting is out of its bounds.
+            ServiceBusQuotaExceededError: The topic has as many subscriptions as it may.
+            ValueError: The name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        name = checked(subscription_path, topic_name, subscription_name)
+        given: dict[str, object] = {
+            "lock_duration": lock_duration,
+            "requires_session": requires_session,
+            "default_message_time_to_live": default_message_time_to_live,
+            "dead_lettering_on_message_expiration": dead_lettering_on_message_expiration,
+            "dead_lettering_on_filter_evaluation_exceptions": dead_lettering_on_filter_evaluation_exceptions,
+            "max_delivery_count": max_delivery_count,
+            "enable_batched_operations": enable_batched_operations,
+            "forward_to": forward_to,
+            "user_metadata": user_metadata,
+            "forward_dead_lettered_messages_to": forward_dead_lettered_messages_to,
+            "auto_delete_on_idle": auto_delete_on_idle,
+            "status": status,
+        }
+        directory = self._connections().directory
+        with directory.changing(topic_name) as topics_turn, directory.changing(name) as turn:
+            description = self._new_subscription(topic_name, name, given)
+            topics_turn.check()
+            turn.check()
+            directory.put(description)
+        return self._properties(SubscriptionProperties, description)
+
+    def _new_subscription(self, topic_name: str, name: str, given: Mapping[str, object]) -> SubscriptionDescription:
+        """The description of a subscription whose ledgers are there."""
+        services, settings, path = self._connections(), dict(given), EntityPath(name)
+        for which in (path.dead_letter, path.transfer_dead_letter):
+            log_name(self._settings.namespace, which)  # Both names may be too long together.
+        topic = self._topic(topic_name)
+        if topic.status is EntityStatus.DELETING:
+            raise MessagingEntityNotFoundError(f"{named(TopicDescription, topic.name)} is being deleted")
+        self._check_free(name)
+        self._resolve_destinations(settings, to_others_than=topic.name)
+        if len(services.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
+            raise ServiceBusQuotaExceededError(
+                f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
+            )
+        now = datetime.now(timezone.utc)
+        default = RuleDescription(name=DEFAULT_RULE, created_at=now)
+        empty = SubscriptionDescription.model_validate(
+            {
+                **shared_with(topic),
+                **{one: getattr(topic, one) for one in SHARED_FOR_EVER},
+                "name": name,
+                "topic_entity": topic.name,
+                "uid": uuid.uuid4().hex[:12],
+                "rule_sets": (RuleSet(rules=(default,), offsets=(0,) * topic.partitions),),
+                "created_at": now,
+                "updated_at": now,
+            }
+        )
+        description = validated(SubscriptionDescription, changed(empty, settings), "created")
+        obey(services.namespace(), description)
+        offsets = services.begin_subscription(self._entity(path, description))
+        return description.model_copy(update={"rule_sets": (RuleSet(rules=(default,), offsets=offsets),)})
+
+    @guarded
+    def update_subscription(
+        self, topic_name: str, subscription: SubscriptionProperties | Mapping[str, object], **settings: object
+    ) -> None:
+        """Change a subscription's settings. Clients go by them within 5 seconds.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription: All settings, as ``get_subscription`` returns them, some of them changed.
+            **settings: Settings that count instead of those in ``subscription``.
+
+        Raises:
+            TypeError: ``subscription`` is no subscription's properties, or lacks some.
+            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
+            MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        name = checked(subscription_path, topic_name, _name_in("subscription", subscription, settings))
+        directory = self._connections().directory
+        with directory.changing(name) as turn:
+            description = self._update(SubscriptionDescription, name, SubscriptionProperties, subscription, settings)
+            turn.check()
+            directory.put(description)
+
+    @guarded
+    def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
+        """A subscription's settings.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return self._properties(SubscriptionProperties, self._subscription(topic_name, subscription_name))
+
+    @guarded
+    def get_subscription_runtime_properties(
+        self, topic_name: str, subscription_name: str
+    ) -> SubscriptionRuntimeProperties:
+        """A subscription's counts, summed over its topic's partitions.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return self._subscription_runtime(self._subscription(topic_name, subscription_name))
+
+    @guarded
+    def delete_subscription(self, topic_name: str, subscription_name: str) -> None:
+        """Delete a subscription with its dead-letter queues; others of the topic stay as they are.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
+            OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        self._connections().delete(self._subscription(topic_name, subscription_name))
+
+    @guarded
+    def list_subscriptions(self, topic_name: str) -> Iterator[SubscriptionProperties]:
+        """A topic's subscriptions, by name.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic.
+            ValueError: A name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        for description in self._connections().subscriptions_of(self._topic(topic_name)):
+            yield self._properties(SubscriptionProperties, description)
+
+    @guarded
+    def list_subscriptions_runtime_properties(self, topic_name: str) -> Iterator[SubscriptionRuntimeProperties]:
+        """The counts of a topic's subscriptions, by name.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic.
+            ValueError: A name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        listed = self._connections().subscriptions_of(self._topic(topic_name))
+        yield from self._counted(listed, self._subscription_runtime)
+
+    @guarded
+    def create_rule(
+        self,
+        topic_name: str,
+        subscription_name: str,
+        rule_name: str,
+        *,
+        filter: RuleFilter = TrueRuleFilter(),  # noqa: B008 - the name and the default of Azure's
+        action: SqlRuleAction | None = None,
+    ) -> RuleProperties:
+        """Give a subscription a rule. It counts for messages that are sent from when this returns.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription_name: Name of the subscription.
+            rule_name: Up to 50 characters.
+            filter: Which messages it is about; default all.
+            action: What is done to the copy of a message that it makes; default it makes none.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, or subscription.
+            MessagingEntityAlreadyExistsError: It has a rule of that name.
+            InvalidOperationError: An expression is none: the message says where, and what was expected there.
+            ServiceBusQuotaExceededError: It has as many rules as it may, or they are too large.
+            ValueError: The name breaks a rule.
+            TypeError: The filter or the action is none.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
+                took half a minute, and upkeep does the rest.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        checked(check_part, "rule", rule_name)
+        rule = described_rule(rule_name, filter, action, datetime.now(timezone.utc))
+
+        def more(description: SubscriptionDescription) -> Sequence[RuleDescription]:
+            if _rule_of(description, rule_name) is not None:
+                raise MessagingEntityAlreadyExistsError(
+                    f"{named(SubscriptionDescription, description.name)} has a rule {rule_name!r} already: update it, or "
+                    "choose another name"
+                )
+            if len(description.rules) >= MAX_RULES:
+                raise ServiceBusQuotaExceededError(
+                    f"{named(SubscriptionDescription, description.name)} has {MAX_RULES} rules, and no subscription has "
+                    "more: delete one"
+                )
+            return [*description.rules, rule]
+
+        self._change_rules(topic_name, subscription_name, more)
+        return rule_properties(rule)
+
+    @guarded
+    def get_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> RuleProperties:
+        """A rule of a subscription.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
+            ValueError: The name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        checked(check_part, "rule", rule_name)
+        return rule_properties(_known_rule(self._subscription(topic_name, subscription_name), rule_name))
+
+    @guarded
+    def update_rule(
+        self, topic_name: str, subscription_name: str, rule: RuleProperties | Mapping[str, object], **settings: object
+    ) -> None:
+        """Change a rule's filter or action, for messages that are sent from when this returns.
+
+        Args:
+            topic_name: Name of the topic.
+            subscription_name: Name of the subscription.
+            rule: The rule as ``get_rule`` returns it, changed.
+            **settings: What counts instead of what is in ``rule``.
+
+        Raises:
+            TypeError: ``rule`` is no rule's properties, or lacks some; or the filter or the action is none.
+            MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
+            InvalidOperationError: An expression is none, or a setting is unknown.
+            ValueError: The name breaks a rule.
+            ServiceBusQuotaExceededError: Its rules are too large.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
+                took half a minute, and upkeep does the rest.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        name = checked(check_part, "rule", _name_in("rule", rule, settings))
+        wanted = {**rule, **settings}
+        unknown = wanted.keys() - RULE_FIELDS
+        if unknown:
+            raise InvalidOperationError(f"there are no settings {sorted(unknown)}: choose from {sorted(RULE_FIELDS)}")
+        missing = {"filter", "action"} - wanted.keys()
+        if missing:
+            raise TypeError(f"settings are missing: {sorted(missing)}; change what get_rule returns, and give that")
+
+        def others(description: SubscriptionDescription) -> Sequence[RuleDescription]:
+            before = _known_rule(description, name)
+            after = described_rule(before.name, wanted["filter"], wanted["action"], before.created_at)
+            return [after if one is before else one for one in description.rules]
+
+        self._change_rules(topic_name, subscription_name, others)
+
+    @guarded
+    def delete_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> None:
+        """Take a rule away, for messages that are sent from when this returns. Without rules a subscription gets nothing.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
+            ValueError: The name breaks a rule.
+            ServiceBusQuotaExceededError: Its rules are too large.
+            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
+                took half a minute, and upkeep does the rest.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        checked(check_part, "rule", rule_name)
+
+        def fewer(description: SubscriptionDescription) -> Sequence[RuleDescription]:
+            gone = _known_rule(description, rule_name)
+            return [one for one in description.rules if one is not gone]
+
+        self._change_rules(topic_name, subscription_name, fewer)
+
+    @guarded
+    def list_rules(self, topic_name: str, subscription_name: str) -> Iterator[RuleProperties]:
+        """A subscription's rules, ``$Default`` first, then by name.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such topic, or subscription.
+            ValueError: A name breaks a rule.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        for rule in (self._subscription(topic_name, subscription_name)).rules:
+            yield rule_properties(rule)
+
+    def _topic(self, name: str) -> TopicDescription:
+        return self._known(TopicDescription, checked(check_entity, name))
+
+    def _subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
+        full = checked(subscription_path, topic_name, name)
+        self._topic(topic_name)
+        return self._known(SubscriptionDescription, full)
+
+    def _change_rules(
+        self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
+    ) -> None:
+        """Give a subscription other rules, which are made of those that it has; a change that was cut off is done before."""
+        services = self._connections()
+        with services.directory.changing(checked(subscription_path, topic_name, name)) as turn:
+            description = settle_rules(services, turn, self._subscription(topic_name, name))
+            change_rules(services, turn, description, wanted(description))
+
+    def _topic_runtime(self, description: TopicDescription) -> TopicRuntimeProperties:
+        path, services = EntityPath(description.name), self._connections()
+        entity = self._entity(path, description)
+        states = services.courier.states(entity.ledgers)
+        subscriptions = services.subscriptions_of(description)
+        rules = [rule for one in subscriptions for rule in one.rules]
+        correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
+        ends = services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        waiting = [0 if state is None else state.scheduled for state in states]
+        for one in services.readers_of(entity):
+            for partition, state in enumerate(services.courier.states(one.ledgers)):
+                if state is not None:
+                    waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.held)
+        return TopicRuntimeProperties(
+            name=description.name,
+            created_at_utc=description.created_at,
+            updated_at_utc=description.updated_at,
+            accessed_at_utc=self._accessed_at(path, description),
+            subscription_count=len(subscriptions),
+            size_in_bytes=self._bytes(entity.topic, waiting),
+            scheduled_message_count=sum(0 if state is None else state.scheduled for state in states),
+            sql_filter_count=len(rules) - correlated,
+            correlation_filter_count=correlated,
+        )
+
+    def _subscription_runtime(self, description: SubscriptionDescription) -> SubscriptionRuntimeProperties:
+        path = EntityPath(description.name)
+        active, _, moving = self._counts(path, description, description.topic, description.topic_id)
+        dead = self._count_dead(path.dead_letter, description)
+        undelivered = self._count_dead(path.transfer_dead_letter, description)
+        return SubscriptionRuntimeProperties(
+            name=description.own_name,
+            created_at_utc=description.created_at,
+            updated_at_utc=description.updated_at,
+            accessed_at_utc=self._accessed_at(path, description),
+            total_message_count=sum(active) + sum(moving) + sum(dead) + sum(undelivered),
+            active_message_count=sum(active),
+            dead_letter_message_count=sum(dead),
+            transfer_message_count=sum(moving),
+            transfer_dead_letter_message_count=sum(undelivered),
+            partitions=tuple(
+                PartitionRuntimeProperties(
+                    partition=partition,
+                    active_message_count=active[partition],
+                    dead_letter_message_count=dead[partition],
+                    transfer_dead_letter_message_count=undelivered[partition],
+                )
+                for partition in range(description.partitions)
+            ),
+        )
+
+
+def _name_in(what: str, given: object, settings: Mapping[str, object]) -> str:
+    """The name among an entity's or a rule's properties.
+
+    Raises:
+        TypeError: They are none.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{type(given).__name__} is no {what}'s properties: change what get_{what} returns, and give that"
+        )
+    name = settings.get("name", given.get("name"))
+    if not isinstance(name, str):
+        raise TypeError(f"the {what}'s name is {type(name).__name__}: use str")
+    return name
+
+
+def described_rule(name: str, filter_: object, action: object, created_at: datetime) -> RuleDescription:
+    """A rule as it is kept, which can be carried out.
+
+    Raises:
+        InvalidOperationError: An expression is none, or a parameter has no value.
+        TypeError: The filter or the action is none.
+    """
+    try:
+        rule = RuleDescription(
+            name=name, filter=filter_description(filter_), action=action_description(action), created_at=created_at
+        )
+        compile_rules([rule])
+    except ValidationError as error:
+        raise InvalidOperationError(f"rule {name!r}: {reason_of(error)}", error=error) from error
+    except ValueError as error:
+        raise InvalidOperationError(f"rule {name!r}: {error}", error=error) from error
+    return rule
+
+
+def _rule_of(description: SubscriptionDescription, name: str) -> RuleDescription | None:
+    return next((one for one in description.rules if one.name.lower() == str(name).lower()), None)
+
+
+def _known_rule(description: SubscriptionDescription, name: str) -> RuleDescription:
+    rule = _rule_of(description, name)
+    if rule is None:
+        names = ", ".join(repr(one.name) for one in description.rules) or "none"
+        raise MessagingEntityNotFoundError(
+            f"{named(SubscriptionDescription, description.name)} has no rule {name!r}; it has: {names}"
+        )
+    return rule

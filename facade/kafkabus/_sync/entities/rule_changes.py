@@ -1,0 +1,117 @@
+# Generated from facade/kafkabus/_async/entities/rule_changes.py by tools/generate_blocking.py. Do not edit.
+"""Changing the rules of a subscription, so that each counts from a definite offset of each log on.
+
+That is where the log ends, records of open transactions included: acknowledged messages may stand behind the first of these,
+and go by the earlier rules. A transaction's messages that were sent before go by them too, whenever it is committed.
+
+The description says first which rules there will be. Then each ledger is told, which grants nothing any more that was chosen
+by earlier rules, and says from where on the new ones count: who tells it first decides. The description says last what the
+ledgers said. Whoever finds a change half done can go on with it, any number of times. One client at a time does so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafkabus._core.exceptions import ServiceBusQuotaExceededError
+from kafkabus._core.rule_properties import DEFAULT_RULE
+from kafkabus._ledger.operations import Rule
+from kafkabus._ledger.ranges import NEVER
+from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
+from kafkabus_mapping.filters.rules import RuleDescription
+
+if TYPE_CHECKING:
+    from kafkabus._sync.context import Services
+    from kafkabus._sync.stores.entity_descriptions import Turn
+
+LARGEST = 1_900_000
+"""Most bytes of a subscription's description with its rules; what else is changed of it has room beyond."""
+
+
+def change_rules(
+    services: Services, turn: Turn, description: SubscriptionDescription, rules: Sequence[RuleDescription]
+) -> SubscriptionDescription:
+    """Give a subscription other rules.
+
+    Args:
+        services: The client's connections.
+        turn: This client's, at changing the subscription.
+        description: The subscription, as ``settle_rules`` returned it in that turn.
+        rules: All that it is to have.
+
+    Raises:
+        ServiceBusQuotaExceededError: They are too large; nothing was changed.
+        OperationTimeoutError: The turn is over; the change may be half done, and is then done by upkeep.
+        ServiceBusCommunicationError: Kafka or Redis cannot be reached; likewise.
+    """
+    ordered = sorted(rules, key=lambda rule: (rule.name.lower() != DEFAULT_RULE.lower(), rule.name.lower()))
+    sets = _still_counting(services, description)
+    changing = description.model_copy(update={"changing": tuple(ordered), "rule_sets": sets})
+    _check_size(changing)
+    turn.check()
+    services.directory.put(changing)
+    return settle_rules(services, turn, changing)
+
+
+def settle_rules(services: Services, turn: Turn, description: SubscriptionDescription) -> SubscriptionDescription:
+    """Go on with a change of rules that is under way, where one is; returns the subscription as it is described then.
+
+    Args:
+        services: The client's connections.
+        turn: This client's, at changing the subscription.
+        description: The subscription, as it was read in that turn.
+
+    Raises:
+        OperationTimeoutError: The turn is over; the change is half done, and is then done by upkeep.
+        ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+    """
+    if description.changing is None:
+        return description
+    entity, partitions = services.entity_of(description), range(description.partitions)
+    version = description.rules_version + 1
+    ends = services.pool.run(services.topics.stored_ends, description.topic, partitions)
+    told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
+    services.courier.ask(*told)
+    settled = _settled(description, tuple(one.counts_from for one in told))
+    turn.check()
+    services.directory.put(settled)
+    return settled
+
+
+def _settled(description: SubscriptionDescription, offsets: tuple[int, ...]) -> SubscriptionDescription:
+    """A subscription once its new rules count from these offsets on, by partition."""
+    # Nothing was stored that earlier rules would be about which count from the same offsets on.
+    earlier = [one for one in description.rule_sets if one.offsets != offsets]
+    new = RuleSet(rules=description.changing or (), offsets=offsets)
+    return description.model_copy(
+        update={"changing": None, "rules_version": description.rules_version + 1, "rule_sets": (*earlier, new)}
+    )
+
+
+def _check_size(changing: SubscriptionDescription) -> None:
+    """Refuse rules that cannot be written down once they count, wherever that is from.
+
+    Raises:
+        ServiceBusQuotaExceededError: They are too large.
+    """
+    size = len(_settled(changing, (NEVER,) * changing.partitions).model_dump_json().encode())
+    if size > LARGEST:
+        raise ServiceBusQuotaExceededError(
+            f"the description of {changing.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or shorter "
+            "rules; rules that were changed count until the messages are settled that were sent before"
+        )
+
+
+def _still_counting(services: Services, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
+    """Those of its rule sets by which messages were chosen that are not settled, or that the log has."""
+    entity = services.entity_of(description)
+    starts = services.pool.run(services.topics.starts, entity.topic, range(entity.partitions))
+    needed = dict(starts)
+    for ledger in entity.ledgers:
+        snapshot = services.checkpoints.read(ledger.keys.prefix)
+        needed[ledger.partition] = min(starts[ledger.partition], 0 if snapshot is None else snapshot.watermark)
+    sets = list(description.rule_sets)
+    while len(sets) > 1 and all(offset <= needed[partition] for partition, offset in enumerate(sets[1].offsets)):
+        del sets[0]
+    return tuple(sets)

@@ -1,0 +1,294 @@
+# Generated from facade/kafkabus/_async/handles/lock_renewer.py by tools/generate_blocking.py. Do not edit.
+"""Keeping locks alive while their messages are worked on."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self
+
+from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.settlement import by_delivery
+from kafkabus._runtime import forks
+from kafkabus._sync.compat import CALLBACK_ERRORS, Bell, Worker, guarded
+from kafkabus._sync.handles.receiver import ServiceBusReceiver
+from kafkabus._sync.handles.session import ServiceBusSession
+
+LOGGER = logging.getLogger("kafkabus")
+
+Renewable = ServiceBusReceivedMessage | ServiceBusSession
+OnFailure = Callable[[Any, Exception | None], None]
+"""Told of a message or a session whose lock was lost, and why."""
+
+LAST_SECONDS = 10.0
+"""A lock is renewed when so many seconds of it are left, or half of it where that is less."""
+RETRY_AFTER = 1.0
+"""After how many seconds a renewal is tried again that could not be asked for."""
+
+
+@dataclass(slots=True)
+class _Registration:
+    """A message, or a session, whose lock is kept alive."""
+
+    receiver: ServiceBusReceiver
+    what: Renewable
+    until: float
+    duration: float
+    on_failure: OnFailure | None
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nothing to keep alive any more, and no harm in that."""
+        settled = isinstance(self.what, ServiceBusReceivedMessage) and self.what._settled
+        return settled or self.receiver._closed
+
+    @property
+    def waits(self) -> bool:
+        """Whether a transaction is about to settle it, so that it has no lock, or has it again in a moment."""
+        return isinstance(self.what, ServiceBusReceivedMessage) and self.what._prepared
+
+    @property
+    def name(self) -> str:
+        """What it is."""
+        if isinstance(self.what, ServiceBusSession):
+            return f"session {self.what.session_id!r}"
+        return f"message {self.what.sequence_number}"
+
+    @property
+    def seconds_left(self) -> float:
+        """How long its lock lasts."""
+        if isinstance(self.what, ServiceBusSession):
+            return self.what._seconds_left()
+        return self.receiver._seconds_left(self.what)
+
+
+class AutoLockRenewer:
+    """Renews the locks of messages until they are settled, and of sessions; one may serve any number of receivers.
+
+    Those of messages that are due together are renewed in one round trip. A lock that is lost all the same is told of: in
+    ``auto_renew_error`` of the message or the session, and to ``on_lock_renew_failure``.
+
+    Args:
+        max_lock_renewal_duration: For how long after its registration a message's lock is renewed, in seconds.
+        on_lock_renew_failure: Called with a message and an error when its lock was lost; not where it was settled, or its
+            receiver or the renewer closed.
+        loop: Kept for compatibility; the class for tasks has it.
+        max_workers: Kept for compatibility; the class for threads has it, and one thread renews all.
+        executor: Where ``on_lock_renew_failure`` is called; the class for threads has it. By default, and where the executor
+            was shut down, it is called in the renewer's own thread.
+    """
+
+    def __init__(
+        self,
+        max_lock_renewal_duration: float = 300,
+        on_lock_renew_failure: OnFailure | None = None,
+        executor: Executor | None = None,
+        max_workers: int | None = None,
+    ) -> None:
+        self._duration = max_lock_renewal_duration
+        self._on_failure = on_lock_renew_failure
+        self._executor = executor
+        del max_workers
+        self._closed = False
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
+        self._guard = threading.Lock()
+        self._order = itertools.count()
+        self._due: list[tuple[float, int, _Registration]] = []
+        self._bell = Bell()
+        self._worker: Worker | None = None
+
+    def _after_fork(self) -> None:
+        # The parent renews what it locked.
+        self._begin()
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @guarded
+    def register(
+        self,
+        receiver: ServiceBusReceiver,
+        renewable: Renewable,
+        max_lock_renewal_duration: float | None = None,
+        on_lock_renew_failure: OnFailure | None = None,
+    ) -> None:
+        """Keep the lock of a message or a session alive from now on.
+
+        Args:
+            receiver: Who received it.
+            renewable: The message, or ``receiver.session``.
+            max_lock_renewal_duration: For how long, in seconds; the renewer's by default.
+            on_lock_renew_failure: Instead of the renewer's.
+
+        Raises:
+            TypeError: It is neither a received message nor a session.
+            ValueError: It is not locked; so it is with messages of a session, which is locked itself.
+            ServiceBusError: The renewer was closed.
+        """
+        self._check_open()
+        if not isinstance(renewable, (ServiceBusReceivedMessage, ServiceBusSession)):
+            raise TypeError(
+                f"{type(renewable).__name__} has no lock to renew: register a message that a receiver returned, or its session"
+            )
+        if isinstance(renewable, ServiceBusReceivedMessage) and renewable._delivery.session:
+            raise ValueError("the message is locked with its session: register receiver.session")
+        if isinstance(renewable, ServiceBusReceivedMessage) and renewable.lock_token is None:
+            raise ValueError(
+                "the message is not locked, so there is nothing to renew: it was peeked, settled, or received with "
+                "RECEIVE_AND_DELETE"
+            )
+        duration = self._duration if max_lock_renewal_duration is None else max_lock_renewal_duration
+        failure = self._on_failure if on_lock_renew_failure is None else on_lock_renew_failure
+        self._schedule(_Registration(receiver, renewable, time.monotonic() + duration, duration, failure))
+
+    @guarded
+    def close(self, wait: bool = True) -> None:
+        """Renew nothing any more; locks are left to expire.
+
+        Args:
+            wait: Whether to wait for a renewal that is under way.
+        """
+        self._closed = True
+        self._bell.ring()
+        worker = self._worker
+        if wait and worker is not None:
+            worker.join()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ServiceBusError("this AutoLockRenewer was closed: make another")
+
+    def _schedule(self, one: _Registration, wait: float | None = None) -> None:
+        if wait is None:
+            left = one.seconds_left
+            wait = max(0.0, left - min(LAST_SECONDS, left / 2))
+        at = min(time.monotonic() + wait, one.until)
+        with self._guard:
+            heapq.heappush(self._due, (at, next(self._order), one))
+            if self._worker is None:
+                self._worker = Worker(self._work)
+            elif self._due[0][2] is one:
+                self._bell.ring()
+
+    def _work(self) -> None:
+        """Renew what is due until nothing is left to renew."""
+        while True:
+            with self._guard:
+                if self._closed or not self._due:
+                    self._worker = None
+                    return
+                now = time.monotonic()
+                wait = self._due[0][0] - now
+                due: list[_Registration] = []
+                while self._due and self._due[0][0] <= now:
+                    due.append(heapq.heappop(self._due)[2])
+            if due:
+                self._renew(self._not_waiting([one for one in due if not one.over]))
+            else:
+                self._bell.wait(wait)
+
+    def _renew(self, due: Sequence[_Registration]) -> None:
+        by_receiver: dict[int, list[_Registration]] = defaultdict(list)
+        for one in due:
+            if one.until <= time.monotonic():
+                self._give_up(one)
+            elif isinstance(one.what, ServiceBusSession):
+                self._renew_session(one, one.what)
+            else:
+                by_receiver[id(one.receiver)].append(one)
+        for together in by_receiver.values():
+            receiver = together[0].receiver
+            try:
+                messages = [one.what for one in together if isinstance(one.what, ServiceBusReceivedMessage)]
+                lost = set(map(id, receiver._renew(by_delivery(messages))))
+            except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to these
+                LOGGER.warning("renew entity=%s count=%d error=%s", receiver.entity_path, len(together), error)
+                for one in together:
+                    self._try_again(one, error)
+                continue
+            for one in together:
+                self._renewed(one, lost=id(one.what) in lost)
+
+    def _not_waiting(self, due: Sequence[_Registration]) -> list[_Registration]:
+        """Those that no transaction is about to settle; the others are looked at in a moment."""
+        waiting = [one for one in due if one.waits]
+        for one in waiting:
+            self._schedule(one, RETRY_AFTER)
+        return [one for one in due if one not in waiting]
+
+    def _renewed(self, one: _Registration, *, lost: bool) -> None:
+        if one.waits:
+            self._schedule(one, RETRY_AFTER)
+        elif not lost:
+            self._schedule(one)
+        elif not one.over:
+            self._fail(one, None)
+
+    def _renew_session(self, one: _Registration, session: ServiceBusSession) -> None:
+        try:
+            session.renew_lock()
+        except SessionLockLostError:
+            if not one.over:
+                self._fail(one, None)
+        except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to this one
+            LOGGER.warning("renew entity=%s session=%r error=%s", one.receiver.entity_path, session.session_id, error)
+            self._try_again(one, error)
+        else:
+            self._schedule(one)
+
+    def _give_up(self, one: _Registration) -> None:
+        one.what.auto_renew_error = AutoLockRenewTimeout(
+            f"the lock was renewed for {one.duration:g} s, as long as was asked for: give more time with "
+            "max_lock_renewal_duration"
+        )
+        if one.seconds_left <= 0:
+            self._tell(one)
+
+    def _try_again(self, one: _Registration, error: Exception) -> None:
+        left = one.seconds_left
+        if left > 0:
+            self._schedule(one, min(RETRY_AFTER, left))
+        else:
+            self._fail(one, error)
+
+    def _fail(self, one: _Registration, error: Exception | None) -> None:
+        one.what.auto_renew_error = AutoLockRenewFailed(
+            f"the lock of {one.name} was lost: it expired, or the message was settled elsewhere", error=error
+        )
+        self._tell(one)
+
+    def _tell(self, one: _Registration) -> None:
+        LOGGER.warning("lock_lost entity=%s error=%s", one.receiver.entity_path, one.what.auto_renew_error)
+        if one.on_failure is None or one.over or self._closed:
+            return
+        if self._executor is not None:
+            try:
+                self._executor.submit(one.on_failure, one.what, one.what.auto_renew_error)
+            except RuntimeError as error:
+                LOGGER.warning("on_lock_renew_failure error=%s: called in the renewer's own thread", error)
+            else:
+                return
+        try:
+            one.on_failure(one.what, one.what.auto_renew_error)
+        except CALLBACK_ERRORS:
+            LOGGER.exception("on_lock_renew_failure entity=%s", one.receiver.entity_path)

@@ -1,0 +1,52 @@
+# Generated from facade/kafkabus/_async/handles/paging.py by tools/generate_blocking.py. Do not edit.
+"""Listings, as the management libraries of Azure return them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
+
+from kafkabus._sync.compat import guarded
+
+T = TypeVar("T")
+
+PAGE = 100
+"""How many items a page has."""
+
+
+class Paged(Generic[T]):
+    """Items, one by one or page by page; nothing is asked for before the first one is.
+
+    Args:
+        fetch: Asks for all.
+    """
+
+    def __init__(self, fetch: Callable[[], Sequence[T]]) -> None:
+        self._fetch = fetch
+        self._left: deque[T] | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    @guarded
+    def __next__(self) -> T:
+        if self._left is None:
+            self._left = deque(self._fetch())
+        if not self._left:
+            raise StopIteration
+        return self._left.popleft()
+
+    @guarded
+    def by_page(self, continuation_token: str | None = None) -> Iterator[Paged[T]]:
+        """Pages of 100 items.
+
+        Args:
+            continuation_token: Kept for compatibility: all is asked for at once.
+        """
+        del continuation_token
+        items = self._fetch()
+        for start in range(0, len(items), PAGE):
+            page = Paged(self._fetch)
+            page._left = deque(items[start : start + PAGE])
+            yield page

@@ -1,0 +1,938 @@
+# Generated from facade/kafkabus/_async/handles/receiver.py by tools/generate_blocking.py. Do not edit.
+"""Receiving messages from a queue, and settling them."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from typing_extensions import Self
+
+from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.entity import Entity, LedgersReplacedError
+from kafkabus._core.enums import ServiceBusReceiveMode
+from kafkabus._core.exceptions import (
+    InvalidOperationError,
+    MessageAlreadySettled,
+    MessageNotFoundError,
+    MessagingEntityDisabledError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+)
+from kafkabus._core.fetch_plan import runs_of
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.record import Delivery, Record, session_of
+from kafkabus._core.settlement import Held, by_delivery, check_unsettled, raise_lost, still_there
+from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
+from kafkabus._ledger.ranges import merge_offsets, offsets_of
+from kafkabus._runtime import forks
+from kafkabus._sync.compat import caller_left, guarded, on_left, uninterrupted
+from kafkabus._sync.context import DESCRIPTION_AGE, Services
+from kafkabus._sync.dispositions import disposition as endings
+from kafkabus._sync.handles.session import ServiceBusSession
+from kafkabus._sync.receiving.peek import Browser
+from kafkabus._sync.receiving.reader import Grant, Reader
+from kafkabus._sync.receiving.session_reader import SessionLock, SessionReader
+from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
+from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.numbers import sequence_number as number_of
+from kafkabus_mapping.numbers import split_sequence_number
+
+if TYPE_CHECKING:
+    from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
+    from kafkabus._sync.handles.transaction import ServiceBusTransaction
+
+LOGGER = logging.getLogger("kafkabus")
+
+S = TypeVar("S", bound=Settlement)
+
+DEFAULT_WAIT = 60.0
+"""How long a receive waits for a first message where nobody says otherwise, in seconds."""
+DEFERRED_LIMIT = 100_000
+"""How many messages of one partition may be deferred at a time."""
+LOOKED_AT_ONCE = 1_000
+"""How many offsets are read together to look for scheduled messages."""
+FOREVER = 3600.0
+"""How long one wait of an iteration that never ends lasts, in seconds; then it waits again."""
+
+
+class ServiceBusReceiver:
+    """Receives from one queue; made by ``ServiceBusClient.get_queue_receiver``. Safe to share between threads.
+
+    Attributes:
+        entity_path: The queue, with its sub-queue.
+        fully_qualified_namespace: Host name of the namespace.
+        client_identifier: As given, or made up.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        path: EntityPath,
+        *,
+        receive_mode: ServiceBusReceiveMode,
+        max_wait_time: float | None,
+        prefetch_count: int = 0,
+        auto_lock_renewer: AutoLockRenewer | None = None,
+        client_identifier: str | None = None,
+        session: ServiceBusSession | None = None,
+    ) -> None:
+        self.entity_path = str(path)
+        self.fully_qualified_namespace = services.settings.fully_qualified_namespace
+        self.client_identifier = client_identifier or f"SBReceiver-{uuid.uuid4()}"
+        self._services = services
+        self._path = path
+        self._mode = receive_mode
+        self._max_wait_time = max_wait_time
+        self._prefetch_count = prefetch_count
+        self._renewer = auto_lock_renewer
+        self._session = session
+        self._browser = Browser(services)
+        self._stock: deque[ServiceBusReceivedMessage] = deque()
+        self._half_lock = 0.0
+        self._closed = False
+        services.readers.opened(path)
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # What waits here is locked for the parent.
+        self._stock.clear()
+
+    def __str__(self) -> str:
+        return f"Receiver client id: {self.client_identifier}, entity: {self.entity_path}"
+
+    @guarded
+    def __enter__(self) -> Self:
+        self._check_open()
+        self._entity()
+        if self._session is not None:
+            self._open_session(self._session, None)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @guarded
+    def close(self) -> None:
+        """Close the receiver. Twice does nothing.
+
+        Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, no delivery
+        counted. A session is available at once, with all of its messages that were not settled.
+        """
+        before, self._closed = self._closed, True
+        stock, self._stock = self._stock, deque()
+        self._put_back(list(stock))
+        if self._session is not None:
+            self._session._close()
+        if not before:
+            self._services.readers.closed(self._path)
+
+    def next(self) -> ServiceBusReceivedMessage:
+        """The next message, as ``next(receiver)`` returns it."""
+        return self.__next__()
+
+    @property
+    def session(self) -> ServiceBusSession | None:
+        """The session that it receives from; None where it is no session's receiver."""
+        return self._session
+
+    @guarded
+    def receive_messages(
+        self, max_message_count: int | None = 1, max_wait_time: float | None = None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive up to ``max_message_count`` messages, waiting for the first.
+
+        A batch fills while messages are at hand, and does not wait for more than that.
+
+        Args:
+            max_message_count: How many at the most. None: as many as the receiver prefetches, which is none by default.
+            max_wait_time: Longest wait for the first, in seconds; default the receiver's, else 60.
+
+        Returns:
+            The messages, empty where none came in time.
+
+        Raises:
+            ValueError: An argument is not positive, or the receiver was closed.
+            MessagingEntityNotFoundError: There is no such queue.
+            MessagingEntityDisabledError: The queue gives no messages.
+            InvalidOperationError: The queue forwards its messages to another one.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        if max_wait_time is not None and max_wait_time <= 0:
+            raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None for the default")
+        if max_message_count is None:
+            max_message_count = self._prefetch_count
+            if max_message_count == 0:
+                return []
+        if max_message_count <= 0:
+            raise ValueError(f"max_message_count {max_message_count}: ask for 1 message or more")
+        wait = max_wait_time or self._max_wait_time or DEFAULT_WAIT
+        return self._receive(max_message_count, wait)
+
+    def __iter__(self) -> Iterator[ServiceBusReceivedMessage]:
+        self._check_open()
+        return self
+
+    @guarded
+    def __next__(self) -> ServiceBusReceivedMessage:
+        while True:
+            self._check_open()
+            messages = self._receive(1, self._max_wait_time or FOREVER)
+            if messages:
+                return messages[0]
+            if self._max_wait_time is not None:
+                raise StopIteration
+
+    def complete_message(
+        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
+        """The message is done with: it will not be delivered again.
+
+        Args:
+            message: The message.
+            transaction: One that this is to be part of: then it happens when that is committed.
+
+        Raises:
+            TypeError: It is no received message.
+            ValueError: It was not locked, or the receiver was closed.
+            MessageAlreadySettled: It was settled before.
+            MessageLockLostError: Its lock expired; it will be delivered again.
+            ServiceBusCommunicationError: Redis cannot be reached; whether it was completed is unknown.
+        """
+        self.complete_messages([message], transaction=transaction)
+
+    @guarded
+    def complete_messages(
+        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
+        """Complete several messages in one round trip.
+
+        Args:
+            messages: The messages.
+            transaction: See ``complete_message``.
+
+        Raises:
+            MessageLockLostError: Locks of some expired, the error says whose; the others were completed.
+            TypeError: See ``complete_message``, likewise ValueError, MessageAlreadySettled: nothing was done.
+            ServiceBusCommunicationError: Redis cannot be reached; whether they were completed is unknown.
+        """
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            transaction._add_settlements(self, "complete", held)
+            return
+        entity = self._services.entity(self._path)
+        self._raise_lost("completed", self._settle(entity, "complete", held))
+
+    def abandon_message(
+        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
+        """Give the message back: it is available at once, one delivery counted.
+
+        A message that was delivered ``max_delivery_count`` times with this is dead-lettered instead.
+
+        Args:
+            message: The message.
+            transaction: See ``complete_message``.
+
+        Raises:
+            MessageLockLostError: Its lock expired; it is available anyway. For the others see ``complete_message``.
+        """
+        self.abandon_messages([message], transaction=transaction)
+
+    @guarded
+    def abandon_messages(
+        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
+        """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            # One that was delivered too often with this is dead-lettered by whoever would receive it next.
+            transaction._add_settlements(self, "abandon", held)
+            return
+        entity = self._services.entity(self._path)
+        last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
+        lost = self._settle(entity, "abandon", [one for one in held if one not in last])
+        for one in last:
+            lost += self._dead_letter(entity, [one], *endings.delivered_too_often(entity, one.delivery.count + 1))
+        self._raise_lost("abandoned", lost)
+
+    def defer_message(
+        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
+        """Set the message aside: it can be had by its sequence number only, see ``receive_deferred_messages``.
+
+        Args:
+            message: The message.
+            transaction: See ``complete_message``.
+
+        Raises:
+            ServiceBusQuotaExceededError: Too many messages of its partition are deferred already; it stays locked.
+            MessageLockLostError: Its lock expired; it is available again. For the others see ``complete_message``.
+        """
+        self.defer_messages([message], transaction=transaction)
+
+    @guarded
+    def defer_messages(
+        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+    ) -> None:
+        """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            transaction._add_settlements(self, "defer", held)
+            return
+        entity = self._services.entity(self._path)
+        asked, lost = self._ask(
+            entity, held, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
+        )
+        full = [deferral.ledger.partition for _, deferral in asked if deferral.full]
+        for one, deferral in asked:
+            if not deferral.full:
+                lost += one.settled(deferral.lost)
+        if full:
+            raise too_many_deferred(entity, full[0])
+        self._raise_lost("deferred", lost)
+
+    def dead_letter_message(
+        self,
+        message: ServiceBusReceivedMessage,
+        reason: str | None = None,
+        error_description: str | None = None,
+        *,
+        transaction: ServiceBusTransaction | None = None,
+    ) -> None:
+        """Move the message into the queue's dead-letter queue.
+
+        Args:
+            message: The message.
+            reason: Why, in a word.
+            error_description: Why, in more. Each has at most 4,096 characters, as in Service Bus.
+            transaction: See ``complete_message``.
+
+        Raises:
+            ValueError: One has more, or half of a surrogate pair; nothing was done.
+            MessageLockLostError: Its lock expired; it stays where it is. For the others see ``complete_message``.
+            OperationTimeoutError: The move began and was not finished in time; it will be.
+        """
+        self.dead_letter_messages([message], reason, error_description, transaction=transaction)
+
+    @guarded
+    def dead_letter_messages(
+        self,
+        messages: Sequence[ServiceBusReceivedMessage],
+        reason: str | None = None,
+        error_description: str | None = None,
+        *,
+        transaction: ServiceBusTransaction | None = None,
+    ) -> None:
+        """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
+        _check_reason("reason", reason)
+        _check_reason("error_description", error_description)
+        held = self._held(messages, transaction)
+        if transaction is not None:
+            verb = "abandon" if self._path.is_dead_letter else "dead_letter"
+            transaction._add_settlements(self, verb, held, reason, error_description)
+            return
+        entity = self._services.entity(self._path)
+        if self._path.is_dead_letter:
+            # A dead-letter queue has none of its own: what is dead-lettered there stays there.
+            lost = self._settle(entity, "abandon", held)
+        else:
+            lost = self._dead_letter(entity, held, reason, error_description)
+        self._raise_lost("dead-lettered", lost)
+
+    @guarded
+    def renew_message_lock(
+        self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
+    ) -> datetime:
+        """Lock the message anew, for the queue's whole lock duration from now on; its token stays.
+
+        Args:
+            message: The message.
+            timeout: Kept for compatibility: a ledger answers or cannot be reached.
+            **unsupported: Named in a warning.
+
+        Returns:
+            When the lock expires now, in UTC, on the ledger's clock; also in ``message.locked_until_utc``.
+
+        Raises:
+            MessageLockLostError: The lock expired before. For the others see ``complete_message``.
+            TypeError: It is a session's receiver, too: the lock is the session's, see ``ServiceBusSession.renew_lock``.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        if self._session is not None:
+            raise TypeError("messages of a session are locked with it: renew with receiver.session.renew_lock()")
+        raise_lost("renewed", self._renew(self._held([message], renewing=True)))
+        until = message.locked_until_utc
+        if until is None:
+            raise MessageAlreadySettled  # By another thread, while this one waited.
+        return until
+
+    @guarded
+    def receive_deferred_messages(
+        self, sequence_numbers: int | Sequence[int], *, timeout: float | None = None, **unsupported: object
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive messages that were deferred, all of them or none.
+
+        They are locked like others. Abandoned, or when their locks expire, they are deferred still.
+
+        Args:
+            sequence_numbers: Their sequence numbers, one or several.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Returns:
+            The messages in the order of the numbers.
+
+        Raises:
+            MessageNotFoundError: A number names no deferred message, or one that is locked; none was received.
+            ValueError: The receiver was closed, or the timeout is not positive.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        warn_of(unsupported)
+        check_timeout(timeout)
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        if not numbers:
+            return []
+        entity = self._entity()
+        wanted: dict[int, list[int]] = defaultdict(list)
+        for number in numbers:
+            partition, offset = _place_of(number, entity)
+            wanted[partition].append(offset)
+        messages = self._recall(entity, wanted)
+        self._renew_automatically(messages)
+        received = {message.sequence_number: message for message in messages}
+        missing = [number for number in numbers if number not in received]
+        if missing:
+            self._put_back(messages)
+            raise _not_deferred(entity, missing)
+        return [received[number] for number in dict.fromkeys(numbers)]
+
+    @guarded
+    def peek_messages(
+        self,
+        max_message_count: int = 1,
+        *,
+        sequence_number: int = 0,
+        timeout: float | None = None,
+        **unsupported: object,
+    ) -> list[ServiceBusReceivedMessage]:
+        """Look at messages that are not settled, without locking them: waiting, locked and deferred ones.
+
+        A receiver goes on where it stopped looking, in each partition; so looking until nothing comes shows all. It also goes
+        on behind what it received. One call returns no more than 256 KiB.
+
+        Args:
+            max_message_count: How many at the most.
+            sequence_number: Look from this number on, in the order of the numbers; 0: go on.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Returns:
+            The messages, which cannot be settled.
+
+        Raises:
+            ValueError: The count is negative, the timeout is not positive, or the receiver was closed.
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        warn_of(unsupported)
+        check_timeout(timeout)
+        if max_message_count < 0:
+            raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")
+        entity = self._entity()
+        if self._session is not None:
+            lock = self._open_session(self._session, timeout)
+            self._browser.keep_to(lock.session)
+        if not sequence_number:
+            return self._browser.look_on(entity, max_message_count)
+        partition, offset = split_sequence_number(sequence_number)
+        return self._browser.look_from(entity, partition, offset, max_message_count)
+
+    @guarded
+    def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
+        """Settle all messages that wait, unseen; locked, deferred and scheduled ones stay.
+
+        Nothing is read for it, however many there are, unless senders ever scheduled some there. What a plain Kafka producer
+        scheduled, and nobody has come across yet, goes with the rest. As ``PurgeMessagesAsync`` of Azure's .NET SDK.
+
+        Args:
+            before_enqueue_time_utc: Only what was enqueued before; by default all that is there now. Naive times are UTC.
+
+        Returns:
+            How many offsets were passed: the messages, and where Kafka transactions wrote, their markers.
+
+        Raises:
+            ValueError: The receiver was closed.
+            MessagingEntityNotFoundError: There is no such queue.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._check_open()
+        if self._session is not None:
+            raise ValueError("a session's receiver purges nothing: use one of the queue, without session_id")
+        entity = self._services.entity(self._path)
+        topics, partitions = self._services.topics, range(entity.partitions)
+        if before_enqueue_time_utc is None:
+            upto = self._services.pool.run(topics.ends, entity.topic, partitions)
+        else:
+            upto = self._services.pool.run(
+                topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
+            )
+        self._put_off(entity, upto)
+        purged = 0
+        purges = [Purge(entity.ledgers[partition], offset) for partition, offset in upto.items()]
+        while purges:
+            self._services.courier.ask(*purges)
+            purged += sum(purge.purged for purge in purges)
+            purges = [Purge(purge.ledger, purge.upto) for purge in purges if purge.more]
+        return purged
+
+    def _put_off(self, entity: Entity, upto: Mapping[int, int]) -> None:
+        """Scheduled messages outlast a purge, also those that were stored and not told of yet."""
+        for partition, state in enumerate(self._services.courier.states(entity.ledgers)):
+            if entity.description.schedules or (state is not None and state.schedules):
+                first = 0 if state is None else state.cursor
+                for start in range(first, upto.get(partition, 0), LOOKED_AT_ONCE):
+                    last = min(start + LOOKED_AT_ONCE, upto[partition]) - 1
+                    records = self._services.keepsakes.read(entity, partition, start, last)
+                    endings.put_off(self._services, entity, partition, records)
+
+    def _ask(
+        self, entity: Entity, held: list[Held], operation: Callable[[Ledger, Held], S]
+    ) -> tuple[list[tuple[Held, S]], list[ServiceBusReceivedMessage]]:
+        """Have something done with messages, in one round trip: what was done, and messages whose partition is gone."""
+        there, lost = still_there(held, entity)
+        operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
+        try:
+            self._services.courier.ask(*operations)
+        except LedgersReplacedError:
+            if not self._services.has_moved_on(entity):
+                raise
+            # The others know of no lock from before, and say so.
+            return self._ask(self._services.entity(self._path), held, operation)
+        return list(zip(there, operations, strict=True)), lost
+
+    def _settle(self, entity: Entity, verb: str, held: list[Held]) -> list[ServiceBusReceivedMessage]:
+        """Complete or abandon messages; returns those whose locks were lost."""
+        asked, lost = self._ask(
+            entity, held, lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges)
+        )
+        for one, settlement in asked:
+            lost += one.settled(settlement.lost)
+        return lost
+
+    def _dead_letter(
+        self, entity: Entity, held: list[Held], reason: str | None, description: str | None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Dead-letter messages; returns those whose locks were lost."""
+        held, lost = still_there(held, entity)
+        for partition in sorted({one.delivery.partition for one in held}):
+            there = [one for one in held if one.delivery.partition == partition]
+            records: dict[str, list[Record]] = defaultdict(list)
+            for one in there:
+                records[one.delivery.lease] += [message._record for message in one.messages]
+            refused = self._services.transfers.dead_letter(
+                entity, partition, records, reason=reason, description=description
+            )
+            for one in there:
+                lost += one.settled(refused.get(one.delivery.lease, []))
+        return lost
+
+    def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]:
+        """Lock messages anew, in one round trip; returns those whose locks were lost."""
+        entity = self._services.entity(self._path)
+        asked, lost = self._ask(
+            entity, held, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
+        )
+        for one, renewal in asked:
+            lost += one.renewed(renewal.lost, renewal.expiry)
+        return lost
+
+    def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
+        """How long a message's lock lasts, as far as this client knows the ledger's clock."""
+        if self._session is not None:
+            return self._session._seconds_left()
+        return self._services.seconds_left(self._path, message._delivery.partition, message._lock_until)
+
+    def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
+        """Lock deferred messages and read them; those that expired go where such messages go."""
+        lock = None if self._session is None else self._open_session(self._session, None)
+        if lock is not None and wanted.keys() - {lock.partition}:
+            raise _not_deferred(entity, [number_of(where, offset) for where in wanted for offset in wanted[where]])
+        recalls = [
+            Recall(
+                entity.ledgers[partition],
+                new_lease() if lock is None else lock.lease,
+                merge_offsets(offsets),
+                entity.lock_ms,
+                session=lock is not None,
+                rules=entity.rules_version,
+            )
+            for partition, offsets in wanted.items()
+        ]
+        reader = self._services.reader(entity)
+        self._services.courier.ask(*recalls)
+        if self._session is not None and any(recall.gone for recall in recalls):
+            raise self._session._lost()
+        releases = [recall.undo() for recall in recalls if recall.again]
+        if len(releases) < len(recalls):
+            if releases:
+                self._services.courier.ask(*releases)
+            raise _not_deferred(
+                entity,
+                [
+                    number_of(recall.ledger.partition, offset)
+                    for recall in recalls
+                    for offset in offsets_of(recall.missing)
+                ],
+            )
+        grants: list[Grant] = []
+        try:
+            if any(recall.ruled for recall in recalls):
+                entity = self._services.entity_anew(entity)
+                reader.go_by(entity)
+            for recall in recalls:
+                grants += self._read_recalled(entity, reader, recall)
+            if lock is not None:
+                self._check_session(entity, grants, lock.session)
+            messages = self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
+            on_left(partial(_put_back, reader, messages))
+            return messages
+        except BaseException:
+            for release in releases:
+                self._services.courier.later(release)
+            # What is settled and was not handed out comes with the next call that receives.
+            reader.put_back([grant for grant in grants if not grant.delivery.lease])
+            raise
+
+    def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
+        grants: list[Grant] = []
+        for first, last, count in recall.again:
+            delivery = entity.delivery(
+                recall.ledger.partition,
+                recall.lease,
+                recall.expiry,
+                count,
+                deferred=True,
+                session=self._session is not None,
+            )
+            grants.append(Grant(delivery, reader.read_again(delivery, [(first, last)])))
+        return grants
+
+    @staticmethod
+    def _check_session(entity: Entity, grants: Sequence[Grant], session: str) -> None:
+        """Whose session deferred messages are of is known once they were read.
+
+        Raises:
+            MessageNotFoundError: Some are of another one.
+        """
+        others = [
+            number_of(grant.delivery.partition, record.offset() or 0)
+            for grant in grants
+            for record in grant.records
+            if session_of(record) != session
+        ]
+        if others:
+            raise _not_deferred(entity, others)
+
+    def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
+        """Up to ``count`` messages, prefetched ones first; what is claimed beyond them is prefetched."""
+        messages = self._take_stock(count)
+        missing = count - len(messages)
+        if missing:
+            prefetch = self._prefetch_count if self._mode is ServiceBusReceiveMode.PEEK_LOCK else 0
+            try:
+                claimed = self._claim(missing + prefetch, 0.0 if messages else wait)
+            except BaseException:
+                self._stock.extendleft(reversed(messages))
+                raise
+            messages += claimed[:missing]
+            self._stock.extend(claimed[missing:])
+            if self._closed:
+                # Closed meanwhile: nobody asks for these any more.
+                self._put_back(list(self._stock))
+                self._stock.clear()
+        if self._mode is ServiceBusReceiveMode.PEEK_LOCK:
+            on_left(partial(self._restock, messages))
+        self._renew_automatically(messages)
+        return messages
+
+    def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Nobody has seen these messages, which come with the next receive."""
+        if self._closed:
+            self._put_back(messages)
+        else:
+            self._stock.extendleft(reversed(messages))
+
+    def _take_stock(self, count: int) -> list[ServiceBusReceivedMessage]:
+        """Up to ``count`` prefetched messages; those whose locks are half over are given back instead, uncounted."""
+        taken: list[ServiceBusReceivedMessage] = []
+        old: list[ServiceBusReceivedMessage] = []
+        while self._stock and len(taken) < count:
+            try:
+                message = self._stock.popleft()
+            except IndexError:
+                break  # Another thread was faster.
+            if self._session is None:
+                fresh = self._seconds_left(message) > self._half_lock
+            else:
+                # Nothing of a session overtakes what goes back.
+                fresh = not old and self._seconds_left(message) > 0
+            (taken if fresh else old).append(message)
+        self._put_back(old)
+        return taken
+
+    def _put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Nobody has seen these messages, and somebody else may; no delivery is counted."""
+        if not messages:
+            return
+        try:
+            entity = self._services.entity(self._path)
+            self._settle(entity, "release", by_delivery(messages))
+        except ServiceBusError as error:
+            LOGGER.warning("put_back entity=%s count=%d error=%s", self.entity_path, len(messages), error)
+
+    def _renew_automatically(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        if self._renewer is not None and self._session is None and self._mode is ServiceBusReceiveMode.PEEK_LOCK:
+            for message in messages:
+                self._renewer.register(self, message)
+
+    def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
+        deadline = time.monotonic() + wait
+        while not self._is_unwanted():
+            entity = self._entity()
+            entity.check_in_use()
+            closed_by = entity.closed_by
+            if closed_by is not None:
+                raise MessagingEntityDisabledError(f"{closed_by} and gives no messages")
+            if entity.forwards_to is not None:
+                raise InvalidOperationError(
+                    f"{entity.kind} {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
+                )
+            lock = None if self._session is None else self._open_session(self._session, wait)
+            reader = self._services.reader(entity)
+            take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
+            left = deadline - time.monotonic()
+            # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
+            patience = min(max(0.0, left), DESCRIPTION_AGE)
+            try:
+                if lock is not None and isinstance(reader, SessionReader):
+                    grants = reader.receive_next(lock, count, patience, self._is_unwanted)
+                else:
+                    grants = reader.receive(count, patience, self._is_unwanted, take=take)
+            except LedgersReplacedError:
+                if not self._services.has_moved_on(entity):
+                    raise
+                continue
+            try:
+                messages = self._deliver(entity, grants, take)
+            except BaseException:
+                reader.put_back(grants)
+                raise
+            if messages or left <= 0:
+                if take:
+                    on_left(partial(_put_back, reader, messages))
+                return messages
+        return []
+
+    def _entity(self) -> Entity:
+        """The entity.
+
+        Raises:
+            ServiceBusError: It has sessions, and this is no session's receiver; or is gone, or cannot be asked for.
+        """
+        entity = self._services.entity(self._path)
+        if entity.is_topic:
+            raise InvalidOperationError(
+                f"{self._path} is a topic: receive from one of its subscriptions, with get_subscription_receiver"
+            )
+        if entity.has_sessions and self._session is None:
+            raise ServiceBusError(
+                f"{entity.kind} {self._path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
+            )
+        return entity
+
+    def _open_session(self, session: ServiceBusSession, wait: float | None) -> SessionLock:
+        """The lock of the session, which is locked now where it was not yet.
+
+        Raises:
+            SessionLockLostError: It was lost.
+            ServiceBusError: See ``ServiceBusSession._open``.
+        """
+        opened = session._is_open
+        lock = session._open(wait, self._is_unwanted)
+        if lock.lost:
+            raise session._lost()
+        if not opened and self._renewer is not None:
+            self._renewer.register(self, session)
+        return lock
+
+    def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Say that locks were lost, if any were.
+
+        Raises:
+            MessageLockLostError: Those of messages.
+            SessionLockLostError: That of the session.
+        """
+        if lost and self._session is not None:
+            raise self._session._lost()
+        raise_lost(done, lost)
+
+    def _is_unwanted(self) -> bool:
+        return self._closed or caller_left()
+
+    def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
+        """Messages of what was granted, without those whose time is over and those that were delivered too often.
+
+        What came when its lock was over, as far as this client can tell, goes back, no delivery counted.
+        """
+        self._half_lock = entity.lock_ms / 2000
+        delivered: list[Grant] = []
+        late: list[Grant] = []
+        for grant in grants:
+            if endings.outlives(self._services, entity, grant):
+                (late if self._is_late(entity, grant, late) else delivered).append(grant)
+        for grant in late:
+            # Before anything else is asked of the ledger, so that nothing of a session is granted that is behind it.
+            ledger, lease = entity.ledgers[grant.delivery.partition], grant.delivery.lease
+            self._services.courier.later(Settlement(ledger, "release", lease, runs_of(grant.records)))
+        if take:
+            self._settle_taken(entity, [grant for grant in delivered if grant.delivery.lease])
+        messages: list[ServiceBusReceivedMessage] = []
+        for grant in delivered:
+            messages += [ServiceBusReceivedMessage(record, grant.delivery) for record in grant.records]
+            if grant.records:
+                self._browser.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
+        return messages
+
+    def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
+        """Whether a lock is over, as reading took long, or Redis answered late; of a session also, whether others' was."""
+        delivery = grant.delivery
+        if not delivery.lease:
+            return False
+        if delivery.session and self._session is not None:
+            return bool(late) or self._session._seconds_left() <= 0
+        return entity.ledgers[delivery.partition].seconds_until(delivery.expiry) <= 0
+
+    def _settle_taken(self, entity: Entity, grants: Sequence[Grant]) -> None:
+        """Settle what was leased to be read, and is received and deleted."""
+        settlements = [
+            Settlement(
+                entity.ledgers[grant.delivery.partition], "complete", grant.delivery.lease, runs_of(grant.records)
+            )
+            for grant in grants
+        ]
+        try:
+            # What was settled must be seen to be, also by a task that is cancelled.
+            uninterrupted(self._services.courier.ask(*settlements))  # type: ignore[func-returns-value, unused-ignore]
+        finally:
+            for grant, settlement in zip(grants, settlements, strict=True):
+                if settlement.done and settlement.error is None:
+                    # Whose lock expired while its record was read is somebody else's by now; the rest is the caller's alone.
+                    lost = set(offsets_of(settlement.lost))
+                    grant.records = [record for record in grant.records if record.offset() not in lost]
+                    grant.delivery = replace(grant.delivery, lease="", expiry=0)
+
+    def _held(
+        self,
+        messages: Sequence[ServiceBusReceivedMessage],
+        transaction: ServiceBusTransaction | None = None,
+        *,
+        renewing: bool = False,
+    ) -> list[Held]:
+        """Messages to settle, by delivery; all are checked before anything is done."""
+        self._check_open()
+        if transaction is not None:
+            transaction._check(self._services)
+        if self._session is not None and self._session._is_lost:
+            raise self._session._lost()
+        held = by_delivery(messages)
+        for one in held:
+            self._check_delivery(one.delivery)
+        check_unsettled(held, enlisted=renewing)
+        return held
+
+    def _check_delivery(self, delivery: Delivery) -> None:
+        if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:
+            raise ValueError(
+                "the message is not locked, so it cannot be settled: it was received with RECEIVE_AND_DELETE or peeked"
+            )
+        if delivery.entity != self._path.key:
+            raise ValueError(
+                f"the message was received from {delivery.entity!r}: settle it with a receiver of that "
+                f"queue, not of {self.entity_path!r}"
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ValueError(
+                "The handler has already been shutdown: this receiver was closed, get another from the client"
+            )
+
+
+def _put_back(reader: Reader, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+    """Nobody has seen these messages: others may have them, and those that were received and deleted come again."""
+    grants = [Grant(one.delivery, [message._record for message in one.messages]) for one in by_delivery(messages)]
+    reader.put_back(grants)
+
+
+def _place_of(number: int, entity: Entity) -> tuple[int, int]:
+    """Partition and offset of a sequence number."""
+    try:
+        partition, offset = split_sequence_number(number)
+    except ValueError as error:
+        raise MessageNotFoundError(str(error), error=error) from error
+    if partition >= entity.partitions:
+        raise _not_deferred(entity, [number])
+    return partition, offset
+
+
+def too_many_deferred(entity: Entity, partition: int) -> ServiceBusQuotaExceededError:
+    """What is said where a partition takes no more deferred messages."""
+    return ServiceBusQuotaExceededError(
+        f"{entity.path}, partition {partition}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
+        "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
+    )
+
+
+def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:
+    return MessageNotFoundError(
+        f"{entity.path}: no deferred messages with sequence numbers {list(numbers[:10])}: they were never deferred, are locked "
+        "by another receiver, or are settled; nothing was received"
+    )
+
+
+def _check_reason(name: str, text: str | None) -> None:
+    """Why a message is dead-lettered can be stored with it.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It is too long, or holds half of a surrogate pair.
+    """
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {type(text).__name__}: use str; nothing was done")
+    if len(text) > LONGEST_REASON:
+        raise ValueError(
+            f"{name} has {len(text):,} characters, and Service Bus takes {LONGEST_REASON:,}: shorten it; nothing was done"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} holds half of a surrogate pair, at position {error.start}: nothing was done"
+        ) from error

@@ -1,0 +1,302 @@
+# Generated from facade/kafkabus/_async/handles/session.py by tools/generate_blocking.py. Do not edit.
+"""A session that a receiver has locked, and its state."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.entity import Entity, LedgersReplacedError
+from kafkabus._core.exceptions import (
+    AutoLockRenewFailed,
+    AutoLockRenewTimeout,
+    MessageSizeExceededError,
+    OperationTimeoutError,
+    ServiceBusError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
+from kafkabus._ledger.operations import Extend, GetState, Sessions, SetState, StatesUpdated
+from kafkabus._runtime import forks
+from kafkabus._sync.compat import guarded
+from kafkabus._sync.receiving.session_reader import SessionLock, SessionReader, lock_lost
+from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
+from kafkabus_mapping.names import EntityPath
+
+if TYPE_CHECKING:
+    from kafkabus._sync.context import Services
+
+LOGGER = logging.getLogger("kafkabus")
+
+LIST_TIMEOUT = 60.0
+"""How long it may take, in seconds, until all messages were looked at for a list of sessions."""
+DEFAULT_OPEN_WAIT = 65.0
+"""How long the next available session is waited for where nobody says otherwise, in seconds; as Service Bus does."""
+
+
+class ServiceBusSession:
+    """The session of a receiver: ``receiver.session``. Safe to share between threads.
+
+    Attributes:
+        auto_renew_error: Why an ``AutoLockRenewer`` renews its lock no more; None while it does.
+    """
+
+    def __init__(
+        self, services: Services, path: EntityPath, session_id: str | None, max_wait_time: float | None
+    ) -> None:
+        self.auto_renew_error: AutoLockRenewTimeout | AutoLockRenewFailed | None = None
+        self._services = services
+        self._path = path
+        self._wanted = session_id
+        self._max_wait_time = max_wait_time
+        self._lock: SessionLock | None = None
+        self._closed = False
+        forks.watch(self)
+
+    def _after_fork(self) -> None:
+        # It is locked for the parent.
+        self._lock = None
+
+    def __str__(self) -> str:
+        return f"Session {self.session_id!r} of {self._path}"
+
+    @property
+    def session_id(self) -> str | None:
+        """Its id; None as long as it is the next available one, and none was available yet."""
+        return self._wanted if self._lock is None else self._lock.session
+
+    @property
+    def locked_until_utc(self) -> datetime | None:
+        """When its lock expires, in UTC, on the ledger's clock; None before it is locked."""
+        return None if self._lock is None else from_milliseconds(self._lock.expiry)
+
+    @guarded
+    def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
+        """Lock the session anew, for the queue's whole lock duration from now on.
+
+        Args:
+            timeout: Kept for compatibility: a ledger answers or cannot be reached.
+            **unsupported: Named in a warning.
+
+        Returns:
+            When the lock expires now, in UTC, on the ledger's clock; also in ``locked_until_utc``.
+
+        Raises:
+            ValueError: The receiver was closed.
+            SessionLockLostError: The lock expired before.
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        lock = self._locked()
+        entity = self._services.entity(self._path)
+        extend = Extend(entity.ledgers[lock.partition], lock.lease, entity.lock_ms)
+        self._services.courier.ask(extend)
+        if extend.expiry is None:
+            lock.lost = True
+            raise self._lost()
+        lock.expiry = extend.expiry
+        return from_milliseconds(extend.expiry)
+
+    @guarded
+    def get_state(self, *, timeout: float | None = None, **unsupported: object) -> bytes | None:
+        """What was set last, by whichever receiver of the session; None where nothing was, or it was cleared.
+
+        Args:
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            ValueError: The receiver was closed.
+            SessionLockLostError: The session's lock has expired.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        lock = self._locked()
+        entity = self._services.entity(self._path)
+        get = GetState(entity.ledgers[lock.partition], lock.lease)
+        return self._state(entity, lock, get)
+
+    @guarded
+    def set_state(
+        self, state: str | bytes | bytearray | None, *, timeout: float | None = None, **unsupported: object
+    ) -> None:
+        """Keep something for whoever receives from the session; it is durable when this returns.
+
+        Args:
+            state: It, up to the size of a message; text is stored as UTF-8. None clears it.
+            timeout: Kept for compatibility.
+            **unsupported: Named in a warning.
+
+        Raises:
+            ValueError: The receiver was closed.
+            TypeError: The state is neither text nor bytes nor None.
+            MessageSizeExceededError: It is too large; nothing was changed.
+            SessionLockLostError: The session's lock has expired; nothing was changed.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; whether it was set is unknown.
+        """
+        warn_of(unsupported)
+        check_timeout(timeout)
+        content = _state_bytes(state)
+        lock = self._locked()
+        entity = self._services.entity(self._path)
+        if content is not None and len(content) > entity.max_message_bytes:
+            raise MessageSizeExceededError(
+                f"a state of {len(content)} bytes: the namespace takes {entity.max_message_bytes}; nothing was changed"
+            )
+        value = None if content is None else base64.b64encode(content).decode()
+        self._state(entity, lock, SetState(entity.ledgers[lock.partition], lock.lease, value))
+
+    def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
+        """The state, once its record is known to stand."""
+        self._services.courier.ask(ask)
+        if ask.gone:
+            lock.lost = True
+            raise self._lost()
+        if ask.state is None:
+            return None
+        if not ask.state.stored:
+            # Also where another receiver set it and did not get to the end: what was seen is not taken back.
+            self._services.session_states.store(entity, ask.ledger, ask.state)
+        return None if ask.state.value is None else base64.b64decode(ask.state.value)
+
+    @property
+    def _is_open(self) -> bool:
+        """Whether a lock was had, be it lost since."""
+        return self._lock is not None
+
+    @property
+    def _is_lost(self) -> bool:
+        """Whether it is known that the lock was lost."""
+        return self._lock is not None and self._lock.lost
+
+    def _reader(self) -> SessionReader:
+        entity = self._services.entity(self._path)
+        return _session_reader(self._services, entity)
+
+    def _locked(self) -> SessionLock:
+        """The lock.
+
+        Raises:
+            ValueError: The receiver was closed.
+            SessionLockLostError: It was lost.
+        """
+        if self._closed:
+            raise ValueError(
+                "The handler has already been shutdown: this session's receiver was closed, get another from the client"
+            )
+        lock = self._open(None, lambda: False)
+        if lock.lost:
+            raise self._lost()
+        return lock
+
+    def _open(self, wait: float | None, closed: Callable[[], bool]) -> SessionLock:
+        """Lock the session where that was not done yet.
+
+        Args:
+            wait: Longest wait for one that is available, in seconds; by default the receiver's, else 65.
+            closed: Whether nobody wants it any more.
+
+        Raises:
+            OperationTimeoutError: None was available in time.
+            SessionCannotBeLockedError: Another receiver has it.
+            ServiceBusError: The queue has no sessions, or is gone, or Kafka or Redis cannot be reached.
+        """
+        if self._lock is not None:
+            return self._lock
+        entity = self._services.entity(self._path)
+        reader = _session_reader(self._services, entity)
+        most = self._max_wait_time or DEFAULT_OPEN_WAIT
+        seconds = most if wait is None else min(wait, most)
+        try:
+            lock, held = reader.accept(self._wanted, seconds, closed)
+        except LedgersReplacedError:
+            if not self._services.has_moved_on(entity):
+                raise
+            return self._open(wait, closed)
+        if lock is not None and self._is_open:
+            # Another task was faster.
+            reader.leave(lock)
+            return self._open(wait, closed)
+        if self._is_open:
+            return self._open(wait, closed)
+        if lock is None:
+            raise self._refused(held, seconds)
+        self._lock = lock
+        if closed():
+            self._close()
+        return lock
+
+    def _refused(self, held: bool, seconds: float) -> ServiceBusError:
+        if held:
+            return SessionCannotBeLockedError(
+                f"session {self._wanted!r} of {self._path} is locked by another receiver: close that one, or wait until "
+                "its lock has expired"
+            )
+        return OperationTimeoutError(
+            f"no session of {self._path} had messages that nobody has locked within {seconds:g} s"
+        )
+
+    def _lost(self) -> SessionLockLostError:
+        return lock_lost(self.session_id, self._path, self.auto_renew_error)
+
+    def _seconds_left(self) -> float:
+        """How long its lock lasts, as far as this client knows the ledger's clock."""
+        lock = self._lock
+        if lock is None or lock.lost:
+            return 0.0
+        return self._services.seconds_left(self._path, lock.partition, lock.expiry)
+
+    def _close(self) -> None:
+        """Give the session up."""
+        self._closed = True
+        lock = self._lock
+        if lock is None or lock.lost:
+            return
+        lock.lost = True
+        try:
+            (self._reader()).leave(lock)
+        except ServiceBusError as error:
+            LOGGER.warning("leave_session entity=%s session=%r error=%s", self._path, lock.session, error)
+
+
+def session_ids(services: Services, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
+    """The ids of an entity's sessions.
+
+    Raises:
+        ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
+    """
+    entity = services.entity(path)
+    reader = _session_reader(services, entity)
+    after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
+    asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
+    if state_updated_after is None:
+        reader.file_all(LIST_TIMEOUT)
+        asked += [Sessions(ledger) for ledger in entity.ledgers]
+    services.courier.ask(*asked)
+    return sorted({name for one in asked for name in one.names})
+
+
+def _session_reader(services: Services, entity: Entity) -> SessionReader:
+    reader = services.reader(entity)
+    if not isinstance(reader, SessionReader):
+        raise ServiceBusError(
+            f"{entity.kind} {entity.path} has no sessions: receive from it without session_id, or create it with "
+            "requires_session=True"
+        )
+    return reader
+
+
+def _state_bytes(state: object) -> bytes | None:
+    if isinstance(state, str):
+        return state.encode()
+    if isinstance(state, (bytes, bytearray)):
+        return bytes(state)
+    if state is None:
+        return None
+    raise TypeError(f"a state of type {type(state).__name__}: give a str, bytes, or None to clear it")

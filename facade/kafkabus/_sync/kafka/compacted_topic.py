@@ -1,0 +1,147 @@
+# Generated from facade/kafkabus/_async/kafka/compacted_topic.py by tools/generate_blocking.py. Do not edit.
+"""Companion topics: what a namespace writes down for itself, in one partition each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from kafkabus._core.exceptions import ServiceBusCommunicationError
+from kafkabus._core.record import Record
+from kafkabus._kafka.errors import NO_RIGHTS, no_rights
+from kafkabus._kafka.topic_admin import Topics
+from kafkabus._sync.compat import Pool
+from kafkabus._sync.kafka.offset_reader import READ_TIMEOUT, PointReader
+from kafkabus._sync.kafka.producer import Outbox, OutgoingRecord
+
+READ_AT_ONCE = 5_000
+"""How many records are read in one go."""
+
+
+class Companion:
+    """One companion topic, created when it is first written to.
+
+    Args:
+        name: Of the topic.
+        config: Its settings.
+        topics: The cluster's topics.
+        outbox: Writes records.
+        points: Reads them.
+        pool: Threads for blocking calls.
+        servers: Where Kafka is, for errors.
+
+    Attributes:
+        name: As given.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Mapping[str, str],
+        *,
+        topics: Topics,
+        outbox: Outbox,
+        points: PointReader,
+        pool: Pool,
+        servers: str,
+    ) -> None:
+        self.name = name
+        self._config = config
+        self._topics = topics
+        self._outbox = outbox
+        self._points = points
+        self._pool = pool
+        self._servers = servers
+        self._exists = False
+
+    def make_ready(self) -> None:
+        """Create the topic where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not self._exists:
+            self._pool.run(self._topics.create, self.name, 1, self._config)
+            self._exists = True
+
+    def store(self, what: str, records: Mapping[str | None, bytes | None], *, timeout: float) -> list[int]:
+        """Store records; they are durable when this returns.
+
+        Args:
+            what: They, for the error.
+            records: Values by keys; None removes what a key had.
+            timeout: In seconds.
+
+        Returns:
+            Their offsets; ``UNKNOWN_OFFSET`` where the broker did not say.
+
+        Raises:
+            ServiceBusAuthorizationError: Kafka's user may not write to the topic.
+            ServiceBusCommunicationError: They were not all stored.
+        """
+        self.make_ready()
+        outgoing = [OutgoingRecord(0, key, value, []) for key, value in records.items()]
+        parcel = self._outbox.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
+        if not parcel.done or parcel.failures:
+            self._exists = False
+            refusal = next((one.error for one in parcel.failures if one.error.code() in NO_RIGHTS), None)
+            if refusal is not None:
+                raise no_rights(self._servers, f"write to topic {self.name!r}", refusal)
+            reason = parcel.failures[0].error if parcel.failures else f"no answer within {timeout:.0f} s"
+            raise ServiceBusCommunicationError(f"{what} was not stored in {self.name}: {reason}")
+        return [offset for _, offset in parcel.stored]
+
+    def read(self, start: int = 0) -> tuple[list[Record], int]:
+        """The records from an offset on, and where the topic ended.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        records: list[Record] = []
+        if not self.is_there():
+            return records, start
+        for upto, some in self.batches(start):
+            records += some
+            start = upto
+        return records, start
+
+    def end(self) -> int:
+        """Where the topic ends; 0 where it was not written to yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not self.is_there():
+            return 0
+        return (self._pool.run(self._topics.ends, self.name, [0]))[0]
+
+    def is_there(self) -> bool:
+        """Whether the topic was written to yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        return self._exists or self._pool.run(self._topics.describe, self.name) is not None
+
+    def batches(self, start: int, at_once: int = READ_AT_ONCE) -> Iterator[tuple[int, list[Record]]]:
+        """The records of a topic that is there from an offset on, some at a time, and where these end.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        at = max(start, (self._pool.run(self._topics.starts, self.name, [0]))[0])
+        end = (self._pool.run(self._topics.ends, self.name, [0]))[0]
+        yield at, []
+        while at < end:
+            upto = min(end, at + at_once)
+            yield upto, self._points.read(self.name, 0, at, upto - 1)
+            at = upto
+
+    def read_one(self, offset: int, timeout: float = READ_TIMEOUT) -> Record:
+        """The record at an offset.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+            ValueError: There is none any more.
+        """
+        (record,) = self._points.read(self.name, 0, offset, offset, timeout)
+        return record

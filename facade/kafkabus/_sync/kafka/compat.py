@@ -1,0 +1,63 @@
+"""Waiting for Kafka's acknowledgements in threads; ``kafkabus/_async/kafka/compat.py`` is the twin for tasks."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+from confluent_kafka import Producer
+
+from kafkabus._kafka.delivery_reports import SERVE_SLICE, Parcel
+from kafkabus._sync.compat import Pool
+
+
+class Deliveries:
+    """Serves a producer's acknowledgements: of the threads that wait, one serves for all and then hands over.
+
+    A thread that sends alone so pays for no change of threads.
+
+    Args:
+        producer: The producer that the parcels were given to.
+        pool: Not used here.
+    """
+
+    def __init__(self, producer: Producer, pool: Pool) -> None:  # noqa: ARG002 - the twin needs it
+        self._producer = producer
+        self._turn = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    def wait(self, parcel: Parcel, timeout: float) -> bool:
+        """Wait until each record of a parcel was acknowledged or given up; False where time ran out first."""
+        deadline = time.monotonic() + timeout
+        while not parcel.done:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                # Whoever handed the turn over to this thread counts on its being taken.
+                self._hand_over()
+                return False
+            if self._turn.acquire(blocking=False):
+                try:
+                    self._producer.flush(min(SERVE_SLICE, left))
+                finally:
+                    self._turn.release()
+                    self._hand_over()
+            else:
+                self._wait_for_turn(parcel, left)
+        return True
+
+    def _wait_for_turn(self, parcel: Parcel, timeout: float) -> None:
+        wake = threading.Event()
+        self._waiting.append(wake)
+        parcel.when_done(wake.set)
+        # The server may have left between the failed attempt and the entry above: then nobody would wake us.
+        if self._turn.locked():
+            wake.wait(timeout)
+        wake.set()
+
+    def _hand_over(self) -> None:
+        while self._waiting:
+            wake = self._waiting.popleft()
+            if not wake.is_set():
+                wake.set()
+                return

@@ -1,0 +1,233 @@
+# Generated from facade/kafkabus/_async/kafka/offset_reader.py by tools/generate_blocking.py. Do not edit.
+"""Reading records by offset: messages that were granted before, and whole companion topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus._core.record import Record
+from kafkabus._core.settings import Settings
+from kafkabus._kafka.client_factory import open_consumer
+from kafkabus._kafka.client_options import PASSING, point_options
+from kafkabus._kafka.errors import NO_RIGHTS, no_rights
+from kafkabus._sync.compat import Lock, Pool, acquire, try_acquire
+
+READ_TIMEOUT = 30.0
+"""How long, in seconds, a read by offset may take before Kafka counts as unreachable."""
+SILENCE = 1.0
+"""After how many seconds without an answer it is asked whether the topic is still there."""
+CONSUMERS = 4
+"""How many reads of a client go on at a time."""
+
+
+class PointReader:
+    """All reads by offset of a client; safe to share.
+
+    A few kept consumers share the work, so that a partition that does not answer delays no other.
+
+    Args:
+        settings: Where Kafka is.
+        pool: Threads for blocking calls.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool) -> None:
+        self._pool = pool
+        self._consumers = [_PointConsumer(settings) for _ in range(CONSUMERS)]
+
+    def read(self, topic: str, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT) -> list[Record]:
+        """The committed records from ``first`` to ``last`` that the log holds, in order.
+
+        Args:
+            topic: Which.
+            partition: Of it.
+            first: An offset.
+            last: Another one, below the log's committed end.
+            timeout: How long it may take, in seconds.
+
+        Raises:
+            MessagingEntityNotFoundError: The topic is gone.
+            UnfinishedReadError: They did not all come in time.
+            LogTruncatedError: The log ends before ``last``.
+            ServiceBusError: It cannot be read.
+        """
+        if last < first:
+            return []
+        deadline = time.monotonic() + timeout
+        place = (topic, partition)
+        # The one that reads there already need not be assigned anew.
+        for one in sorted(self._consumers, key=lambda one: one.assigned != place):
+            if try_acquire(one.turn):
+                break
+        else:
+            one = self._consumers[partition % CONSUMERS]
+            if not acquire(one.turn, max(0.0, timeout)):
+                raise UnfinishedReadError(
+                    f"other reads by offset took all the time: {topic}/{partition} was not read", []
+                )
+        try:
+            return self._pool.run(one.read, topic, partition, first, last, deadline)
+        finally:
+            one.turn.release()
+
+    def close(self) -> None:
+        """Close the consumers that were needed."""
+        for one in self._consumers:
+            with one.turn:
+                self._pool.run(one.close)
+
+
+class _PointConsumer:
+    """One consumer that is placed anew for each read. Its calls block; one at a time may use it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.turn = Lock()
+        self.assigned: tuple[str, int] | None = None
+        self._settings = settings
+        self._consumer: Consumer | None = None
+
+    def close(self) -> None:
+        """Close the consumer, if one was needed."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
+        """See ``PointReader.read``."""
+        try:
+            return self._read(topic, partition, first, last, deadline)
+        except BaseException:
+            # Where the consumer stands is no longer known for sure.
+            self.assigned = None
+            raise
+
+    def _read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
+        consumer = self._place(topic, partition, first)
+        records: list[Record] = []
+        end: int | None = None
+        for message in self._poll(consumer, (topic, partition), lambda: last - first + 1 - len(records), deadline):
+            if message is None:
+                if end is not None:
+                    # A leader that has just taken over says so too, for a moment, before it knows what is committed.
+                    raise _truncated(topic, partition, end, last)
+                self._check_topic(consumer, topic)
+                continue
+            error, offset = message.error(), message.offset() or 0
+            if error is None:
+                end = None
+                if first <= offset <= last:
+                    records.append(message)
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                return self._read_from_start(consumer, topic, partition, first, last, deadline)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                # The last record, if there is one, was before it.
+                end, offset = offset, offset - 1
+            else:
+                self._check_event(error, topic, partition, first)
+                continue
+            if offset >= last:
+                return records
+        raise UnfinishedReadError(
+            f"Kafka {self._settings.bootstrap_servers} did not answer in time: of records {first} to {last} of "
+            f"{topic}/{partition} {len(records)} came",
+            records,
+        )
+
+    def _poll(
+        self, consumer: Consumer, place: tuple[str, int], missing: Callable[[], int], deadline: float
+    ) -> Iterator[Any]:
+        """Messages and events of a partition until time runs out, as many at once as are missing; None after each silence."""
+        while (left := deadline - time.monotonic()) > 0:
+            head = consumer.poll(min(SILENCE, left))
+            if head is None:
+                yield None
+                continue
+            for message in [head, *(consumer.consume(more, 0) if (more := missing() - 1) > 0 else ())]:
+                # Something may still be said of where it was placed before.
+                if (message.topic(), message.partition()) == place:
+                    yield message
+
+    def _check_topic(self, consumer: Consumer, topic: str) -> None:
+        """Kafka's client waits for a topic that was deleted, as it does for one that is new."""
+        try:
+            known = consumer.list_topics(topic, timeout=SILENCE).topics[topic]
+        except KafkaException:
+            return  # No broker answers; that may change.
+        if known.error is not None and known.error.code() in _GONE:
+            raise _gone(topic)
+
+    def _check_event(self, error: KafkaError, topic: str, partition: int, offset: int) -> None:
+        """An event that no patience mends is an error, and so is one that Kafka's client would pass over."""
+        if error.code() in _GONE:
+            raise _gone(topic)
+        if error.code() in NO_RIGHTS:
+            raise no_rights(self._settings.bootstrap_servers, f"read topic {topic!r}", error)
+        if error.fatal() or error.code() not in PASSING:
+            raise ServiceBusError(f"reading {topic}/{partition} from offset {offset} failed: {error}")
+
+    def _read_from_start(
+        self, consumer: Consumer, topic: str, partition: int, first: int, last: int, deadline: float
+    ) -> list[Record]:
+        """The log does not hold ``first``: it begins behind it, or ends before it."""
+        self.assigned = None
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=left)
+        except KafkaException as error:
+            raise UnfinishedReadError(
+                f"Kafka {self._settings.bootstrap_servers} did not say in time where {topic}/{partition} begins: {error}",
+                [],
+            ) from error
+        if start <= first:
+            raise _truncated(topic, partition, end, last)
+        return self._read(topic, partition, start, last, deadline) if start <= last else []
+
+    def _place(self, topic: str, partition: int, offset: int) -> Consumer:
+        if self._consumer is None:
+            self._consumer = open_consumer(self._settings, point_options(self._settings))
+            self.assigned = None
+        where = TopicPartition(topic, partition, offset)
+        if self.assigned == (topic, partition):
+            try:
+                self._consumer.seek(where)
+            except KafkaException:
+                # Not fetching yet: assigning anew does the same, later.
+                self._consumer.assign([where])
+        else:
+            self._consumer.assign([where])
+            self.assigned = (topic, partition)
+        return self._consumer
+
+
+_GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+
+
+def _gone(topic: str) -> MessagingEntityNotFoundError:
+    return MessagingEntityNotFoundError(f"its topic {topic} is gone: the entity was deleted")
+
+
+class UnfinishedReadError(ServiceBusCommunicationError):
+    """Records that were to be read by offset did not all come in time.
+
+    Attributes:
+        records: Those that did, from the first one on.
+    """
+
+    def __init__(self, message: str, records: list[Record]) -> None:
+        super().__init__(message)
+        self.records = records
+
+
+class LogTruncatedError(ServiceBusError):
+    """A log ends before an offset that was stored there once."""
+
+
+def _truncated(topic: str, partition: int, end: int, wanted: int) -> LogTruncatedError:
+    return LogTruncatedError(
+        f"the log of {topic}/{partition} ends at offset {end}, and offset {wanted} was stored there once: it was truncated "
+        "or made anew behind our back; nothing is skipped silently"
+    )

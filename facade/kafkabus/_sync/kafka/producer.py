@@ -1,0 +1,131 @@
+# Generated from facade/kafkabus/_async/kafka/producer.py by tools/generate_blocking.py. Do not edit.
+"""Producing records and waiting until they are durable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from kafkabus._core.exceptions import ServiceBusError
+from kafkabus._core.record import as_bytes
+from kafkabus._core.settings import Settings
+from kafkabus._kafka.client_factory import open_producer
+from kafkabus._kafka.client_options import producer_options
+from kafkabus._kafka.delivery_reports import Content, Parcel
+from kafkabus._sync.compat import Pool, sleep
+from kafkabus._sync.kafka.compat import Deliveries
+from kafkabus_mapping.codec import Headers
+from kafkabus_mapping.headers import MESSAGE_ID
+
+
+class OutgoingRecord(NamedTuple):
+    """A record to produce.
+
+    Attributes:
+        partition: Kafka partition.
+        key: The partition key, or None.
+        value: The body.
+        headers: The properties.
+    """
+
+    partition: int
+    key: str | bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @property
+    def content(self) -> Content:
+        """By which a failure names it."""
+        return self.partition, as_bytes(self.key), self.value
+
+    @property
+    def message_id(self) -> str:
+        """The message id among its headers."""
+        return next((value.decode() for name, value in self.headers if name == MESSAGE_ID and value), "(no id)")
+
+
+TOPIC_APPEARS_WITHIN = 5.0
+"""For how long, in seconds, a topic that Kafka's client does not know is looked for."""
+
+
+def look_again(pool: Pool, producer: Producer, topic: str, error: KafkaException, until: float) -> None:
+    """Have a producer find out that a topic is there again, which it took for missing.
+
+    Kafka's client notices within a minute that a topic was deleted, refuses records for it from then on, and takes as long to
+    notice that there is one of that name again.
+
+    Args:
+        pool: Threads for blocking calls.
+        producer: Which.
+        topic: Its name.
+        error: Why it refused a record.
+        until: Until when that is tried, on the monotonic clock.
+
+    Raises:
+        ServiceBusError: The record is refused for another reason, or it is too late.
+    """
+    if error.args[0].code() not in _UNKNOWN or time.monotonic() > until:
+        raise ServiceBusError(f"Kafka's client refuses a record for {topic}: {error}", error=error) from error
+    sleep(0.05)
+    with suppress(KafkaException):
+        pool.run(producer.list_topics, topic, 1.0)
+
+
+_UNKNOWN = {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+
+
+class Outbox:
+    """One producer for all senders of a client; safe to share.
+
+    Args:
+        settings: Where Kafka is.
+        pool: Threads for blocking calls.
+        message_timeout: After how many seconds a record that was not acknowledged is given up.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool, *, message_timeout: float = 60.0) -> None:
+        self._producer = open_producer(settings, producer_options(settings, message_timeout=message_timeout))
+        self._deliveries = Deliveries(self._producer, pool)
+        self._pool = pool
+
+    def send(
+        self, topic: str, records: Sequence[OutgoingRecord], *, timeout: float, keep_offsets: bool = False
+    ) -> Parcel:
+        """Produce records and wait until each was acknowledged or given up, or time ran out.
+
+        Args:
+            topic: Kafka topic.
+            records: In the order in which each partition shall hold them.
+            timeout: In seconds.
+            keep_offsets: Whether the parcel shall say where the records were stored.
+
+        Returns:
+            What became of them; not ``done`` where time ran out.
+        """
+        began = time.monotonic()
+        deadline = began + timeout
+        parcel = Parcel(len(records), keep_offsets=keep_offsets)
+        produce, acknowledge = self._producer.produce, parcel.acknowledge
+        for partition, key, value, headers in records:
+            while True:
+                try:
+                    produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
+                    break
+                except BufferError:
+                    # The producer's queue is full: acknowledgements make room.
+                    self._pool.run(self._producer.flush, 0.1)
+                    if time.monotonic() > deadline:
+                        return parcel
+                except KafkaException as error:
+                    look_again(self._pool, self._producer, topic, error, min(deadline, began + TOPIC_APPEARS_WITHIN))
+        if not parcel.done:
+            self._deliveries.wait(parcel, deadline - time.monotonic())
+        return parcel
+
+    def close(self) -> None:
+        """Send what is left; whoever waits for it is told."""
+        self._pool.run(self._producer.flush, 10.0)

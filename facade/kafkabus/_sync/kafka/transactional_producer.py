@@ -1,0 +1,253 @@
+# Generated from facade/kafkabus/_async/kafka/transactional_producer.py by tools/generate_blocking.py. Do not edit.
+"""Kafka transactions: what a producer stores in one is read together, or not at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus._core.settings import Settings
+from kafkabus._kafka.client_factory import open_producer
+from kafkabus._kafka.client_options import transactional_options
+from kafkabus._kafka.errors import NO_RIGHTS, no_rights
+from kafkabus._sync.compat import Pool
+from kafkabus._sync.kafka.producer import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
+
+TIMEOUT = 10.0
+"""After how many seconds the broker aborts a transaction that nobody ended: readers wait behind it until then."""
+SEND_TIMEOUT = 8.0
+"""How long, in seconds, its records may take to be stored; then it is aborted."""
+END_TIMEOUT = 30.0
+"""How long, in seconds, its end, or the beginning of the first one, may take to be acknowledged."""
+
+
+class Stored(NamedTuple):
+    """Where a record of a transaction stands.
+
+    Attributes:
+        partition: Kafka partition.
+        offset: There.
+    """
+
+    partition: int
+    offset: int
+
+
+class Transactor:
+    """A producer that has one transaction at a time.
+
+    Args:
+        settings: Where Kafka is.
+        pool: Threads for blocking calls.
+        transactional_id: The name by which Kafka knows it.
+
+    Attributes:
+        transactional_id: As given.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self._settings = settings
+        self._pool = pool
+        self._producer: Producer | None = None
+
+    def begin(self) -> None:
+        """Begin a transaction; the first time, what one of this name left open is aborted.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        producer = self._producer or self._take_over()
+        self._run(producer.begin_transaction)
+
+    def send(self, records: Sequence[tuple[str, OutgoingRecord]]) -> list[Stored]:
+        """Store records as part of the transaction; nobody reads them before it is committed.
+
+        Args:
+            records: Topic and record of each.
+
+        Returns:
+            Where each of them stands.
+
+        Raises:
+            ServiceBusAuthorizationError: Kafka's user may not write to a topic.
+            ServiceBusCommunicationError: Kafka did not store all.
+            OperationTimeoutError: Not all were acknowledged in time.
+            ServiceBusError: Kafka's client refuses one.
+        """
+        producer = self._begun()
+        found: dict[int, Stored] = {}
+        failed: list[tuple[str, KafkaError]] = []
+
+        def note(index: int) -> Callable[[KafkaError | None, Message], None]:
+            def told(error: KafkaError | None, message: Message) -> None:
+                if error is not None:
+                    failed.append((message.topic() or "", error))
+                elif (offset := message.offset()) is not None and offset >= 0:
+                    found[index] = Stored(message.partition() or 0, offset)
+
+            return told
+
+        until = time.monotonic() + TOPIC_APPEARS_WITHIN
+        for index, (topic, record) in enumerate(records):
+            self._give(producer, topic, record, note(index), until)
+        self._pool.run(producer.flush, SEND_TIMEOUT)
+        if failed:
+            topic, error = failed[0]
+            if error.code() == KafkaError._PURGE_QUEUE:
+                error = self._why_refused(producer, error)
+            if error.code() in NO_RIGHTS:
+                raise no_rights(self._settings.bootstrap_servers, f"write to topic {topic!r}", error)
+            raise ServiceBusCommunicationError(
+                f"Kafka {self._settings.bootstrap_servers} did not store a record of a transaction in {topic}: {error}"
+            )
+        if len(found) < len(records):
+            raise OperationTimeoutError(
+                f"Kafka {self._settings.bootstrap_servers} acknowledged {len(found)} of {len(records)} records of a "
+                f"transaction within {SEND_TIMEOUT:g} s"
+            )
+        return [found[index] for index in range(len(records))]
+
+    def _give(
+        self,
+        producer: Producer,
+        topic: str,
+        record: OutgoingRecord,
+        told: Callable[[KafkaError | None, Message], None],
+        until: float,
+    ) -> None:
+        """Have Kafka's client take a record."""
+        partition, key, value, headers = record
+        try:
+            producer.produce(topic, value, key, partition, told, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
+        except BufferError as error:
+            raise ServiceBusError(
+                f"Kafka's client has no room for the records of a transaction: {error}", error=error
+            ) from error
+        except KafkaException as error:
+            look_again(self._pool, producer, topic, error, until)
+            self._give(producer, topic, record, told, until)
+
+    def _why_refused(self, producer: Producer, error: KafkaError) -> KafkaError:
+        """Kafka's client drops the records of a transaction that failed; why, it says to who would begin another one."""
+        try:
+            self._pool.run(producer.begin_transaction)
+        except KafkaException as refused:
+            return refused.args[0] if isinstance(refused.args[0], KafkaError) else error
+        return error
+
+    def commit(self) -> None:
+        """Commit the transaction.
+
+        Raises:
+            ServiceBusError: Whether it was committed is unknown; ``reset`` has it decided.
+        """
+        retrying = Retrying(
+            retry=retry_if_exception(_is_passing),
+            stop=stop_after_delay(END_TIMEOUT),
+            wait=wait_fixed(0.1),
+            reraise=True,
+        )
+        try:
+            retrying(self._pool.run, self._begun().commit_transaction, END_TIMEOUT)
+        except KafkaException as error:
+            raise self._refused(error) from error
+
+    def abort(self) -> None:
+        """Abort the transaction.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached; the broker aborts it by itself after a while.
+        """
+        try:
+            self._run(self._begun().abort_transaction, END_TIMEOUT)
+        except ServiceBusCommunicationError:
+            self.reset()
+
+    def reset(self) -> None:
+        """Have the transaction ended as far as it is not: committed where that was begun, else aborted.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached; the broker ends it by itself after a while.
+        """
+        self.forget()
+        self._take_over()
+
+    def forget(self) -> None:
+        """It is unknown where the producer stands. Kafka's client may not go on with one then: the next is another one."""
+        self._producer = None
+
+    def _take_over(self) -> Producer:
+        """A new producer of its name; what the one before left open is ended."""
+        options = transactional_options(
+            self._settings, self.transactional_id, timeout=TIMEOUT, message_timeout=SEND_TIMEOUT
+        )
+        producer = open_producer(self._settings, options)
+        self._run(producer.init_transactions, END_TIMEOUT)
+        self._producer = producer
+        return producer
+
+    def _begun(self) -> Producer:
+        if self._producer is None:
+            raise ServiceBusError("no transaction was begun")
+        return self._producer
+
+    def _run(self, call: Callable[..., object], *arguments: float) -> None:
+        try:
+            self._pool.run(call, *arguments)
+        except KafkaException as error:
+            self.forget()
+            raise self._refused(error) from error
+
+    def _refused(self, error: KafkaException) -> ServiceBusError:
+        if error.args[0].code() in NO_RIGHTS:
+            return no_rights(
+                self._settings.bootstrap_servers, f"store transaction {self.transactional_id!r}", error.args[0]
+            )
+        return ServiceBusCommunicationError(
+            f"Kafka {self._settings.bootstrap_servers} did not take transaction {self.transactional_id}: {error.args[0]}",
+            error=error,
+        )
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether Kafka's client says that the same may be tried again."""
+    return isinstance(error, KafkaException) and bool(error.args[0].retriable())
+
+
+class Transactors:
+    """A client's transactional producers: as many as it has transactions at a time; safe to share.
+
+    Args:
+        settings: Where Kafka is.
+        pool: Threads for blocking calls.
+        client_id: Of the client.
+    """
+
+    def __init__(self, settings: Settings, pool: Pool, client_id: str) -> None:
+        self._settings = settings
+        self._pool = pool
+        self._client_id = client_id
+        self._guard = threading.Lock()
+        self._count = 0
+        self._idle: list[Transactor] = []
+
+    def borrow(self) -> Transactor:
+        """One that has no transaction."""
+        with self._guard:
+            if self._idle:
+                return self._idle.pop()
+            self._count += 1
+            name = f"kafkabus.{self._settings.namespace}.{self._client_id}.{self._count}"
+            return Transactor(self._settings, self._pool, name)
+
+    def give_back(self, transactor: Transactor) -> None:
+        """Nobody uses it any more, and it has no transaction."""
+        with self._guard:
+            self._idle.append(transactor)

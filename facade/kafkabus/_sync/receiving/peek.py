@@ -1,0 +1,177 @@
+# Generated from facade/kafkabus/_async/receiving/peek.py by tools/generate_blocking.py. Do not edit.
+"""Looking at an entity's messages without taking them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kafkabus._core.entity import Entity
+from kafkabus._core.fetch_plan import sweeps
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.record import Record, as_bytes, scheduled_for, session_of
+from kafkabus._ledger.operations import Found, Peek
+from kafkabus._sync.dispositions.duplicate_scan import judge_all
+from kafkabus_mapping.codec import record_size
+from kafkabus_mapping.keys import partition_of
+
+if TYPE_CHECKING:
+    from kafkabus._sync.context import Services
+
+PEEKED_BYTES = 256 * 1024
+"""How much one call returns at the most, keys and headers counted, beside a first message that is larger by itself."""
+READ_AT_ONCE = 100
+"""How many offsets are read in one go, however many messages are asked for: they may be large."""
+
+
+@dataclass(slots=True)
+class _Room:
+    """What a call may still return."""
+
+    messages: int
+    bytes: int
+
+    def takes(self, record: Record) -> bool:
+        """Whether a record fits; then it is counted."""
+        size = record_size(as_bytes(record.value()), record.key(), record.headers() or ())
+        if self.messages <= 0 or (size > self.bytes and self.bytes < PEEKED_BYTES):
+            self.messages = 0
+            return False
+        self.messages -= 1
+        self.bytes -= size
+        return True
+
+
+class Browser:
+    """One receiver's way through its entity's messages, with a place of its own in each partition.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._session: str | None = None
+        self._generation = ""
+        self._places: dict[int, int] = {}
+        self._turn = 0
+
+    def keep_to(self, session: str) -> None:
+        """Look at the messages of one session alone."""
+        self._session = session
+
+    def received(self, entity: Entity, partition: int, offset: int) -> None:
+        """A message was received: looking goes on behind it."""
+        self._forget_others(entity)
+        self._places[partition] = max(self._places.get(partition, 0), offset + 1)
+
+    def look_on(self, entity: Entity, count: int) -> list[ServiceBusReceivedMessage]:
+        """The next messages, oldest first, of one partition after the other.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._forget_others(entity)
+        order = [(self._turn + step) % entity.partitions for step in range(entity.partitions)]
+        return self._look(entity, order, {partition: self._places.get(partition, 0) for partition in order}, count)
+
+    def look_from(self, entity: Entity, partition: int, offset: int, count: int) -> list[ServiceBusReceivedMessage]:
+        """The messages from a place on, in the order of their sequence numbers.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._forget_others(entity)
+        order = list(range(partition, entity.partitions))
+        return self._look(entity, order, {**dict.fromkeys(order, 0), partition: offset}, count)
+
+    def _forget_others(self, entity: Entity) -> None:
+        """Places are those of one queue, and not of the next one of its name."""
+        if self._generation != entity.generation:
+            self._generation, self._places = entity.generation, {}
+
+    def _look(
+        self, entity: Entity, order: Sequence[int], places: dict[int, int], count: int
+    ) -> list[ServiceBusReceivedMessage]:
+        if self._session is not None:
+            order = [one for one in order if one == partition_of(self._session, entity.partitions)]
+        if not order:
+            return []
+        judge_all(self._services, entity, order)
+        peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
+        self._services.courier.ask(*peeks)
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        ends = self._services.pool.run(self._services.topics.ends, entity.topic, order)
+        room, messages = _Room(count, PEEKED_BYTES), list[ServiceBusReceivedMessage]()
+        for partition, peek in zip(order, peeks, strict=True):
+            self._turn = partition
+            messages += self._look_at(entity, partition, peek, ends[partition], room)
+            if room.messages <= 0:
+                return messages
+        self._turn = order[0]
+        return messages
+
+    def _look_at(
+        self, entity: Entity, partition: int, peek: Peek, end: int, room: _Room
+    ) -> list[ServiceBusReceivedMessage]:
+        """Messages of one partition: what is not settled below the cursor, then what lies beyond it."""
+        messages: list[ServiceBusReceivedMessage] = []
+        below = [one for one in peek.found if one.first < peek.cursor]
+        for sweep in sweeps(_slices(below), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
+            for record in self._read(entity, partition, sweep[0].first, sweep[-1].last):
+                offset = record.offset() or 0
+                one = next((one for one in sweep if one.first <= offset <= one.last), None)
+                if one is not None and not self._add(entity, partition, record, one, room, messages):
+                    return messages
+        if room.messages > 0 and sum(one.last - one.first + 1 for one in below) >= peek.limit:
+            # Of other sessions, it turned out.
+            more = Peek(peek.ledger, below[-1].last + 1, peek.limit, self._session)
+            self._services.courier.ask(more)
+            return messages + self._look_at(entity, partition, more, end, room)
+        waiting = {one.first: one for one in peek.found if one.scheduled}
+        at = max(peek.start, peek.cursor)
+        while at < end and room.messages > 0:
+            upto = min(end, at + min(room.messages, READ_AT_ONCE))
+            for record in self._read(entity, partition, at, upto - 1):
+                offset = record.offset() or 0
+                found = waiting.get(offset)
+                if (found or offset not in peek.voids) and not self._add(
+                    entity, partition, record, found, room, messages
+                ):
+                    return messages
+            at = upto
+        if room.messages > 0:
+            self._places[partition] = max(end, peek.start)
+        return messages
+
+    def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        records = self._services.keepsakes.read(entity, partition, first, last)
+        return [record for record in records if self._session is None or session_of(record) == self._session]
+
+    def _add(
+        self,
+        entity: Entity,
+        partition: int,
+        record: Record,
+        found: Found | None,
+        room: _Room,
+        messages: list[ServiceBusReceivedMessage],
+    ) -> bool:
+        """Add a record as a message, whose ledger knows so much of it; False where no more fit."""
+        if not room.takes(record):
+            return False
+        if found is None:
+            # Its sender, or upkeep, is about to say that it waits for its time.
+            found = Found(0, 0, False, 0, scheduled_for(record) is not None)
+        delivery = entity.delivery(partition, "", 0, found.count, deferred=found.deferred, scheduled=found.scheduled)
+        messages.append(ServiceBusReceivedMessage(record, delivery))
+        self._places[partition] = (record.offset() or 0) + 1
+        return True
+
+
+def _slices(found: Iterable[Found]) -> Iterator[Found]:
+    """Ranges, none longer than what is read in one go."""
+    for one in found:
+        for first in range(one.first, one.last + 1, READ_AT_ONCE):
+            yield replace(one, first=first, last=min(one.last, first + READ_AT_ONCE - 1))

@@ -1,0 +1,228 @@
+# Generated from facade/kafkabus/_async/stores/entity_descriptions.py by tools/generate_blocking.py. Do not edit.
+"""The descriptions of a namespace's entities: a compacted topic holds them, Redis caches them."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import Counter
+from contextlib import suppress
+from types import TracebackType
+
+from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusError, ServiceBusQuotaExceededError
+from kafkabus._core.record import as_bytes, place_of
+from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET
+from kafkabus._sync.compat import sleep
+from kafkabus._sync.kafka.compacted_topic import Companion
+from kafkabus._sync.redis.connection import Described, DescriptionCache
+from kafkabus_mapping.entities import EntityDescription, read_description
+from kafkabus_mapping.namespaces import NamespaceDescription
+
+_NAMESPACE = "$namespace"
+"""Name of the namespace's own description; no entity's name begins with a dollar sign."""
+LARGEST = 1_950_000
+"""Most bytes of a description, which is one record."""
+TURN = 30
+"""How long, in seconds, a client may take to change a description before another one may."""
+TURN_PATIENCE = 60.0
+"""How long, in seconds, a client waits for its turn."""
+
+
+class Directory:
+    """What entities a namespace has.
+
+    The topic counts. The cache may be older: its Redis was a replica that lagged behind when it was promoted, or who wrote to
+    the topic did not come to tell the cache. A client does not go back behind what it has seen of the topic, and each change
+    begins with all that the topic holds.
+
+    Args:
+        companion: The topic that holds their descriptions.
+        cache: Descriptions in Redis.
+    """
+
+    def __init__(self, companion: Companion, cache: DescriptionCache) -> None:
+        self._companion = companion
+        self._cache = cache
+        self._turns: Counter[str] = Counter()
+        self._upto = 0
+
+    def get(self, name: str) -> EntityDescription | None:
+        """The description of an entity, None where there is none.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        text = self._text_of(name.lower())
+        return None if text is None else read_description(text)
+
+    def catch_up(self) -> None:
+        """Have the cache hold what the topic holds now.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        # In this order: what others write meanwhile is beyond.
+        upto, _ = self._cache.get(_NAMESPACE)
+        end = self._companion.end()
+        if upto > end > 0:
+            # Another topic of that name.
+            self._cache.empty()
+            self._upto = 0
+        # A broker that lags behind may not know the topic yet.
+        if not self._is_known(upto) or (upto != end and end > 0):
+            self._load()
+
+    def namespace(self) -> NamespaceDescription | None:
+        """The namespace's own description, None where nobody created it yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        text = self._text_of(_NAMESPACE)
+        return None if text is None else NamespaceDescription.model_validate_json(text)
+
+    def put_namespace(self, description: NamespaceDescription) -> None:
+        """Write the namespace's own description; it is durable when this returns.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        self._write(_NAMESPACE, description.model_dump_json())
+
+    def all(self) -> list[EntityDescription]:
+        """All descriptions of entities, by name: a subscription's right behind its topic's.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        upto, texts = self._cache.all()
+        if not self._is_known(upto):
+            texts = self._load()
+        return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
+
+    def changing(self, name: str) -> Turn:
+        """Of clients that enter this at once, one is in it at a time: to read an entity's description, and write another.
+
+        The client that is in it begins with all that the topic holds.
+
+        Args:
+            name: The entity's.
+        """
+        return Turn(self, self._cache, name, self._turns)
+
+    def is_changing(self, name: str) -> bool:
+        """Whether this client is in its turn at changing an entity's description."""
+        return self._turns[name.lower()] > 0
+
+    def put(self, description: EntityDescription) -> None:
+        """Write a description; it is durable when this returns.
+
+        Raises:
+            ServiceBusQuotaExceededError: It is too large.
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        name, text = description.name.lower(), description.model_dump_json()
+        size = len(text.encode())
+        if size > LARGEST:
+            raise ServiceBusQuotaExceededError(
+                f"the description of {description.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or "
+                "shorter settings"
+            )
+        self._write(name, text)
+
+    def remove(self, name: str) -> None:
+        """Delete a description.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        self._write(name.lower(), None)
+
+    def _write(self, name: str, text: str | None) -> None:
+        record: dict[str | None, bytes | None] = {name: None if text is None else text.encode()}
+        (offset,) = self._companion.store(f"the description of {name!r}", record, timeout=60.0)
+        if offset == UNKNOWN_OFFSET:
+            self._load()
+        else:
+            self._upto = max(self._upto, offset + 1)
+            self._cache.keep({name: Described(offset, text)})
+
+    def _text_of(self, name: str) -> str | None:
+        upto, text = self._cache.get(name)
+        return text if self._is_known(upto) else (self._load()).get(name)
+
+    def _is_known(self, upto: int) -> bool:
+        """Whether a cache that holds all up to an offset is none of before what this client has seen."""
+        known = upto >= self._upto
+        self._upto = max(self._upto, upto)
+        return known
+
+    def _load(self) -> dict[str, str]:
+        """Read the topic to its end and fill the cache."""
+        described: dict[str, Described] = {}
+        life = self._cache.life()
+        records, end = self._companion.read()
+        for record in records:
+            name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
+            described[name] = Described(place_of(record)[2], None if text is None else text.decode())
+        # A broker that lags behind may not know the topic yet: that there is nothing is looked up each time.
+        self._cache.keep(described, all_of=life if end > 0 else "", upto=end)
+        self._upto = max(self._upto, end)
+        return {name: text for name, (_, text) in described.items() if text is not None}
+
+
+class Turn:
+    """A client's turn at changing an entity's description.
+
+    Args:
+        directory: What entities there are.
+        cache: Where it is written down whose turn it is.
+        name: The entity's.
+        turns: How many turns this client has, by name.
+    """
+
+    def __init__(self, directory: Directory, cache: DescriptionCache, name: str, turns: Counter[str]) -> None:
+        self._directory = directory
+        self._cache = cache
+        self._name = name.lower()
+        self._turns = turns
+        self._token = uuid.uuid4().hex
+
+    def __enter__(self) -> Turn:
+        deadline = time.monotonic() + TURN_PATIENCE
+        while not self._cache.take_turn(self._name, self._token, TURN):
+            if time.monotonic() >= deadline:
+                raise OperationTimeoutError(
+                    f"another client has been changing {self._name!r} for {TURN_PATIENCE:g} s: nothing was changed; try again"
+                )
+            sleep(0.02)
+        try:
+            self._directory.catch_up()
+        except BaseException:
+            self._end()
+            raise
+        self._turns[self._name] += 1
+        return self
+
+    def check(self) -> None:
+        """See that it is this client's turn still: right before what nobody else may do meanwhile.
+
+        Raises:
+            OperationTimeoutError: It took too long.
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        if not self._cache.has_turn(self._name, self._token):
+            raise OperationTimeoutError(
+                f"to change {self._name!r} took longer than {TURN} s, or Redis lost everything meanwhile: look what it is "
+                "like, and try again"
+            )
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._turns[self._name] -= 1
+        self._end()
+
+    def _end(self) -> None:
+        with suppress(ServiceBusError):
+            self._cache.end_turn(self._name, self._token)

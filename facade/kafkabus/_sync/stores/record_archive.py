@@ -1,0 +1,227 @@
+# Generated from facade/kafkabus/_async/stores/record_archive.py by tools/generate_blocking.py. Do not edit.
+"""Messages that outlast their log: deferred and scheduled ones, kept apart so that the records behind them can be deleted.
+
+They stay what they are in their ledger, under their offsets; only their records are elsewhere, in a compacted topic of the
+namespace. Whoever reads below the beginning of a log finds them there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkabus._core.entity import Entity
+from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for
+from kafkabus._kafka.topic_admin import COMPANION_TOPIC
+from kafkabus._ledger.operations import Ledger
+from kafkabus._ledger.ranges import NEVER
+from kafkabus._sync.compat import Lock
+from kafkabus._sync.kafka.offset_reader import READ_TIMEOUT, UnfinishedReadError
+
+if TYPE_CHECKING:
+    from kafkabus._sync.context import Services
+
+LOGGER = logging.getLogger("kafkabus")
+
+LARGEST = 1_870_000
+"""How large a copy may be, in bytes, which is a third more than its record; a topic takes 2 MB."""
+STORED_AT_ONCE = 8_000_000
+"""How many bytes are stored in one go."""
+READ_AT_ONCE = 200
+"""How many copies are read in one go."""
+TIMEOUT = 30.0
+"""How long it may take until records are stored, in seconds."""
+
+
+class Keepsake(NamedTuple):
+    """What is known of a message that is kept apart.
+
+    Attributes:
+        at: Offset of its copy among the keepsakes.
+        due: When it is to be enqueued, ms since 1970, where it is scheduled.
+    """
+
+    at: int
+    due: int | None
+
+
+class Keepsakes:
+    """A namespace's messages that are kept apart; safe to share.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._companion = services.companion("keepsakes", COMPANION_TOPIC)
+        self._lock = Lock()
+        self._read_to = 0
+        self._known: dict[tuple[str, int], dict[int, Keepsake]] = {}
+
+    def read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        """The entity's messages from one offset of its log to another, those that are kept apart too, as they are received.
+
+        Raises:
+            ServiceBusError: As of ``PointReader.read``.
+        """
+        return entity.received(self.read_as_stored(entity, partition, first, last))
+
+    def read_as_stored(
+        self, entity: Entity, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
+    ) -> list[Record]:
+        """The records of an entity's log from one offset to another, those that are kept apart too; see ``PointReader.read``.
+
+        Raises:
+            ServiceBusError: As of ``PointReader.read``.
+        """
+        services, deadline = self._services, time.monotonic() + timeout
+        try:
+            records = services.points.read(entity.topic, partition, first, last, timeout)
+        except UnfinishedReadError as error:
+            if error.records and error.records[0].offset() == first:
+                raise
+            # What is missing before them may be kept apart, so they are no beginning.
+            raise UnfinishedReadError(str(error), []) from error
+        if last < first or (records and records[0].offset() == first):
+            return records
+        start = (services.pool.run(services.topics.starts, entity.topic, [partition]))[partition]
+        if records and first >= start:
+            return records
+        there = {record.offset() for record in records}
+        apart: list[Record] = []
+        for offset, keepsake in sorted((self._find(entity, partition, first, last)).items()):
+            if offset not in there:
+                apart.append(self._fetch(keepsake, deadline))
+        return [*apart, *records]
+
+    def of(self, entity: Entity, partition: int) -> dict[int, Keepsake]:
+        """What is kept of a log, by its offset.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        return self._find(entity, partition, 0, NEVER)
+
+    def of_each(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, dict[int, Keepsake]]:
+        """What is kept of several logs, by the ledger of each, see ``of``.
+
+        Args:
+            places: The ledgers, and whose each one is.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if not places:
+            return {}
+        with self._lock:
+            self._learn()
+            return {
+                ledger: dict(self._known.get((entity.holder_id, ledger.partition), {}))
+                for ledger, entity in places.items()
+            }
+
+    def keep(self, entity: Entity, partition: int, records: Sequence[Record]) -> set[int]:
+        """Keep records apart; they may be deleted from their log when this returns.
+
+        Returns:
+            Offsets of those that are too large for that, which are not kept.
+
+        Raises:
+            ServiceBusCommunicationError: They were not all stored.
+        """
+        texts: dict[str | None, bytes | None] = {}
+        size, too_large = 0, set[int]()
+        for record in records:
+            text, offset = _text(record), record.offset() or 0
+            if len(text) > LARGEST:
+                too_large.add(offset)
+                continue
+            texts[_key(entity, partition, offset)], size = text, size + len(text)
+            if size >= STORED_AT_ONCE:
+                self._companion.store(_WHAT, texts, timeout=TIMEOUT)
+                texts, size = {}, 0
+        if texts:
+            self._companion.store(_WHAT, texts, timeout=TIMEOUT)
+        LOGGER.info("kept_apart entity=%s partition=%d count=%d", entity.path, partition, len(records) - len(too_large))
+        return too_large
+
+    def drop(self, entity: Entity, partition: int, offsets: Collection[int]) -> None:
+        """These are not needed any more.
+
+        Raises:
+            ServiceBusCommunicationError: That was not stored.
+        """
+        if offsets:
+            gone: dict[str | None, bytes | None] = {_key(entity, partition, offset): None for offset in offsets}
+            self._companion.store("that a message is settled", gone, timeout=TIMEOUT)
+
+    def _find(self, entity: Entity, partition: int, first: int, last: int) -> dict[int, Keepsake]:
+        with self._lock:
+            self._learn()
+            known = self._known.get((entity.holder_id, partition), {})
+            return {offset: one for offset, one in known.items() if first <= offset <= last}
+
+    def _fetch(self, keepsake: Keepsake, deadline: float) -> StoredRecord:
+        try:
+            record = self._companion.read_one(keepsake.at, max(1.0, deadline - time.monotonic()))
+        except (ServiceBusError, ValueError) as error:
+            raise ServiceBusCommunicationError(f"a message that is kept apart: {error}", error=error) from error
+        return _record(as_bytes(record.value()) or b"")
+
+    def _learn(self) -> None:
+        """Learn what was kept and dropped since."""
+        try:
+            self._read_on()
+        except ServiceBusError as error:
+            # Whoever asks is told of its own log otherwise.
+            raise ServiceBusCommunicationError(f"messages that are kept apart: {error}", error=error) from error
+
+    def _read_on(self) -> None:
+        if not self._companion.is_there():
+            return
+        for upto, records in self._companion.batches(self._read_to, READ_AT_ONCE):
+            for record in records:
+                where, _, offset = (as_bytes(record.key()) or b"").decode().rpartition("#")
+                topic_id, _, partition = where.rpartition("/")
+                place, value = (topic_id, int(partition)), as_bytes(record.value())
+                known = self._known.setdefault(place, {})
+                if value is None:
+                    known.pop(int(offset), None)
+                else:
+                    known[int(offset)] = Keepsake(record.offset() or 0, scheduled_for(_record(value)))
+                if not known:
+                    del self._known[place]
+            self._read_to = upto
+
+
+_WHAT = "a message that outlasts its log"
+
+
+def _key(entity: Entity, partition: int, offset: int) -> str:
+    return f"{entity.holder_id}/{partition}#{offset}"
+
+
+def _text(record: Record) -> bytes:
+    (topic, partition, offset), (key, value, headers), stamp = StoredRecord.of(record)
+    parts = [_encoded(key), _encoded(value), [(name, _encoded(content)) for name, content in headers]]
+    return json.dumps([(topic, partition, offset), parts, stamp], separators=(",", ":")).encode()
+
+
+def _record(text: bytes) -> StoredRecord:
+    (topic, partition, offset), (key, value, headers), (kind, moment) = json.loads(text)
+    content = _decoded(key), _decoded(value), [(name, _decoded(one)) for name, one in headers]
+    return StoredRecord((topic, partition, offset), content, (kind, moment))
+
+
+def _encoded(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
+
+
+def _decoded(content: str | None) -> bytes | None:
+    return None if content is None else base64.b64decode(content)

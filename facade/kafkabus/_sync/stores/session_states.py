@@ -1,0 +1,117 @@
+# Generated from facade/kafkabus/_async/stores/session_states.py by tools/generate_blocking.py. Do not edit.
+"""States of sessions, as they stand in a compacted topic of the namespace: the last record of a session counts."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafkabus._core.entity import Entity
+from kafkabus._core.exceptions import SessionLockLostError
+from kafkabus._core.record import as_bytes
+from kafkabus._kafka.topic_admin import COMPANION_TOPIC
+from kafkabus._ledger.operations import Ledger, State, StateStored
+from kafkabus._ledger.snapshot import StoredState
+from kafkabus_mapping.keys import partition_of
+
+if TYPE_CHECKING:
+    from kafkabus._sync.context import Services
+
+TIMEOUT = 60.0
+"""How long a state may take to be stored, in seconds."""
+
+
+class SessionStates:
+    """A client's way to that topic.
+
+    Args:
+        services: The client's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._companion = services.companion("session-states", COMPANION_TOPIC)
+
+    def store(self, entity: Entity, ledger: Ledger, state: State) -> None:
+        """Store a state, and whichever is found to be later: what stands last is what counts.
+
+        Args:
+            entity: Whose session it is.
+            ledger: Where it was set.
+            state: It.
+
+        Raises:
+            SessionLockLostError: Redis lost it meanwhile, and the lock by which it was set: what was before counts.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        lost = False
+        later: State | None = state
+        while later is not None:
+            value = None
+            if later.value is not None:
+                value = json.dumps([later.version, later.updated, later.value], separators=(",", ":")).encode()
+            key = f"{_prefix(entity)}{later.session}"
+            self._companion.store(f"the state of session {later.session!r}", {key: value}, timeout=TIMEOUT)
+            stored = StateStored(ledger, later.session, later.version)
+            self._services.courier.ask(stored)
+            later, lost = stored.state, lost or stored.lost
+        if lost:
+            raise SessionLockLostError(
+                f"the state of session {state.session!r} of {entity.path} was not changed: Redis was lost meanwhile, and "
+                "the session's lock with it; open another receiver to go on"
+            )
+
+    def read(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, list[StoredState]]:
+        """The states of the sessions of some ledgers.
+
+        Args:
+            places: The ledgers, and whose each one is; those of entities without sessions have no states.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        found: dict[Ledger, dict[str, StoredState]] = {ledger: {} for ledger in places}
+        # A client may have several objects for one ledger.
+        ledgers: defaultdict[str, defaultdict[int, list[Ledger]]] = defaultdict(lambda: defaultdict(list))
+        for ledger, entity in places.items():
+            if entity.has_sessions:
+                ledgers[_prefix(entity)][ledger.partition].append(ledger)
+        counts = {_prefix(entity): entity.partitions for entity in places.values()}
+        records, _ = self._companion.read() if ledgers else ([], 0)
+        for record in records:
+            key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
+            ends = (at + 1 for at, letter in enumerate(key) if letter == "/")
+            prefix = next((key[:end] for end in ends if key[:end] in ledgers), None)
+            if prefix is None:
+                continue
+            session = key[len(prefix) :]
+            for place in ledgers[prefix].get(partition_of(session, counts[prefix]), ()):
+                if value is None:
+                    found[place].pop(session, None)
+                else:
+                    version, updated, content = json.loads(value)
+                    found[place][session] = StoredState(session, version, updated, content)
+        return {ledger: list(states.values()) for ledger, states in found.items()}
+
+    def drop(self, entity: Entity) -> None:
+        """Delete the states of all sessions of an entity that is gone for good.
+
+        Raises:
+            ServiceBusCommunicationError: That was not all stored.
+        """
+        if not entity.has_sessions:
+            return
+        records, _ = self._companion.read()
+        last = {(as_bytes(record.key()) or b"").decode(): record.value() for record in records}
+        gone: dict[str | None, bytes | None] = {
+            key: None for key, value in last.items() if key.startswith(_prefix(entity)) and value is not None
+        }
+        if gone:
+            self._companion.store("that sessions are gone", gone, timeout=TIMEOUT)
+
+
+def _prefix(entity: Entity) -> str:
+    """What a record's key begins with; a queue of the same name that is made anew has none of the states."""
+    return f"{entity.path.key}/{entity.holder_id}/"

@@ -1,1 +1,0 @@
-"""The asyncio sources of what touches Redis."""

@@ -1,1 +1,0 @@
-"""All that touches Kafka: producing, reading ahead, reading by offset, topics."""

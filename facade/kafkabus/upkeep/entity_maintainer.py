@@ -1,0 +1,634 @@
+"""Tending one entity: expired locks, half-made moves, messages delivered too often, and times to live."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkabus._async.context import marks_of
+from kafkabus._async.dispositions import disposition as endings
+from kafkabus._async.dispositions.duplicate_scan import JUDGE_FOR, judge_to
+from kafkabus._async.entities.rule_changes import settle_rules
+from kafkabus._core.duplicate_detection import judge
+from kafkabus._core.entity import Entity, generation_of
+from kafkabus._core.fetch_plan import runs_of
+from kafkabus._core.record import Record, is_over
+from kafkabus._ledger.operations import Claim, Keep, LedgerState, Mark, Peek, Purge, Seen, Seize, new_lease
+from kafkabus._ledger.ranges import Range, merge_offsets, minus, offsets_of
+from kafkabus._ledger.snapshot import VERSIONS_AHEAD, Snapshot
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.upkeep.expiry_index import Expiries
+from kafkabus.upkeep.holes import Holes
+from kafkabus.upkeep.idleness import Idleness
+from kafkabus.upkeep.quota import Quota
+from kafkabus.upkeep.stuck_logs import StuckLogs
+from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
+from kafkabus_mapping.names import EntityPath
+
+if TYPE_CHECKING:
+    from kafkabus._async.context import Services
+
+LOGGER = logging.getLogger("kafkabus.upkeep")
+
+AT_ONCE = 500
+"""How many messages are taken at a time."""
+LOOK_FOR_TOPIC = 2.0
+"""How often, in seconds, a dead-letter queue is looked for that nobody needed yet."""
+CHECKPOINT_EVERY = 5.0
+"""How often, in seconds, it is written down where a ledger stands."""
+TRIM_EVERY = 30.0
+"""How often, in seconds, records are deleted that nobody needs any more."""
+SHARE_EVERY = 10.0
+"""How often, in seconds, it is looked whether a topic's subscriptions go by what the topic has."""
+MARKERS_BEHIND = 5_000
+"""How many transactions of the namespace a checkpoint may be behind, even where the ledger is as it was."""
+PINNED = 10
+"""How many records could be deleted at least for each deferred or scheduled message that is kept apart for that."""
+KEPT_AT_ONCE = 500
+"""How many messages of a partition are kept apart in one go."""
+LOOKED_AT_ONCE = 2_000
+"""How many records are looked at in one go for scheduled ones."""
+LEFT_HALF_CHANGED = 10.0
+"""After how many seconds a change of rules counts as cut off."""
+SHORT_FOR = 10.0
+"""For how long, in seconds, a log is shorter than a topic knew it before it goes on with that."""
+LOCK_MS = 60_000
+"""For how long, in milliseconds, what was taken is locked; then others take it."""
+
+
+class _Mark(NamedTuple):
+    """A checkpoint that was written, where all that was stored before was judged, if duplicates are detected.
+
+    Attributes:
+        watermark: All below is settled by it.
+        written_at: When it was begun, on the monotonic clock.
+    """
+
+    watermark: int
+    written_at: float
+
+
+class Tender:
+    """Tends one entity.
+
+    Args:
+        services: The service's connections.
+        path: The entity.
+
+    Attributes:
+        path: As given.
+    """
+
+    def __init__(self, services: Services, path: EntityPath) -> None:
+        self.path = path
+        self._services = services
+        self._generation = ""
+        self._look_again_at = 0.0
+        self._write_at = 0.0
+        self._trim_at = 0.0
+        self._share_at = 0.0
+        self._settled: dict[int, tuple[_Mark, ...]] = {}
+        self._judged_to_the_end: set[int] = set()
+        self._kept: dict[int, set[int]] = {}
+        self._too_large: set[tuple[int, int]] = set()
+        self._versions: dict[int, int] = {}
+        self._written: dict[int, Snapshot] = {}
+        self._expiries: dict[int, Expiries] = {}
+        self._looked_at: dict[int, tuple[int, int]] = {}
+        self._rules_version = 0
+        self._changing_since: tuple[int, float] | None = None
+        self._short_since: dict[int, float] = {}
+        self._last_ends: dict[int, int] = {}
+        self._ends_before: dict[int, int] = {}
+        self._needed: dict[tuple[str, int], int] = {}
+        self._idleness = Idleness(services)
+        self._quota = Quota(services)
+        self._holes = Holes(services)
+        self._stuck = StuckLogs(services)
+
+    async def tend(self) -> Entity | None:
+        """Do what is to be done now.
+
+        Returns:
+            The entity; None where it is a dead-letter queue that nobody needed yet.
+
+        Raises:
+            MessagingEntityNotFoundError: The entity is gone.
+            ServiceBusError: Kafka or Redis cannot be reached.
+        """
+        services = self._services
+        entity = await self._entity()
+        if entity is None:
+            return None
+        await self._settle_rules(entity)
+        states = await services.courier.states(entity.ledgers)
+        if await self._mark(entity, states):
+            states = await services.courier.states(entity.ledgers)
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        busy = [
+            partition
+            for partition, state in enumerate(states)
+            if state is None or state.held or state.cursor < ends[partition]
+        ]
+        if entity.is_topic:
+            await self._check_ends(entity, states, ends)
+        log_ends = ends
+        if entity.detects_duplicates:
+            # Before anything expires, because a duplicate is none of those that do.
+            upto = await judge_to(services, entity, dict(enumerate(states)), ends)
+            self._judged_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
+            ends = upto
+        if entity.is_topic:
+            return await self._tend_topic(entity, states, ends, log_ends)
+        for partition, state in enumerate(states):
+            if state is not None and state.schedules:
+                await self._enqueue_scheduled(entity, state, partition, ends[partition])
+                # What was not looked at yet may be scheduled, and expires later.
+                ends = {**ends, partition: min(ends[partition], max(self._looked_at[partition][0], state.cursor))}
+        await self._keep(entity, states, log_ends)
+        if busy:
+            await self._clear_away(entity, states, ends, busy)
+        await self._look_after(entity, states, log_ends)
+        return entity
+
+    async def _mark(self, entity: Entity, states: Sequence[LedgerState | None]) -> bool:
+        """Ledgers that forgot what senders said are told once more; those that are gone are made anew by it.
+
+        Returns:
+            Whether there were any.
+        """
+        marks = [
+            Mark(entity.ledgers[partition], name)
+            for name in marks_of(entity, entity.description)
+            for partition, state in enumerate(states)
+            if state is None or not getattr(state, name)
+        ]
+        if marks:
+            await self._services.courier.ask(*marks)
+        return bool(marks)
+
+    async def _settle_rules(self, entity: Entity) -> None:
+        """Where a change of rules was cut off, go on with it."""
+        description = entity.description
+        if (
+            entity.chooser is None
+            or not isinstance(description, SubscriptionDescription)
+            or description.changing is None
+        ):
+            self._changing_since = None
+            return
+        change = description.rules_version
+        if self._changing_since is None or self._changing_since[0] != change:
+            self._changing_since = change, time.monotonic()
+        elif time.monotonic() - self._changing_since[1] >= LEFT_HALF_CHANGED:
+            async with self._services.directory.changing(self.path.name) as turn:
+                known = await self._services.directory.get(self.path.name)
+                if isinstance(known, SubscriptionDescription) and known.rules_version == change:
+                    LOGGER.warning("rules_settled entity=%s: a change of its rules was cut off", self.path)
+                    await settle_rules(self._services, turn, known)
+
+    async def _check_ends(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
+        """Where a log is shorter than a topic knew it, have it go on with what there is.
+
+        Who reads it for a subscription knows better from where on, and is waited for.
+        """
+        now = time.monotonic()
+        short = [partition for partition, state in enumerate(states) if state and state.cursor > ends[partition]]
+        self._short_since = {partition: self._short_since.get(partition, now) for partition in short}
+        for partition, since in self._short_since.items():
+            if now - since >= SHORT_FOR:
+                await self._services.go_on_from(entity, partition, None)
+
+    async def _tend_topic(
+        self,
+        entity: Entity,
+        states: Sequence[LedgerState | None],
+        ends: Mapping[int, int],
+        log_ends: Mapping[int, int],
+    ) -> Entity:
+        """What is to be done for a topic itself: its scheduled messages are its own, all others its subscriptions'."""
+        services = self._services
+        if time.monotonic() >= self._share_at:
+            self._share_at = time.monotonic() + SHARE_EVERY
+            await services.share(entity.description)
+        for partition, state in enumerate(states):
+            if state is None or not (state.schedules or entity.detects_duplicates):
+                continue
+            if state.moving:
+                await services.transfers.finish(entity, partition)
+            await self._enqueue_scheduled(entity, state, partition, ends[partition])
+            looked_at, _ = self._looked_at[partition]
+            if looked_at > state.cursor:
+                # The others among them are nobody's here.
+                seize = Seize(entity.ledgers[partition], new_lease(), [], 1, Seen(state.cursor, looked_at, ()))
+                await services.courier.ask(seize)
+        await self._keep(entity, states, log_ends)
+        await self._look_after(entity, states, log_ends)
+        return entity
+
+    async def _clear_away(
+        self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int], busy: Sequence[int]
+    ) -> None:
+        """What has expired, was delivered too often, or was left half moved."""
+        services = self._services
+        # What has expired goes back, and the answer says what else is to be done.
+        claims = [Claim.of_nothing(entity.ledgers[partition]) for partition in busy]
+        await services.courier.ask(*claims)
+        for claim in claims:
+            if claim.granted.moves:
+                await services.transfers.finish(entity, claim.ledger.partition)
+            if claim.granted.returned and entity.expires:
+                await self._give_up_hopeless(entity, claim.ledger.partition)
+        if entity.expires:
+            await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
+
+    async def _look_after(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
+        """How full the queue is, what in it is no message, and whether anybody uses it.
+
+        What of that fails keeps nothing else from being done.
+        """
+        try:
+            await self._stuck.look(entity, ends)
+            if not entity.is_topic:
+                await self._holes.look(entity, states, ends)
+            if entity.chooser is None and self._quota.is_due:
+                # What a topic holds is what the slowest of its subscriptions has not settled.
+                holders = await self._slowest(entity) if entity.is_topic else states
+                await self._quota.look(entity, holders, ends)
+            await self._idleness.look(entity)
+        except MessagingEntityNotFoundError:
+            raise
+        except ServiceBusError as error:
+            LOGGER.warning("upkeep_entity entity=%s error=%s", self.path, error)
+
+    async def _slowest(self, entity: Entity) -> list[LedgerState | None]:
+        """Of each of a topic's partitions, the ledger of the subscription that has the most to receive; None: there is none."""
+        readers = await self._services.readers_of(entity)
+        states = [await self._services.courier.states(reader.ledgers) for reader in readers]
+        return [
+            min((state for state in several if state is not None), key=lambda state: state.cursor, default=None)
+            for several in zip(*states, strict=True)
+        ] or [None] * entity.partitions
+
+    async def _entity(self) -> Entity | None:
+        """The entity; None where it is a dead-letter queue that nobody needed yet."""
+        # Asked for anew each time: a topic that was deleted is waited for, as a new one that not all brokers know.
+        description = await self._services.directory.get(self.path.name)
+        if description is None or description.status is EntityStatus.DELETING:
+            raise MessagingEntityNotFoundError(f"{self.path} was deleted")
+        if self.path.is_dead_letter and not self._generation:
+            if time.monotonic() < self._look_again_at:
+                return None
+            self._look_again_at = time.monotonic() + LOOK_FOR_TOPIC
+            if not await self._services.exists(self.path):
+                return None
+        entity = await self._services.entity(self.path)
+        await self._services.check_topic(entity)
+        if entity.generation != self._generation:
+            self._generation, self._expiries = entity.generation, {}
+            self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
+            self._last_ends, self._ends_before, self._short_since = {}, {}, {}
+            self._kept, self._too_large = {}, set()
+        # What is known of an entity may be older; where messages move on to counts at once.
+        if generation_of(entity.path, description, entity.topic_id) == entity.generation:
+            entity = entity.described_as(description)
+        if entity.rules_version != self._rules_version:
+            # What was read was chosen by others.
+            self._rules_version, self._expiries = entity.rules_version, {}
+        return entity
+
+    async def _keep(self, entity: Entity, states: Sequence[LedgerState | None], log_ends: Mapping[int, int]) -> None:
+        """Now and then, write down where the ledgers stand, and delete what nobody needs any more."""
+        if time.monotonic() >= self._write_at:
+            self._write_at = time.monotonic() + CHECKPOINT_EVERY
+            await self._write_down(entity, states)
+            # Asked for before the ledgers were.
+            self._ends_before = self._last_ends
+        self._last_ends = dict(log_ends)
+        if time.monotonic() >= self._trim_at:
+            self._trim_at = time.monotonic() + TRIM_EVERY
+            await self._trim(entity)
+
+    async def _enqueue_scheduled(self, entity: Entity, state: LedgerState, partition: int, end: int) -> None:
+        """Scheduled messages whose time has come; before that, those are found whose senders did not get to tell of them."""
+        looked_at, version = self._looked_at.get(partition, (0, 0))
+        # A ledger that was made anew may know of fewer.
+        at = state.cursor if state.version - version >= VERSIONS_AHEAD else max(state.cursor, looked_at)
+        until = time.monotonic() + JUDGE_FOR
+        while at < end and time.monotonic() < until:
+            upto = min(end, at + LOOKED_AT_ONCE)
+            await endings.put_off(self._services, entity, partition, await self._read(entity, partition, at, upto - 1))
+            at = upto
+        self._looked_at[partition] = (at, state.version)
+        if state.scheduled:
+            await endings.activate(self._services, entity, partition)
+
+    async def _write_down(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
+        """Write checkpoints of the ledgers in which anything happened."""
+        keeps = [
+            Keep(entity.ledgers[partition])
+            for partition, state in enumerate(states)
+            if state is not None and state.version != self._versions.get(partition)
+        ]
+        began = time.monotonic()
+        written = await self._last_written(keeps)
+        # Asked for before the ledgers, so that each transaction that they do not know of yet has its marker beyond.
+        markers = await self._services.markers.end() if keeps else None
+        await self._services.courier.ask(*keeps)
+        behind = {
+            keep.ledger.partition: last
+            for keep, last in zip(keeps, written, strict=True)
+            if last is not None
+            # Of a lower version, nothing could be written down before it has reached that.
+            and (keep.snapshot.version < last.version or keep.snapshot.merged(last) is not keep.snapshot)
+        }
+        behind |= await self._denied(keeps, written, markers or 0)
+        if behind:
+            await self._services.go_on_with_more(entity, behind)
+        news: dict[str, Snapshot] = {}
+        for keep in keeps:
+            partition, snapshot = keep.ledger.partition, replace(keep.snapshot, markers=markers)
+            # Its own request counts as well.
+            self._versions[partition] = snapshot.version + 1
+            last = self._written.get(partition)
+            if not same(snapshot, last) or (markers or 0) - (last.markers or 0 if last else 0) > MARKERS_BEHIND:
+                news[keep.ledger.keys.prefix] = snapshot
+                self._written[partition] = snapshot
+        try:
+            outdated = await self._services.checkpoints.write(news)
+        except ServiceBusError:
+            self._versions, self._written = {}, {}
+            raise
+        for keep in keeps:
+            if keep.ledger.keys.prefix in outdated:
+                # Another one has written a later one: it is looked at with the next round.
+                del self._versions[keep.ledger.partition], self._written[keep.ledger.partition]
+        await self._drop_settled(entity)
+        for partition, snapshot in self._written.items():
+            if snapshot.judged is None or partition in self._judged_to_the_end:
+                mark = _Mark(snapshot.watermark_without(self._kept.get(partition, ())), began)
+                self._settled[partition] = (*self._settled.get(partition, ())[-1:], mark)
+
+    async def _denied(
+        self, keeps: Sequence[Keep], written: Sequence[Snapshot | None], markers: int
+    ) -> dict[int, Snapshot]:
+        """Last checkpoints of ledgers that do not know of transactions by which something was settled before.
+
+        They went back, by less than to the checkpoint before the last.
+        """
+        begins = {
+            keep.ledger.keys.prefix: last.markers
+            for keep, last in zip(keeps, written, strict=True)
+            if last is not None and last.markers is not None and last.markers < markers
+        }
+        if not begins:
+            return {}
+        settled = await self._services.markers.settled_since(begins, markers)
+        return {
+            keep.ledger.partition: last
+            for keep, last in zip(keeps, written, strict=True)
+            if last is not None
+            and any(keep.snapshot.denies(one.verb, one.ranges) for one in settled.get(keep.ledger.keys.prefix, ()))
+        }
+
+    async def _last_written(self, keeps: Sequence[Keep]) -> list[Snapshot | None]:
+        """The last checkpoint of each ledger. Asked for before the ledger itself, it never knows more than that."""
+        return [
+            self._written.get(keep.ledger.partition) or await self._services.checkpoints.read(keep.ledger.keys.prefix)
+            for keep in keeps
+        ]
+
+    async def _drop_settled(self, entity: Entity) -> None:
+        """What was kept apart and is written down to be settled is not needed any more."""
+        keepsakes = self._services.keepsakes
+        try:
+            for partition, snapshot in self._written.items():
+                if self._kept.get(partition, True):
+                    kept = set(await keepsakes.of(entity, partition))
+                    # Also where that fails: it is all stored.
+                    self._kept[partition] = kept
+                    settled = set(offsets_of(minus(merge_offsets(kept), snapshot.unsettled)))
+                    await keepsakes.drop(entity, partition, settled)
+                    self._kept[partition] = kept - settled
+        except ServiceBusError as error:
+            LOGGER.warning("keepsakes entity=%s error=%s", self.path, error)
+
+    async def _keep_apart(self, entity: Entity, moment: int) -> None:
+        """Where few deferred or scheduled messages keep many records from being deleted, theirs are kept apart."""
+        services = self._services
+        pinned: dict[int, list[int]] = {}
+        for partition, snapshot in self._written.items():
+            kept, aside = self._kept.get(partition, set()), snapshot.aside
+            upto = snapshot.watermark_without({*aside, *kept})
+            waiting = [offset for offset in aside if offset < upto and offset not in kept]
+            # Behind one that cannot be kept, nothing is gained.
+            waiting = waiting[
+                : next((at for at, one in enumerate(waiting) if (partition, one) in self._too_large), len(waiting))
+            ]
+            if waiting and len(waiting) * PINNED <= upto - waiting[0]:
+                pinned[partition] = waiting
+        try:
+            old = await services.pool.run(services.topics.offsets_at, entity.topic, list(pinned), moment)
+            for partition, offsets in pinned.items():
+                chosen = [offset for offset in offsets if offset < old[partition]][:KEPT_AT_ONCE]
+                for first, last in merge_offsets(chosen):
+                    records = await services.keepsakes.read_as_stored(entity, partition, first, last)
+                    too_large = await services.keepsakes.keep(entity, partition, records)
+                    self._too_large |= {(partition, offset) for offset in too_large}
+                self._kept[partition] = set(await services.keepsakes.of(entity, partition))
+        except ServiceBusError as error:
+            LOGGER.warning("keepsakes entity=%s error=%s", self.path, error)
+
+    async def _trim(self, entity: Entity) -> None:
+        """Delete records that are settled by the checkpoint before the last, and old enough.
+
+        A subscription's are its topic's, who asks for what all of them have settled.
+        """
+        services = self._services
+        marks = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1}
+        safe = {partition: mark.watermark for partition, mark in marks.items()}
+        if entity.is_topic:
+            safe = await self._settled_by_all(entity, safe)
+        safe = {partition: offset for partition, offset in safe.items() if offset > 0}
+        now = await services.clocks.now_ms(entity, 0) if marks else None
+        if now is None:
+            return
+        moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
+        await self._keep_apart(entity, moment)
+        if entity.chooser is not None:
+            await self._forget_duplicates(entity)
+            return
+        if entity.detects_duplicates:
+            # Where Redis is lost, the window is read once more that was open when it was last written down.
+            oldest = min(mark.written_at for mark in marks.values())
+            window = entity.window_ms + round((time.monotonic() - oldest) * 1000)
+            counts_from = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), now - window)
+            safe = {partition: min(offset, counts_from[partition]) for partition, offset in safe.items()}
+            await services.courier.ask(
+                *(judge(entity, partition, 0, 0, [], log_start=offset) for partition, offset in safe.items())
+            )
+        old = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), moment)
+        starts = await services.pool.run(services.topics.starts, entity.topic, list(safe))
+        upto = {partition: min(offset, old[partition]) for partition, offset in safe.items()}
+        upto = {partition: offset for partition, offset in upto.items() if offset > starts[partition]}
+        await services.pool.run(services.topics.delete_records, entity.topic, upto)
+        if upto:
+            LOGGER.info("trimmed entity=%s partitions=%s", entity.path, upto)
+
+    async def _forget_duplicates(self, entity: Entity) -> None:
+        """A subscription's log is trimmed by its topic: of what is gone, nobody asks whether it was a duplicate."""
+        if entity.detects_duplicates:
+            services = self._services
+            starts = await services.pool.run(services.topics.starts, entity.topic, range(entity.partitions))
+            await services.courier.ask(
+                *(judge(entity, partition, 0, 0, [], log_start=start) for partition, start in starts.items())
+            )
+
+    async def _settled_by_all(self, entity: Entity, own: Mapping[int, int]) -> dict[int, int]:
+        """Up to where all subscriptions have settled each of a topic's logs, and need no more of it.
+
+        That is what their checkpoints said when they were looked at before: a later one may have been written meanwhile.
+
+        Args:
+            entity: The topic.
+            own: The same of its own ledgers, which know of scheduled messages.
+        """
+        services, found = self._services, dict[tuple[str, int], int]()
+        for reader in await services.readers_of(entity):
+            for ledger in reader.ledgers:
+                found[ledger.keys.prefix, ledger.partition] = await services.needed_from(reader, ledger)
+        before, self._needed = self._needed, found
+        # The ends that were asked for before the subscriptions, and before it was looked up whether anything is scheduled: a
+        # subscription that is created meanwhile gets the records behind them, and those stand that are scheduled meanwhile.
+        settled = {
+            partition: own.get(partition, 0)
+            if entity.description.schedules or (last := self._written.get(partition)) is None or last.schedules
+            else end
+            for partition, end in self._ends_before.items()
+        }
+        for prefix, partition in found:
+            settled[partition] = min(settled.get(partition, 0), before.get((prefix, partition), 0))
+        return settled
+
+    async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
+        """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
+        seize = Seize.hopeless(entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
+        await self._services.courier.ask(seize)
+        reader = await self._services.reader(entity)
+        for first, last, count, deferred in seize.again:
+            delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
+            records = await reader.read_again(delivery, [(first, last)])
+            reason = endings.delivered_too_often(entity, count)
+            if records:
+                await endings.give_up(self._services, entity, delivery, records, *reason)
+
+    async def _expire(
+        self,
+        entity: Entity,
+        states: Sequence[LedgerState | None],
+        ends: dict[int, int],
+        claims: dict[int, Claim],
+    ) -> None:
+        """Messages whose time to live is over leave, without anybody having touched them."""
+        mortal = {partition for partition in claims if (state := states[partition]) is None or state.mortal}
+        if not mortal and entity.life_ms is None:
+            return
+        times = {partition: await self._services.clocks.now_ms(entity, partition) for partition in claims}
+        known = {partition: now for partition, now in times.items() if now is not None}
+        for partition in sorted(mortal & known.keys()):
+            await self._expire_each(entity, partition, ends[partition], known[partition])
+        uniform = {partition: claims[partition] for partition in known if partition not in mortal}
+        if uniform and entity.life_ms is not None:
+            now = min(known[partition] for partition in uniform)
+            await self._expire_by_time(entity, uniform, ends, now - entity.life_ms)
+
+    async def _expire_by_time(
+        self, entity: Entity, claims: dict[int, Claim], ends: dict[int, int], moment: int
+    ) -> None:
+        """With one time to live for all, what was enqueued up to a moment is over, and the broker knows where that ends."""
+        services = self._services
+        upto = await services.pool.run(services.topics.offsets_at, entity.topic, list(claims), moment + 1)
+        for partition, expired in upto.items():
+            end = min(expired, ends[partition])
+            ledger, granted = entity.ledgers[partition], claims[partition].granted
+            peek = Peek(ledger, 0, AT_ONCE)
+            await services.courier.ask(peek)
+            # Where they are not kept, those that wait need not be read.
+            kept = [one for one in peek.found if one.first < end and (entity.keeps_expired or one.deferred)]
+            if kept:
+                await self._take(entity, partition, [(one.first, min(one.last, end - 1)) for one in kept])
+            if entity.keeps_expired and peek.cursor < end:
+                await self._take_from_log(entity, partition, peek.cursor, min(end, peek.cursor + AT_ONCE))
+            waits = granted.returned or any(one.first < end and not one.deferred for one in peek.found)
+            if not entity.keeps_expired and (peek.cursor < end or waits):
+                await services.courier.ask(Purge(ledger, end))
+
+    async def _expire_each(self, entity: Entity, partition: int, end: int, now: int) -> None:
+        """Where messages bring times to live of their own, an index says when the first of each stretch is over."""
+        expiries = self._expiries.get(partition)
+        if expiries is None:
+            expiries = await self._first_look(entity, partition)
+            self._expiries[partition] = expiries
+        while (stretch := expiries.unread(end)) is not None:
+            expiries.add(*stretch, await self._read(entity, partition, stretch[0], stretch[1]), entity.life_ms)
+        for first, last in expiries.due(now):
+            records = await self._read(entity, partition, first, last)
+            records = await endings.put_off(self._services, entity, partition, records)
+            over = [record for record in records if is_over(record, entity.life_ms, now)]
+            if over:
+                await self._take(entity, partition, runs_of(over), over)
+            gone = set(map(id, over))
+            expiries.add(first, last, [record for record in records if id(record) not in gone], entity.life_ms)
+
+    async def _first_look(self, entity: Entity, partition: int) -> Expiries:
+        """The index of a log that was not looked at yet, with what is kept apart of it."""
+        services = self._services
+        peek = Peek(entity.ledgers[partition], 0, 1)
+        await services.courier.ask(peek)
+        first = peek.found[0].first if peek.found else peek.cursor
+        start = (await services.pool.run(services.topics.starts, entity.topic, [partition]))[partition]
+        expiries = Expiries(max(first, start))
+        for offset in await services.keepsakes.of(entity, partition) if first < start else ():
+            expiries.add(offset, offset, await self._read(entity, partition, offset, offset), entity.life_ms)
+        return expiries
+
+    async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
+        """Take what was never granted, from the cursor on, and let it expire."""
+        records = await self._read(entity, partition, first, upto - 1)
+        await self._services.tell_topic(entity, entity.chooser)
+        records = await endings.put_off(self._services, entity, partition, records)
+        await self._take(entity, partition, runs_of(records), records, (first, upto))
+
+    async def _take(
+        self,
+        entity: Entity,
+        partition: int,
+        ranges: list[Range],
+        records: Sequence[Record] | None = None,
+        seen: Range | None = None,
+    ) -> None:
+        """Lock what waits in ranges, whose records are these where they were read, and let it expire."""
+        read = None if seen is None else Seen(*seen, ())
+        seize = Seize(entity.ledgers[partition], new_lease(), ranges, LOCK_MS, read, entity.rules_version)
+        await self._services.courier.ask(seize)
+        reader = await self._services.reader(entity)
+        for first, last, count, deferred in seize.again:
+            delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
+            if records is None:
+                taken = await reader.read_again(delivery, [(first, last)])
+            else:
+                taken = [record for record in records if first <= (record.offset() or 0) <= last]
+            await endings.expire(self._services, entity, delivery, taken)
+
+    async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        return await self._services.keepsakes.read(entity, partition, first, last)
+
+
+def same(snapshot: Snapshot, other: Snapshot | None) -> bool:
+    """Whether two snapshots say the same, whenever that was."""
+    return other is not None and replace(snapshot, version=0, markers=0) == replace(other, version=0, markers=0)

@@ -1,0 +1,63 @@
+"""Logs that are not read on, because a Kafka transaction in them does not end."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kafkabus._core.entity import Entity
+
+if TYPE_CHECKING:
+    from kafkabus._async.context import Services
+
+LOGGER = logging.getLogger("kafkabus.upkeep")
+
+LOOK_EVERY = 30.0
+"""How often, in seconds, it is looked: by then Kafka has ended whatever transaction a client of ours left open."""
+
+
+class StuckLogs:
+    """Says which logs of an entity are not read on; of each place once.
+
+    Args:
+        services: The service's connections.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._look_at = time.monotonic() + LOOK_EVERY
+        self._seen: dict[int, int] = {}
+        self._told: set[tuple[int, int]] = set()
+
+    async def look(self, entity: Entity, ends: Mapping[int, int]) -> None:
+        """Look, now and then, where committed records end before those that are stored, at the place where they did before.
+
+        Args:
+            entity: Whose logs.
+            ends: Where committed records end.
+
+        Raises:
+            ServiceBusError: Kafka cannot be reached.
+        """
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + LOOK_EVERY
+        stored = await self._services.pool.run(self._services.topics.stored_ends, entity.topic, list(ends))
+        behind = {partition: end for partition, end in ends.items() if end < stored[partition]}
+        stuck = behind.items() & self._seen.items()
+        for partition, end in sorted(stuck - self._told):
+            LOGGER.error(
+                "log_stuck entity=%s topic=%s partition=%d offset=%d behind=%d: a Kafka transaction has been open there for "
+                "more than %g s, and nothing behind it is received before it ends. Kafka aborts it when its own timeout is "
+                "over; where it does not, 'kafka-transactions.sh find-hanging' tells of it. Its 'abort' ends it, and loses "
+                "what it sent to this log, even where the rest of the transaction was committed: copy those records first",
+                entity.path,
+                entity.topic,
+                partition,
+                end,
+                stored[partition] - end,
+                LOOK_EVERY,
+            )
+        self._seen, self._told = behind, set(stuck)
