@@ -93,7 +93,7 @@ class Ground:
         return session
 
 
-Turn = Callable[[Ground, int, Tally], None]
+DescriptionLock = Callable[[Ground, int, Tally], None]
 """One turn of a flow with a seed; it fails by an exception."""
 
 
@@ -146,7 +146,7 @@ def make_rules_up(_ground: Ground, number: int, tally: Tally) -> None:
     tally.runs += fuzz(number, seconds=FUZZED_FOR).total()
 
 
-FLOWS: dict[str, Turn] = {
+FLOWS: dict[str, DescriptionLock] = {
     **{
         f"kill {flow}{' in sessions' if sessions else ''}": partial(kill_parties, sessions, flow)
         for sessions, flow in (*kill.CASES, *kill.MORE_CASES)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name
@@ -93,11 +93,12 @@ def active_in(administration: ServiceBusAdministrationClient, source: str) -> in
 
 def crowd(connection_string: str, queue: str) -> None:
     """Have it look as if many clients received, so that who wants much claims messages before they are read."""
-    services = Services(parse_settings(connection_string))
+    context = ClientContext(parse_settings(connection_string))
     try:
         heard_of = (time.time() + LONG) * 1000
-        services.redis.zadd(
-            services.entity(EntityPath(queue)).receivers_key, {f"another {number}": heard_of for number in range(CROWD)}
+        context.connections.redis.zadd(
+            context.catalog.entity(EntityPath(queue)).receivers_key,
+            {f"another {number}": heard_of for number in range(CROWD)},
         )
     finally:
-        services.close()
+        context.close()

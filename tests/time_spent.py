@@ -39,7 +39,7 @@ _CALLS = {
         for verb in ("create", "delete")
         for kind in ("queue", "topic", "subscription")
     ],
-    CLIENTS: [(module.Services, "close") for module in (kafkabus._sync.context, kafkabus._async.context)],
+    CLIENTS: [(module.ClientContext, "close") for module in (kafkabus._sync.context, kafkabus._async.context)],
     SERVERS: [(kafkabus.embedded.EmbeddedRuntime, name) for name in ("start", "stop")],
 }
 

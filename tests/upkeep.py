@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
-from kafkabus.upkeep.entity_maintainer import Tender
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus_mapping.names import EntityPath
 
 ROUNDS = 4
@@ -17,13 +17,13 @@ def tend(connection_string: str, *names: str) -> None:
     """Look after entities, one after the other, for some rounds."""
 
     async def look_after() -> None:
-        services = Services(parse_settings(connection_string))
-        tenders = [Tender(services, EntityPath(name)) for name in names]
+        context = ClientContext(parse_settings(connection_string))
+        maintainers = [EntityMaintainer(context, EntityPath(name)) for name in names]
         try:
             for _ in range(ROUNDS):
-                for one in tenders:
+                for one in maintainers:
                     await one.tend()
         finally:
-            await services.close()
+            await context.close()
 
     asyncio.run(look_after())

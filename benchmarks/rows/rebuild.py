@@ -14,7 +14,7 @@ from benchmarks.results import MILLISECONDS, Budget, Result
 from benchmarks.rounds import Scale, rate
 from benchmarks.workbench import NAMESPACE, Workbench
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Claim, Keep
@@ -75,36 +75,36 @@ def rebuild(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 async def _lose_and_rebuild(bench: Workbench, connection: str, queues: list[str]) -> tuple[float, float]:
     """How many ledgers a second were made anew, and the 99th percentile of what others waited, in milliseconds."""
-    services = Services(parse_settings(connection))
+    context = ClientContext(parse_settings(connection))
     try:
-        entities = [await services.entity(EntityPath(name)) for name in queues]
-        elsewhere = await services.entity(EntityPath(_ELSEWHERE))
+        entities = [await context.catalog.entity(EntityPath(name)) for name in queues]
+        elsewhere = await context.catalog.entity(EntityPath(_ELSEWHERE))
         keeps = [Keep(ledger) for entity in entities for ledger in entity.ledgers]
-        await services.courier.ask(*keeps)
+        await context.ledger_client.execute(*keeps)
         # Written before all transactions.
-        await services.checkpoints.write({keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps})
+        await context.checkpoints.write({keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps})
         with redis.Redis.from_url(bench.redis_url) as store:
             for keep in keeps:
                 store.delete(*keep.ledger.keys.shared)
         waits: list[float] = []
         done = asyncio.Event()
-        asking = asyncio.create_task(_ask_until(done, services, elsewhere, waits))
+        asking = asyncio.create_task(_ask_until(done, context, elsewhere, waits))
         began = time.perf_counter()
-        await asyncio.gather(*(_ask(services, entity) for entity in entities))
+        await asyncio.gather(*(_ask(context, entity) for entity in entities))
         speed = rate(len(keeps), began)
         done.set()
         await asking
         return speed, sorted(waits)[int(len(waits) * 0.99)] * 1000
     finally:
-        await services.close()
+        await context.close()
 
 
-async def _ask(services: Services, entity: Entity) -> None:
-    await services.courier.ask(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
+async def _ask(context: ClientContext, entity: Entity) -> None:
+    await context.ledger_client.execute(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
 
 
-async def _ask_until(done: asyncio.Event, services: Services, entity: Entity, waits: list[float]) -> None:
+async def _ask_until(done: asyncio.Event, context: ClientContext, entity: Entity, waits: list[float]) -> None:
     while not done.is_set():
         began = time.perf_counter()
-        await _ask(services, entity)
+        await _ask(context, entity)
         waits.append(time.perf_counter() - began)

@@ -194,8 +194,8 @@ def topic_name(namespace: str, path: EntityPath) -> str:
     return topic + _TOPIC_SUFFIXES[path.sub_queue]
 
 
-def companion_topic(namespace: str, purpose: str) -> str:
-    """The namespace's companion topic for a purpose, such as ``DESCRIPTIONS``; never an entity's topic.
+def compacted_topic_name(namespace: str, purpose: str) -> str:
+    """The namespace's compacted_topic topic for a purpose, such as ``DESCRIPTIONS``; never an entity's topic.
 
     Entities' names are encoded from lower case, so an upper-case word after the first dot is free.
     """

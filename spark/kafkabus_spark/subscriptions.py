@@ -18,7 +18,7 @@ from kafkabus_mapping.filters.rules import (
     SqlFilterDescription,
     TrueFilterDescription,
 )
-from kafkabus_mapping.names import EntityPath, companion_topic
+from kafkabus_mapping.names import EntityPath, compacted_topic_name
 from kafkabus_spark.columns import Choice
 from kafkabus_spark.errors import EntityNotFoundError
 from kafkabus_spark.kafka import java_options
@@ -51,7 +51,7 @@ def described_subscription(spark: SparkSession, location: KafkaLocation, name: s
     described = (
         spark.read.format("kafka")
         .options(**options)
-        .option("subscribe", companion_topic(location.namespace, "descriptions"))
+        .option("subscribe", compacted_topic_name(location.namespace, "descriptions"))
         .load()
         .where(F.col("key") == F.lit(name.lower().encode()))
         .orderBy(F.desc("offset"))

@@ -130,6 +130,6 @@ def queue(make_queue: MakeQueue) -> str:
 
 
 @pytest.fixture
-def later(backend: Backend) -> Advance:
+def enqueue(backend: Backend) -> Advance:
     """Lets time pass for a queue's locks."""
     return backend.advance

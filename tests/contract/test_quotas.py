@@ -10,7 +10,7 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus._sync.compat import sleep
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.exceptions import ServiceBusQuotaExceededError
 from kafkabus_mapping.keys import partition_of
 from tests.contract.conftest import MakeQueue
@@ -22,13 +22,13 @@ LARGE = 230_000
 
 def make_small(connection_string: str, queue: str) -> None:
     """Each partition may hold a megabyte, which is less than can be chosen."""
-    services = Services(parse_settings(connection_string))
+    context = ClientContext(parse_settings(connection_string))
     try:
-        description = services.directory.get(queue)
+        description = context.descriptions.get(queue)
         assert description is not None
-        services.directory.put(description.model_copy(update={"max_size_in_megabytes": 1}))
+        context.descriptions.put(description.model_copy(update={"max_size_in_megabytes": 1}))
     finally:
-        services.close()
+        context.close()
 
 
 def send_until(client: ServiceBusClient, queue: str, *, full: bool) -> str:

@@ -16,9 +16,9 @@ from kafkabus import (
     ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
-    ServiceBusTransaction,
 )
 from kafkabus._sync.compat import sleep
+from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
@@ -269,7 +269,7 @@ def test_what_was_acknowledged_while_a_transaction_is_open_goes_by_the_earlier_r
             raise LookupError
 
     # What the transaction sends is stored, and not committed yet.
-    monkeypatch.setattr(ServiceBusTransaction, "_prepare", prepare)
+    monkeypatch.setattr(TransactionCommit, "_prepare", prepare)
     with suppress(LookupError):
         with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
             sender.send_messages(ServiceBusMessage("inside", subject="red"), transaction=transaction)

@@ -9,7 +9,7 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
@@ -92,10 +92,12 @@ def test_a_read_by_offset_does_not_pass_over_it(cluster: EmbeddedRuntime, data: 
         for body in ("first", "second", "third"):
             sender.send_messages(ServiceBusMessage(body))
     spoil(data, queue, "second")
-    services = Services(parse_settings(cluster.connection_string))
+    context = ClientContext(parse_settings(cluster.connection_string))
     try:
-        assert [record.value() for record in services.points.read(f"spoilt.{queue}", 0, 0, 0)] == [b"first"]
+        assert [record.value() for record in context.connections.offset_reader.read(f"spoilt.{queue}", 0, 0, 0)] == [
+            b"first"
+        ]
         with pytest.raises(ServiceBusError, match="failed"):
-            services.points.read(f"spoilt.{queue}", 0, 0, 2)
+            context.connections.offset_reader.read(f"spoilt.{queue}", 0, 0, 2)
     finally:
-        services.close()
+        context.close()

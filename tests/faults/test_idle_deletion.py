@@ -16,7 +16,8 @@ import redis.asyncio
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from kafkabus import ServiceBusMessage, ServiceBusSubQueue
-from kafkabus._async.context import DESCRIPTION_AGE, Services
+from kafkabus._async.context import ClientContext
+from kafkabus._async.entities.catalog import DESCRIPTION_AGE
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.keys import idle_key
 from kafkabus.aio import ServiceBusClient
@@ -119,14 +120,14 @@ def test_what_is_acknowledged_is_not_deleted(
     """Whenever it is sent or forwarded; what is too late is refused. It takes half a minute, most of it waiting."""
     monkeypatch.setattr(idleness, "GRACE", GRACE)
     monkeypatch.setattr(idleness, "LOOK_EVERY", 0.5)
-    delete, deleted = Services.delete, list[str]()
+    delete, deleted = ClientContext.delete, list[str]()
 
-    async def delete_slowly(self: Services, description: EntityDescription) -> None:
+    async def delete_slowly(self: ClientContext, description: EntityDescription) -> None:
         await asyncio.sleep(SLOW)
         deleted.append(description.name)
         await delete(self, description)
 
-    monkeypatch.setattr(Services, "delete", delete_slowly)
+    monkeypatch.setattr(ClientContext, "delete", delete_slowly)
     settings = parse_settings(untended)
     runners = races(random.Random(SEED), effort(24, 60))
     queues = [race.queue for race in runners]

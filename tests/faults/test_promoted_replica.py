@@ -16,7 +16,7 @@ from tenacity import retry, retry_if_exception_type, retry_if_result, stop_after
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.snapshot import Snapshot
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
@@ -89,7 +89,7 @@ def test_what_was_written_down_is_not_undone(runtime: RunningNamespace, untended
         with (
             ServiceBusAdministrationClient.from_connection_string(connection) as administration,
             ServiceBusClient.from_connection_string(connection) as client,
-            closing(Services(settings)) as services,
+            closing(ClientContext(settings)) as context,
         ):
             administration.create_queue("orders")
             sender, receiver = client.get_queue_sender("orders"), client.get_queue_receiver("orders")
@@ -105,17 +105,17 @@ def test_what_was_written_down_is_not_undone(runtime: RunningNamespace, untended
             late = receiver.receive_messages(10, max_wait_time=PATIENCE_S)
             receiver.complete_messages(late[:5])
             receiver.defer_message(late[5])
-            prefix = services.entity(EntityPath("orders")).ledgers[0].keys.prefix
+            prefix = context.catalog.entity(EntityPath("orders")).ledgers[0].keys.prefix
 
             def written_down() -> Snapshot | None:
-                snapshot = Checkpoints(services).read(prefix)
+                snapshot = Checkpoints(context).read(prefix)
                 return snapshot if snapshot and snapshot.waiting == [(26, 29, 1)] and snapshot.deferred else None
 
             with upkeep(connection):
                 wait_until(written_down)
                 proxy.redirect(replica.get_connection_kwargs()["port"])
-                wait_until(lambda: (found := services.directory.get("orders")) and found.incarnation == 1)
-                wait_until(lambda: services.directory.get("invoices"))
+                wait_until(lambda: (found := context.descriptions.get("orders")) and found.incarnation == 1)
+                wait_until(lambda: context.descriptions.get("invoices"))
 
             with pytest.raises(ServiceBusError):
                 receiver.complete_message(late[6])

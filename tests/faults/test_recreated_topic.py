@@ -96,7 +96,7 @@ def test_no_message_of_the_new_topic_is_skipped(
         assert seen == bodies
         # Who finds it first is told by an error, be it upkeep; the others go on.
         assert errors or not goes_on or "entity_anew" in caplog.text
-        described = client._services.directory.get(source) if client._services else None
+        described = client._context.descriptions.get(source) if client._context else None
         assert described is not None
         assert described.max_delivery_count == 7
 
@@ -110,17 +110,17 @@ def test_another_topics_log_is_not_taken_for_a_truncated_one(namespace: Embedded
         administration.create_queue("letters")
         client.get_queue_sender("letters").send_messages(ServiceBusMessage("old"))
         receive_until(client.get_queue_receiver("letters"), {"old"})
-        services = client._services
-        assert services is not None
-        entity = services.entity(EntityPath("letters"))
+        context = client._context
+        assert context is not None
+        entity = context.catalog.entity(EntityPath("letters"))
         recreate(namespace, "again.letters")
         deadline = time.monotonic() + PATIENCE_S
         # The broker knows of the new one a moment after it said so.
-        while (topic := services.topics.describe("again.letters")) is None or topic.topic_id == entity.topic_id:
+        while (topic := context.topics.describe("again.letters")) is None or topic.topic_id == entity.topic_id:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with pytest.raises(MessagingEntityNotFoundError, match="another one than before"):
-            services.go_on_from(entity, 0, None)
+            context.recovery.go_on_from(entity, 0, None)
 
 
 def test_a_dead_letter_queues_topic_is_noticed_as_well(namespace: EmbeddedRuntime) -> None:

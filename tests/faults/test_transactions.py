@@ -14,8 +14,8 @@ import redis
 
 from kafkabus import ServiceBusClient
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
-from kafkabus._sync.handles.transaction import ServiceBusTransaction
+from kafkabus._sync.context import ClientContext
+from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
@@ -90,7 +90,7 @@ def run(
     act: Callable[[], object],
 ) -> tuple[int, ServiceBusError | None]:
     """Do the transaction, in which something happens after a step; what was deferred, and what was raised."""
-    monkeypatch.setattr(ServiceBusTransaction, step, after(step, act))
+    monkeypatch.setattr(TransactionCommit, step, after(step, act))
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         number = fill(client, queues[0])
         try:
@@ -152,18 +152,18 @@ def test_a_redis_that_went_back_to_before_a_transaction(
                 store.restore(key, 0, content, replace=True)
 
     def remember_once_it_is_written_down() -> None:
-        services = Services(parse_settings(namespace.connection_string))
-        prefix = services.entity(EntityPath(queues[0])).ledgers[0].keys.prefix
+        context = ClientContext(parse_settings(namespace.connection_string))
+        prefix = context.catalog.entity(EntityPath(queues[0])).ledgers[0].keys.prefix
         until = time.monotonic() + PATIENCE
         try:
-            while Checkpoints(services).read(prefix) is None:
+            while Checkpoints(context).read(prefix) is None:
                 assert time.monotonic() < until
                 time.sleep(0.1)
         finally:
-            services.close()
+            context.close()
         remember()
 
-    monkeypatch.setattr(ServiceBusTransaction, "_announce", after("_announce", remember_once_it_is_written_down))
+    monkeypatch.setattr(TransactionCommit, "_announce", after("_announce", remember_once_it_is_written_down))
     number, error = run(namespace, queues, monkeypatch, step, go_back)
     assert error is None
     assert decided(namespace, queues, number, (ALL,)) == ALL
@@ -174,15 +174,15 @@ def test_who_waits_behind_a_transaction_that_nobody_ends(namespace: EmbeddedRunt
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         number = fill(client, queues[0])
     die(namespace, queues, "_produce")
-    services = Services(parse_settings(namespace.connection_string))
+    context = ClientContext(parse_settings(namespace.connection_string))
     try:
-        entity = services.entity(EntityPath(queues[1]))
+        entity = context.catalog.entity(EntityPath(queues[1]))
         began = time.monotonic()
         everywhere = range(entity.partitions)
-        assert services.topics.ends(entity.topic, everywhere) != services.topics.stored_ends(entity.topic, everywhere)
-        while services.topics.ends(entity.topic, everywhere) != services.topics.stored_ends(entity.topic, everywhere):
+        assert context.topics.ends(entity.topic, everywhere) != context.topics.stored_ends(entity.topic, everywhere)
+        while context.topics.ends(entity.topic, everywhere) != context.topics.stored_ends(entity.topic, everywhere):
             assert time.monotonic() - began < 20
             time.sleep(0.1)
     finally:
-        services.close()
+        context.close()
     assert decided(namespace, queues, number, (NOTHING,)) == NOTHING

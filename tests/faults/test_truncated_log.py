@@ -13,7 +13,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver, Se
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.operations import LedgerState
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
@@ -176,10 +176,10 @@ def publish(runtime: EmbeddedRuntime, name: str) -> None:
         sender.schedule_messages(ServiceBusMessage(f"{name}, to come"), due)
         wanted = send_some(sender, name, 50)
         assert receive_all(receiver, len(wanted)) == wanted
-    services = Services(parse_settings(runtime.connection_string))
+    context = ClientContext(parse_settings(runtime.connection_string))
     for path in (EntityPath(subscription_name("orders", "few")), EntityPath("orders")):
-        wait_until(services, path, lambda services, state, path=path: state.cursor == end_of(services, path))  # type: ignore[misc]
-    services.close()
+        wait_until(context, path, lambda context, state, path=path: state.cursor == end_of(context, path))  # type: ignore[misc]
+    context.close()
 
 
 def send_some(sender: ServiceBusSender, name: str, count: int) -> list[str]:
@@ -193,23 +193,23 @@ def send_some(sender: ServiceBusSender, name: str, count: int) -> list[str]:
     return [f"{name} {number}" for number in range(0, count, 10)]
 
 
-def end_of(services: Services, path: EntityPath) -> int:
+def end_of(context: ClientContext, path: EntityPath) -> int:
     """Where the log ends."""
-    return services.topics.ends(services.entity(path).topic, [0])[0]
+    return context.topics.ends(context.catalog.entity(path).topic, [0])[0]
 
 
 def wait_until_judged(runtime: EmbeddedRuntime, offset: int) -> None:
     """Wait until upkeep knows which records below an offset are duplicates."""
-    services = Services(parse_settings(runtime.connection_string))
-    wait_until(services, EntityPath("orders"), lambda _, state: state.judged == offset)
-    services.close()
+    context = ClientContext(parse_settings(runtime.connection_string))
+    wait_until(context, EntityPath("orders"), lambda _, state: state.judged == offset)
+    context.close()
 
 
-def wait_until(services: Services, path: EntityPath, done: Callable[[Services, LedgerState], bool]) -> None:
+def wait_until(context: ClientContext, path: EntityPath, done: Callable[[ClientContext, LedgerState], bool]) -> None:
     """Wait until the ledger of an entity's first partition is in some state."""
     deadline = time.monotonic() + 30
-    ledger = services.entity(path).ledgers[0]
-    while (state := services.courier.states([ledger])[0]) is None or not done(services, state):
+    ledger = context.catalog.entity(path).ledgers[0]
+    while (state := context.ledger_client.states([ledger])[0]) is None or not done(context, state):
         assert time.monotonic() < deadline, state
         time.sleep(0.05)
 

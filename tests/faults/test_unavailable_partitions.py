@@ -19,7 +19,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.management import EntityAvailabilityStatus, ServiceBusAdministrationClient
 from kafkabus_mapping.keys import partition_of
-from kafkabus_mapping.names import EntityPath, companion_topic, topic_name
+from kafkabus_mapping.names import EntityPath, compacted_topic_name, topic_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,7 +128,7 @@ def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster:
 
 def test_where_a_log_ends_is_asked_until_a_broker_answers(cluster: EmbeddedRuntime) -> None:
     """A leader that was stopped gives no answer, which is none; the one that takes over does."""
-    topic = companion_topic("spread", "descriptions")
+    topic = compacted_topic_name("spread", "descriptions")
     topics = open_topics(parse_settings(cluster.connection_string))
     ends = topics.ends(topic, [0])
     (leader,) = [broker for broker in range(1, 4) if 0 in led_by(cluster, topic, broker)]

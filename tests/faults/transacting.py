@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus._sync.handles.transaction import ServiceBusTransaction
+from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
 from kafkabus.exceptions import MessageNotFoundError
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
@@ -93,9 +93,9 @@ def state(client: ServiceBusClient, source: str, destination: str, number: int) 
 
 def after(step: str, act: Callable[[], object]) -> Callable[..., Any]:
     """A step of a transaction, after which something happens."""
-    original = getattr(ServiceBusTransaction, step)
+    original = getattr(TransactionCommit, step)
 
-    def do(self: ServiceBusTransaction, *arguments: object) -> object:
+    def do(self: TransactionCommit, *arguments: object) -> object:
         result = original(self, *arguments)
         act()
         return result
@@ -106,7 +106,7 @@ def after(step: str, act: Callable[[], object]) -> Callable[..., Any]:
 def main() -> None:
     """Die in the middle of a transaction."""
     source, destination, step = sys.argv[1:]
-    setattr(ServiceBusTransaction, step, after(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+    setattr(TransactionCommit, step, after(step, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     with ServiceBusClient.from_connection_string(os.environ[CONNECTION_STRING_VARIABLE]) as client:
         transact(client, source, destination)
 

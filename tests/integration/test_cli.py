@@ -90,8 +90,8 @@ class Namespace:
     def stored(self, queue: str) -> int:
         """How many records the log of a plain queue has ever had: sooner told than counts are."""
         assert self.administration is not None
-        services = self.administration._connections()
-        return services.topics.ends(topic_name(services.settings.namespace, EntityPath(queue)), [0])[0]
+        context = self.administration._connections()
+        return context.topics.ends(topic_name(context.settings.namespace, EntityPath(queue)), [0])[0]
 
     def end_what_is_left(self) -> None:
         """End what a failed test left running."""

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabus import ServiceBusMessage
+from kafkabus._core.delivery import Delivery
 from kafkabus._core.message import ServiceBusReceivedMessage, as_message
-from kafkabus._core.record import Delivery, StoredRecord
+from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.properties import PropertyRuleError, decode_value, encode_value

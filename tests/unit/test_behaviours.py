@@ -21,8 +21,9 @@ from kafkabus import (
     parse_connection_string,
 )
 from kafkabus import management as admin
+from kafkabus._core.delivery import Delivery
 from kafkabus._core.message import as_message
-from kafkabus._core.record import Delivery, StoredRecord
+from kafkabus._core.record import StoredRecord
 from kafkabus._core.settlement import Held, by_delivery
 from kafkabus._sync.handles.sender import _check_timeout
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties

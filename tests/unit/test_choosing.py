@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from kafkabus._core.record import StoredRecord, envelope_of
-from kafkabus._core.subscription_filter import ChangedRecord, Chooser
+from kafkabus._core.subscription_filter import ChangedRecord, SubscriptionFilter
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers
 from kafkabus_mapping.entities import RuleSet
@@ -63,7 +63,7 @@ FILTERS = st.one_of(
 )
 
 
-def chooser(*rules: Any, action: str | None = None) -> Chooser:
+def subscription_filter(*rules: Any, action: str | None = None) -> SubscriptionFilter:
     """A subscription with such filters."""
     described = tuple(
         RuleDescription(
@@ -75,7 +75,7 @@ def chooser(*rules: Any, action: str | None = None) -> Chooser:
         for number, one in enumerate(rules)
     )
     sets = [RuleSet(rules=described, offsets=(0,))]
-    return Chooser(KEY, sets, keeps_faulty=True, time_to_live=None, max_message_bytes=None)
+    return SubscriptionFilter(KEY, sets, keeps_faulty=True, time_to_live=None, max_message_bytes=None)
 
 
 def record(envelope: Envelope, *others: tuple[str, bytes | None]) -> StoredRecord:
@@ -89,7 +89,7 @@ def test_what_the_headers_rule_out_nobody_wants(
     filters: list[Any], envelope: Envelope, others: list[tuple[str, bytes | None]]
 ) -> None:
     """Whatever stands in them, and however it is written."""
-    quick, slow = chooser(*filters), chooser(*filters)
+    quick, slow = subscription_filter(*filters), subscription_filter(*filters)
     slow._gate = None
     one = record(envelope, *others)
     wanted = slow.wanted([one])
@@ -100,14 +100,14 @@ def test_what_the_headers_rule_out_nobody_wants(
 def test_rules_that_need_all_of_a_message_are_asked_of_each() -> None:
     """Where one of them takes every message, or asks for what the headers do not tell as it is."""
     red = CorrelationFilterDescription(label="red")
-    assert chooser(red)._gate is not None
+    assert subscription_filter(red)._gate is not None
     for other in (TrueFilterDescription(), CorrelationFilterDescription(properties={"n": 1})):
-        assert chooser(red, other)._gate is None
+        assert subscription_filter(red, other)._gate is None
 
 
 def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:
     """Also where its rule would not want it any more."""
-    choose = chooser(CorrelationFilterDescription(label="red"), action="SET sys.Label = 'blue'")
+    choose = subscription_filter(CorrelationFilterDescription(label="red"), action="SET sys.Label = 'blue'")
     (changed,) = choose.received([record(Envelope(subject="red"))])
     assert isinstance(changed, ChangedRecord)
     assert envelope_of(changed).subject == "blue"
@@ -117,7 +117,7 @@ def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:
 def test_a_record_that_is_asked_for_several_times_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it can be had, why not, and what its copies are is asked one after the other, and a filter may take long."""
     asked: list[str | None] = []
-    one = chooser(SqlFilterDescription(expression="color = 'red'"), action="SET color = 'blue'")
+    one = subscription_filter(SqlFilterDescription(expression="color = 'red'"), action="SET color = 'blue'")
 
     def select(subject: Subject) -> Selected:
         asked.append(subject.envelope.message_id)

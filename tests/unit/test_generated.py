@@ -15,11 +15,11 @@ TWIN = Path("facade/kafkabus/_sync/redis/ledger_client.py")
 TEST_TWIN = Path("tests/contract/test_courier.py")
 
 COURIER = '''
-"""The asyncio courier, safe between asyncio tasks.
+"""The asyncio ledger_client, safe between asyncio tasks.
 
 Example:
-    async with courier:
-        await courier.aclose()
+    async with ledger_client:
+        await ledger_client.aclose()
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Handler = Callable[[int], Awaitable[dict[str, int]]]
 Maker = Callable[[], Coroutine[Any, Any, Awaitable[None]]]
 
 
-class Courier:
-    async def __aenter__(self) -> Courier:
+class LedgerClient:
+    async def __aenter__(self) -> LedgerClient:
         self.lock = Lock()
         return self
 
@@ -58,11 +58,11 @@ class Courier:
 
 COURIER_TWIN = '''\
 # Generated from facade/kafkabus/_async/redis/ledger_client.py by tools/generate_blocking.py. Do not edit.
-"""The blocking courier, safe between threads.
+"""The blocking ledger_client, safe between threads.
 
 Example:
-    with courier:
-        courier.close()
+    with ledger_client:
+        ledger_client.close()
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ Handler = Callable[[int], dict[str, int]]
 Maker = Callable[[], None]
 
 
-class Courier:
-    def __enter__(self) -> Courier:
+class LedgerClient:
+    def __enter__(self) -> LedgerClient:
         self.lock = Lock()
         return self
 
@@ -95,34 +95,34 @@ class Courier:
 '''
 
 COURIER_TEST = '''
-"""A courier keeps its promises."""
+"""A ledger_client keeps its promises."""
 
 import pytest
 
-from kafkabus._async.redis.ledger_client import Courier
+from kafkabus._async.redis.ledger_client import LedgerClient
 from tests.contract.aio.conftest import ROUTE
 
 
 @pytest.mark.asyncio
 async def test_delivers() -> None:
     with pytest.raises(ValueError):
-        async with Courier():
+        async with LedgerClient():
             await ROUTE.walk()
 '''
 
 COURIER_TEST_TWIN = '''\
 # Generated from tests/contract/aio/test_courier.py by tools/generate_blocking.py. Do not edit.
-"""A courier keeps its promises."""
+"""A ledger_client keeps its promises."""
 
 import pytest
 
-from kafkabus._sync.redis.ledger_client import Courier
+from kafkabus._sync.redis.ledger_client import LedgerClient
 from tests.contract.conftest import ROUTE
 
 
 def test_delivers() -> None:
     with pytest.raises(ValueError):
-        with Courier():
+        with LedgerClient():
             ROUTE.walk()
 '''
 

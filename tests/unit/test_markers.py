@@ -6,7 +6,7 @@ from contextlib import closing
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.names import EntityPath
@@ -18,19 +18,19 @@ def test_what_is_settled_beyond_the_end_that_was_asked_for_is_none_of_it() -> No
         InMemoryNamespace() as namespace,
         ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
-        closing(Services(parse_settings(namespace.connection_string))) as services,
+        closing(ClientContext(parse_settings(namespace.connection_string))) as context,
     ):
         administration.create_queue("q")
         client.get_queue_sender("q").send_messages([ServiceBusMessage("one"), ServiceBusMessage("two")])
         receiver = client.get_queue_receiver("q")
-        prefix = services.entity(EntityPath("q")).ledgers[0].keys.prefix
+        prefix = context.catalog.entity(EntityPath("q")).ledgers[0].keys.prefix
         ends: list[int] = []
         for message in receiver.receive_messages(2, max_wait_time=60):
             with client.transaction() as transaction:
                 receiver.complete_message(message, transaction=transaction)
-            ends.append(services.markers.end())
+            ends.append(context.markers.end())
         found = [
-            services.markers.settled_since({prefix: start}, end)
+            context.markers.settled_since({prefix: start}, end)
             for start, end in ((0, ends[0]), (0, ends[1]), (ends[0], ends[1]))
         ]
         assert [[one.ranges for one in settled.get(prefix, ())] for settled in found] == [

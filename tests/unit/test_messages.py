@@ -11,7 +11,8 @@ import pytest
 from azure import servicebus as azure
 
 from kafkabus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage, exceptions
-from kafkabus._core.record import Delivery, StoredRecord
+from kafkabus._core.delivery import Delivery
+from kafkabus._core.record import StoredRecord
 from kafkabus.exceptions import MessageSizeExceededError
 from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.numbers import LockToken

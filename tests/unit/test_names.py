@@ -13,7 +13,7 @@ from kafkabus_mapping.names import (
     NameRuleError,
     check_entity,
     check_namespace,
-    companion_topic,
+    compacted_topic_name,
     ledger_tag,
     parse_topic,
     topic_name,
@@ -51,7 +51,7 @@ def test_different_names_have_different_topics(one: str, other: str) -> None:
 
 def test_companions_are_nobodys_topics() -> None:
     """No entity's name leads to one."""
-    topic = companion_topic("kafkabus", "descriptions")
+    topic = compacted_topic_name("kafkabus", "descriptions")
     assert topic == "kafkabus.DESCRIPTIONS"
     assert parse_topic(topic) is None
 

@@ -15,7 +15,7 @@ import pytest
 
 from kafkabus import parse_connection_string
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.cli.connection import GlobalOptions
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.state import ProcessMark, State
@@ -67,12 +67,12 @@ def test_a_secret_is_the_text_that_it_was_made_of() -> None:
 def test_a_redis_that_cannot_be_reached_is_named_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
     """In errors and warnings, by scheme, host, port and database; ``tests/no_secrets.py`` looks for it elsewhere."""
     caplog.set_level(logging.DEBUG)
-    services = Services(parse_settings(f"{CONNECTION_STRING}?socket_timeout=5", {}), retry_for=0)
+    context = ClientContext(parse_settings(f"{CONNECTION_STRING}?socket_timeout=5", {}), retry_for=0)
     with pytest.raises(ServiceBusCommunicationError, match=r"Redis redis://127.0.0.1:1/0 cannot be reached"):
-        services.courier.heartbeat("key", "instance", 1.0)
+        context.ledger_client.heartbeat("key", "instance", 1.0)
     with pytest.raises(ServiceBusCommunicationError, match=r"Redis redis://127.0.0.1:1/0 cannot be reached"):
-        services.directory.all()
-    services.close()
+        context.descriptions.all()
+    context.close()
     assert "redis_retry address=redis://127.0.0.1:1/0" in caplog.text
     assert PASSWORD not in caplog.text
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus import aio as kafkabus_aio
-from kafkabus._sync import context as services
+from kafkabus._sync.entities import catalog, upkeep_watch
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace, namespace
 from kafkabus.upkeep.service import TICK
@@ -77,8 +77,8 @@ def test_a_client_tells_that_nobody_looks_after_its_namespace(
     upkeep: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Once, and with the command that does; it waits for three looks of an upkeep service, a second and a half."""
-    monkeypatch.setattr(services, "DESCRIPTION_AGE", 0.0)
-    monkeypatch.setattr(services, "UPKEEP_SILENCE", 3 * TICK)
+    monkeypatch.setattr(catalog, "DESCRIPTION_AGE", 0.0)
+    monkeypatch.setattr(upkeep_watch, "UPKEEP_SILENCE", 3 * TICK)
     with InMemoryNamespace(upkeep=upkeep) as here:
         with ServiceBusAdministrationClient.from_connection_string(here.connection_string) as administration:
             administration.create_queue("q")

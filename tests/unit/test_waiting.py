@@ -11,7 +11,7 @@ from confluent_kafka import Message, Producer
 
 from kafkabus._async.compat import Bell, Pool
 from kafkabus._async.kafka.compat import Deliveries
-from kafkabus._kafka.delivery_reports import Parcel
+from kafkabus._kafka.delivery_reports import DeliveryReports
 
 STEPS = range(6)
 """How many turns of the loop pass between the event and the cancellation."""
@@ -45,12 +45,12 @@ async def test_an_acknowledgement_hides_no_cancellation() -> None:
     pool = Pool("waiting")
     producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     for turns in STEPS:
-        parcel = Parcel(1)
+        reports = DeliveryReports(1)
         deliveries = Deliveries(producer, pool)
-        waiting = asyncio.create_task(deliveries.wait(parcel, 60))
+        waiting = asyncio.create_task(deliveries.wait(reports, 60))
 
-        def acknowledge(parcel: Parcel = parcel) -> None:
-            thread = threading.Thread(target=parcel.acknowledge, args=(None, Message()))
+        def acknowledge(reports: DeliveryReports = reports) -> None:
+            thread = threading.Thread(target=reports.acknowledge, args=(None, Message()))
             thread.start()
             thread.join()
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus._core.record import Delivery, Record
-from kafkabus._core.subscription_filter import Chooser
-from kafkabus._ledger.keys import LedgerKeys, doorbell_channel, receivers_key
+from kafkabus._core.record import Record
+from kafkabus._core.subscription_filter import SubscriptionFilter
+from kafkabus._ledger.keys import LedgerKeys, notification_channel, receivers_key
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.ranges import NEVER
 from kafkabus_mapping.codec import Envelope
@@ -71,7 +72,7 @@ class Entity:
         ledgers: One for each partition.
         max_message_bytes: Largest message, and largest batch; 0 where nobody asks.
         full: Partitions that hold as much as they may.
-        chooser: What tells which records of the log are its messages, where that are not all.
+        subscription_filter: What tells which records of the log are its messages, where that are not all.
     """
 
     namespace: str
@@ -83,7 +84,7 @@ class Entity:
     ledgers: tuple[Ledger, ...]
     max_message_bytes: int
     full: frozenset[int] = frozenset()
-    chooser: Chooser | None = None
+    subscription_filter: SubscriptionFilter | None = None
 
     @classmethod
     def of(
@@ -98,7 +99,7 @@ class Entity:
         max_message_bytes: int = 0,
     ) -> Entity:
         """An entity as the client with this id uses it."""
-        channel = doorbell_channel(namespace, path)
+        channel = notification_channel(namespace, path)
         generation = generation_of(path, description, topic_id)
         ledgers = tuple(
             Ledger(
@@ -122,15 +123,15 @@ class Entity:
 
     def described_as(self, description: EntityDescription) -> Entity:
         """The entity once it is described so; its ledgers stay the same objects: they count this client's requests."""
-        chooser = None
+        subscription_filter = None
         if self.path.is_dead_letter:
             description = description.model_copy(update={"default_message_time_to_live": FOREVER})
         elif isinstance(description, SubscriptionDescription):
             lives = min(description.default_message_time_to_live, description.topic_time_to_live)
             description = description.model_copy(update={"default_message_time_to_live": lives})
-            same = self.chooser is not None and description == self.description
-            chooser = self.chooser if same else _chooser_of(description, self.max_message_bytes)
-        return replace(self, description=description, chooser=chooser)
+            same = self.subscription_filter is not None and description == self.description
+            subscription_filter = self.subscription_filter if same else _chooser_of(description, self.max_message_bytes)
+        return replace(self, description=description, subscription_filter=subscription_filter)
 
     def delivery(
         self,
@@ -190,11 +191,11 @@ class Entity:
 
     def received(self, records: Sequence[Record]) -> list[Record]:
         """Those of its log's records that are its messages, as they are received."""
-        return list(records) if self.chooser is None else self.chooser.received(records)
+        return list(records) if self.subscription_filter is None else self.subscription_filter.received(records)
 
     def granted(self, records: Sequence[Record]) -> list[Record]:
         """Those that were granted, as they are received."""
-        return list(records) if self.chooser is None else self.chooser.granted(records)
+        return list(records) if self.subscription_filter is None else self.subscription_filter.granted(records)
 
     @property
     def is_topic(self) -> bool:
@@ -218,7 +219,7 @@ class Entity:
         """Which version of a subscription's rules is known; 0 where it has none."""
         return (
             self.description.rules_version
-            if self.chooser and isinstance(self.description, SubscriptionDescription)
+            if self.subscription_filter and isinstance(self.description, SubscriptionDescription)
             else 0
         )
 
@@ -255,7 +256,7 @@ class Entity:
     @property
     def channel(self) -> str:
         """Its doorbell."""
-        return doorbell_channel(self.namespace, self.path)
+        return notification_channel(self.namespace, self.path)
 
     @property
     def receivers_key(self) -> str:
@@ -291,9 +292,9 @@ class Entity:
         )
 
 
-def _chooser_of(description: SubscriptionDescription, max_message_bytes: int) -> Chooser:
+def _chooser_of(description: SubscriptionDescription, max_message_bytes: int) -> SubscriptionFilter:
     lives = description.default_message_time_to_live
-    return Chooser(
+    return SubscriptionFilter(
         EntityPath(description.name).key,
         description.rule_sets,
         keeps_faulty=description.dead_lettering_on_filter_evaluation_exceptions,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kafkabus._core.record import Record
-from kafkabus._core.subscription_filter import Chooser
+from kafkabus._core.subscription_filter import SubscriptionFilter
 from kafkabus._ledger.operations import Granted, Seen, Tail
 from kafkabus._ledger.ranges import Range, merge_offsets
 
@@ -117,12 +117,18 @@ class PartitionView:
         self._epoch = None
         self.at_end = False
 
-    def add(self, records: Sequence[Record], chooser: Chooser | None = None, *, keep_all: bool = False) -> int:
+    def add(
+        self,
+        records: Sequence[Record],
+        subscription_filter: SubscriptionFilter | None = None,
+        *,
+        keep_all: bool = False,
+    ) -> int:
         """Records came, in the log's order; returns how many messages, without those that were seen before.
 
         Args:
             records: They.
-            chooser: What tells which of them are messages, where not all are.
+            subscription_filter: What tells which of them are messages, where not all are.
             keep_all: Whether the others are kept, too, for ``before``.
         """
         last = _offset(records[-1])
@@ -130,12 +136,12 @@ class PartitionView:
             return 0
         if _offset(records[0]) < self.seen_to:
             records = [record for record in records if _offset(record) >= self.seen_to]
-        if chooser is not None:
+        if subscription_filter is not None:
             # It never falls along a log: no record before is of a later one.
             self._epoch, self._read_to = records[-1].leader_epoch(), last + 1
             if keep_all:
                 self._all += records
-            records = chooser.wanted(records)
+            records = subscription_filter.wanted(records)
         self._records += records
         self.seen_to = last + 1
         self.at_end = self.unproved = False

@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from enum import IntEnum
@@ -16,9 +16,10 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard
 from kafkabus._core.amqp_encoding import annotated, milliseconds_of, plain_value, sections_of
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
 from kafkabus._core.compatibility import warn_of
+from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessageSizeExceededError
 from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
-from kafkabus._core.record import Delivery, Record, StoredRecord, as_bytes, place_of
+from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.codec import (
     Envelope,
@@ -982,3 +983,38 @@ def _text_again(
         for key, value in properties.items()
         if key not in {b"DeadLetterReason", b"DeadLetterErrorDescription"}
     }
+
+
+MessageLike = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
+"""What a sender takes as one message: a message, or a mapping of its arguments."""
+
+
+def outgoing_of(message: object, due: datetime | None = None) -> Sequence[Outgoing]:
+    """What is to be sent, checked and encoded; with a time, scheduled for then.
+
+    Raises:
+        TypeError: Something is no message.
+    """
+    if isinstance(message, ServiceBusMessageBatch):
+        return message._messages
+    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)) or is_mapping(message):
+        outgoing = [_encoded(message, due)]
+    elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
+        outgoing = [_encoded(one, due) for one in message]
+    else:
+        as_message(message)
+        raise AssertionError("as_message takes only messages")
+    return outgoing
+
+
+def _encoded(message: MessageLike, due: datetime | None) -> Outgoing:
+    one = as_message(message)
+    if due is None:
+        return one._outgoing()
+    before = one.scheduled_enqueue_time_utc
+    one.scheduled_enqueue_time_utc = due
+    try:
+        outgoing = one._outgoing()
+        return outgoing._replace(envelope=replace(outgoing.envelope))
+    finally:
+        one.scheduled_enqueue_time_utc = before

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import timedelta
 from typing import NamedTuple, Protocol
 
 from kafkabus_mapping.codec import Envelope, decode_headers, read_moment, read_time_to_live, record_size
@@ -208,34 +206,6 @@ def is_over(record: Record, life_ms: int | None, now_ms: int) -> bool:
     """Whether a record's time to live is over at a moment, ms since 1970; see ``expires_at``."""
     moment = expires_at(record, life_ms)
     return moment is not None and moment <= now_ms
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """What the messages of one granted range have in common.
-
-    Attributes:
-        entity: Key of the entity's path; a message is settled only by a receiver of the same entity.
-        partition: Of their log.
-        lease: Lease id, 16 hexadecimal digits; empty where the messages are settled already (receive and delete) or were
-            only looked at.
-        expiry: When the lock expires, ms since 1970 on Redis's clock.
-        count: How often the messages were delivered before.
-        time_to_live: The entity's default.
-        deferred: Whether the messages were set aside, and go back there.
-        session: Whether the lease is that of a locked session.
-        scheduled: Whether the messages wait for their time.
-    """
-
-    entity: str
-    partition: int
-    lease: str
-    expiry: int
-    count: int
-    time_to_live: timedelta
-    deferred: bool = False
-    session: bool = False
-    scheduled: bool = False
 
 
 def size_of(record: Record) -> int:

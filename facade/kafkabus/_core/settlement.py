@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import MessageAlreadySettled, MessageLockLostError
+from kafkabus._core.exceptions import MessageAlreadySettled, MessageLockLostError, ServiceBusQuotaExceededError
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.record import Delivery
 from kafkabus._ledger.ranges import Range, merge_offsets
+
+DEFERRED_LIMIT = 100_000
+"""How many messages of one partition may be deferred at a time."""
 
 
 class Held:
@@ -113,3 +116,11 @@ def raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
             f"sequence numbers {numbers[:10]}; they are delivered again where they were not settled, so handle them anew",
             error=lost[0].auto_renew_error,
         )
+
+
+def too_many_deferred(entity: Entity, partition: int) -> ServiceBusQuotaExceededError:
+    """What is said where a partition takes no more deferred messages."""
+    return ServiceBusQuotaExceededError(
+        f"{entity.path}, partition {partition}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
+        "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
+    )

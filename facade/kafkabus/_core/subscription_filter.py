@@ -111,7 +111,7 @@ class ChangedRecord:
         return self._stored.leader_epoch()
 
 
-class Chooser:
+class SubscriptionFilter:
     """What a subscription's rules say of its topic's records.
 
     Args:

@@ -146,7 +146,7 @@ def point_options(settings: Settings) -> Options:
         settings: Where Kafka is.
     """
     return {
-        **consumer_options(settings, "kafkabus.points"),
+        **consumer_options(settings, "kafkabus.offset_reader"),
         "queued.min.messages": 1,
         "queued.max.messages.kbytes": 1_024,
         "fetch.message.max.bytes": 262_144,

@@ -57,7 +57,7 @@ _PARTITION_UNAVAILABLE = {
 }
 
 
-class Parcel:
+class DeliveryReports:
     """Records given to a producer together.
 
     Args:

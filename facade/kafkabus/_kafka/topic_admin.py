@@ -54,7 +54,7 @@ CLOCK_TOPIC: Mapping[str, str] = {
     "message.timestamp.type": "LogAppendTime",
     "retention.ms": "3600000",
 }
-COMPANION_TOPIC: Mapping[str, str] = {
+COMPACTED_TOPIC: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
     "max.message.bytes": "2000000",

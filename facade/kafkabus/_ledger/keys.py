@@ -74,7 +74,7 @@ class LedgerKeys:
         return f"{self.prefix}:slot:{client_id}"
 
 
-def doorbell_channel(namespace: str, path: EntityPath) -> str:
+def notification_channel(namespace: str, path: EntityPath) -> str:
     """The channel on which an entity's ledgers say that something became available."""
     return f"kafkabus:{namespace}/{path.key}"
 

@@ -9,10 +9,9 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus._async.context import marks_of
-from kafkabus._async.dispositions import disposition as endings
-from kafkabus._async.dispositions.duplicate_scan import JUDGE_FOR, judge_to
-from kafkabus._async.entities.rule_changes import settle_rules
+from kafkabus._async.dispositions.disposition import delivered_too_often
+from kafkabus._async.dispositions.duplicate_scan import JUDGE_FOR
+from kafkabus._async.entities.recovery import marks_of
 from kafkabus._core.duplicate_detection import judge
 from kafkabus._core.entity import Entity, generation_of
 from kafkabus._core.fetch_plan import runs_of
@@ -30,7 +29,7 @@ from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
+    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
@@ -72,20 +71,20 @@ class _Mark(NamedTuple):
     written_at: float
 
 
-class Tender:
+class EntityMaintainer:
     """Tends one entity.
 
     Args:
-        services: The service's connections.
+        context: The service's parts.
         path: The entity.
 
     Attributes:
         path: As given.
     """
 
-    def __init__(self, services: Services, path: EntityPath) -> None:
+    def __init__(self, context: ClientContext, path: EntityPath) -> None:
         self.path = path
-        self._services = services
+        self._context = context
         self._generation = ""
         self._look_again_at = 0.0
         self._write_at = 0.0
@@ -105,10 +104,10 @@ class Tender:
         self._last_ends: dict[int, int] = {}
         self._ends_before: dict[int, int] = {}
         self._needed: dict[tuple[str, int], int] = {}
-        self._idleness = Idleness(services)
-        self._quota = Quota(services)
-        self._holes = Holes(services)
-        self._stuck = StuckLogs(services)
+        self._idleness = Idleness(context)
+        self._quota = Quota(context)
+        self._holes = Holes(context)
+        self._stuck = StuckLogs(context)
 
     async def tend(self) -> Entity | None:
         """Do what is to be done now.
@@ -120,16 +119,16 @@ class Tender:
             MessagingEntityNotFoundError: The entity is gone.
             ServiceBusError: Kafka or Redis cannot be reached.
         """
-        services = self._services
+        context = self._context
         entity = await self._entity()
         if entity is None:
             return None
         await self._settle_rules(entity)
-        states = await services.courier.states(entity.ledgers)
+        states = await context.ledger_client.states(entity.ledgers)
         if await self._mark(entity, states):
-            states = await services.courier.states(entity.ledgers)
+            states = await context.ledger_client.states(entity.ledgers)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        ends = await context.pool.run(context.topics.ends, entity.topic, range(entity.partitions))
         busy = [
             partition
             for partition, state in enumerate(states)
@@ -140,7 +139,7 @@ class Tender:
         log_ends = ends
         if entity.detects_duplicates:
             # Before anything expires, because a duplicate is none of those that do.
-            upto = await judge_to(services, entity, dict(enumerate(states)), ends)
+            upto = await context.duplicate_scan.scan_to(entity, dict(enumerate(states)), ends)
             self._judged_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
             ends = upto
         if entity.is_topic:
@@ -169,14 +168,14 @@ class Tender:
             if state is None or not getattr(state, name)
         ]
         if marks:
-            await self._services.courier.ask(*marks)
+            await self._context.ledger_client.execute(*marks)
         return bool(marks)
 
     async def _settle_rules(self, entity: Entity) -> None:
         """Where a change of rules was cut off, go on with it."""
         description = entity.description
         if (
-            entity.chooser is None
+            entity.subscription_filter is None
             or not isinstance(description, SubscriptionDescription)
             or description.changing is None
         ):
@@ -186,11 +185,11 @@ class Tender:
         if self._changing_since is None or self._changing_since[0] != change:
             self._changing_since = change, time.monotonic()
         elif time.monotonic() - self._changing_since[1] >= LEFT_HALF_CHANGED:
-            async with self._services.directory.changing(self.path.name) as turn:
-                known = await self._services.directory.get(self.path.name)
+            async with self._context.descriptions.changing(self.path.name) as lock:
+                known = await self._context.descriptions.get(self.path.name)
                 if isinstance(known, SubscriptionDescription) and known.rules_version == change:
                     LOGGER.warning("rules_settled entity=%s: a change of its rules was cut off", self.path)
-                    await settle_rules(self._services, turn, known)
+                    await self._context.rule_changes.settle(lock, known)
 
     async def _check_ends(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Where a log is shorter than a topic knew it, have it go on with what there is.
@@ -202,7 +201,7 @@ class Tender:
         self._short_since = {partition: self._short_since.get(partition, now) for partition in short}
         for partition, since in self._short_since.items():
             if now - since >= SHORT_FOR:
-                await self._services.go_on_from(entity, partition, None)
+                await self._context.recovery.go_on_from(entity, partition, None)
 
     async def _tend_topic(
         self,
@@ -212,21 +211,21 @@ class Tender:
         log_ends: Mapping[int, int],
     ) -> Entity:
         """What is to be done for a topic itself: its scheduled messages are its own, all others its subscriptions'."""
-        services = self._services
+        context = self._context
         if time.monotonic() >= self._share_at:
             self._share_at = time.monotonic() + SHARE_EVERY
-            await services.share(entity.description)
+            await context.lifecycle.share(entity.description)
         for partition, state in enumerate(states):
             if state is None or not (state.schedules or entity.detects_duplicates):
                 continue
             if state.moving:
-                await services.transfers.finish(entity, partition)
+                await context.transfers.finish(entity, partition)
             await self._enqueue_scheduled(entity, state, partition, ends[partition])
             looked_at, _ = self._looked_at[partition]
             if looked_at > state.cursor:
                 # The others among them are nobody's here.
                 seize = Seize(entity.ledgers[partition], new_lease(), [], 1, Seen(state.cursor, looked_at, ()))
-                await services.courier.ask(seize)
+                await context.ledger_client.execute(seize)
         await self._keep(entity, states, log_ends)
         await self._look_after(entity, states, log_ends)
         return entity
@@ -235,13 +234,13 @@ class Tender:
         self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int], busy: Sequence[int]
     ) -> None:
         """What has expired, was delivered too often, or was left half moved."""
-        services = self._services
+        context = self._context
         # What has expired goes back, and the answer says what else is to be done.
         claims = [Claim.of_nothing(entity.ledgers[partition]) for partition in busy]
-        await services.courier.ask(*claims)
+        await context.ledger_client.execute(*claims)
         for claim in claims:
             if claim.granted.moves:
-                await services.transfers.finish(entity, claim.ledger.partition)
+                await context.transfers.finish(entity, claim.ledger.partition)
             if claim.granted.returned and entity.expires:
                 await self._give_up_hopeless(entity, claim.ledger.partition)
         if entity.expires:
@@ -256,7 +255,7 @@ class Tender:
             await self._stuck.look(entity, ends)
             if not entity.is_topic:
                 await self._holes.look(entity, states, ends)
-            if entity.chooser is None and self._quota.is_due:
+            if entity.subscription_filter is None and self._quota.is_due:
                 # What a topic holds is what the slowest of its subscriptions has not settled.
                 holders = await self._slowest(entity) if entity.is_topic else states
                 await self._quota.look(entity, holders, ends)
@@ -268,8 +267,8 @@ class Tender:
 
     async def _slowest(self, entity: Entity) -> list[LedgerState | None]:
         """Of each of a topic's partitions, the ledger of the subscription that has the most to receive; None: there is none."""
-        readers = await self._services.readers_of(entity)
-        states = [await self._services.courier.states(reader.ledgers) for reader in readers]
+        readers = await self._context.catalog.readers_of(entity)
+        states = [await self._context.ledger_client.states(reader.ledgers) for reader in readers]
         return [
             min((state for state in several if state is not None), key=lambda state: state.cursor, default=None)
             for several in zip(*states, strict=True)
@@ -278,17 +277,17 @@ class Tender:
     async def _entity(self) -> Entity | None:
         """The entity; None where it is a dead-letter queue that nobody needed yet."""
         # Asked for anew each time: a topic that was deleted is waited for, as a new one that not all brokers know.
-        description = await self._services.directory.get(self.path.name)
+        description = await self._context.descriptions.get(self.path.name)
         if description is None or description.status is EntityStatus.DELETING:
             raise MessagingEntityNotFoundError(f"{self.path} was deleted")
         if self.path.is_dead_letter and not self._generation:
             if time.monotonic() < self._look_again_at:
                 return None
             self._look_again_at = time.monotonic() + LOOK_FOR_TOPIC
-            if not await self._services.exists(self.path):
+            if not await self._context.catalog.exists(self.path):
                 return None
-        entity = await self._services.entity(self.path)
-        await self._services.check_topic(entity)
+        entity = await self._context.catalog.entity(self.path)
+        await self._context.recovery.check_topic(entity)
         if entity.generation != self._generation:
             self._generation, self._expiries = entity.generation, {}
             self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
@@ -322,11 +321,13 @@ class Tender:
         until = time.monotonic() + JUDGE_FOR
         while at < end and time.monotonic() < until:
             upto = min(end, at + LOOKED_AT_ONCE)
-            await endings.put_off(self._services, entity, partition, await self._read(entity, partition, at, upto - 1))
+            await self._context.dispositions.put_off(
+                entity, partition, await self._read(entity, partition, at, upto - 1)
+            )
             at = upto
         self._looked_at[partition] = (at, state.version)
         if state.scheduled:
-            await endings.activate(self._services, entity, partition)
+            await self._context.dispositions.activate(entity, partition)
 
     async def _write_down(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
         """Write checkpoints of the ledgers in which anything happened."""
@@ -338,8 +339,8 @@ class Tender:
         began = time.monotonic()
         written = await self._last_written(keeps)
         # Asked for before the ledgers, so that each transaction that they do not know of yet has its marker beyond.
-        markers = await self._services.markers.end() if keeps else None
-        await self._services.courier.ask(*keeps)
+        markers = await self._context.markers.end() if keeps else None
+        await self._context.ledger_client.execute(*keeps)
         behind = {
             keep.ledger.partition: last
             for keep, last in zip(keeps, written, strict=True)
@@ -349,7 +350,7 @@ class Tender:
         }
         behind |= await self._denied(keeps, written, markers or 0)
         if behind:
-            await self._services.go_on_with_more(entity, behind)
+            await self._context.recovery.go_on_with_more(entity, behind)
         news: dict[str, Snapshot] = {}
         for keep in keeps:
             partition, snapshot = keep.ledger.partition, replace(keep.snapshot, markers=markers)
@@ -360,7 +361,7 @@ class Tender:
                 news[keep.ledger.keys.prefix] = snapshot
                 self._written[partition] = snapshot
         try:
-            outdated = await self._services.checkpoints.write(news)
+            outdated = await self._context.checkpoints.write(news)
         except ServiceBusError:
             self._versions, self._written = {}, {}
             raise
@@ -388,7 +389,7 @@ class Tender:
         }
         if not begins:
             return {}
-        settled = await self._services.markers.settled_since(begins, markers)
+        settled = await self._context.markers.settled_since(begins, markers)
         return {
             keep.ledger.partition: last
             for keep, last in zip(keeps, written, strict=True)
@@ -399,28 +400,28 @@ class Tender:
     async def _last_written(self, keeps: Sequence[Keep]) -> list[Snapshot | None]:
         """The last checkpoint of each ledger. Asked for before the ledger itself, it never knows more than that."""
         return [
-            self._written.get(keep.ledger.partition) or await self._services.checkpoints.read(keep.ledger.keys.prefix)
+            self._written.get(keep.ledger.partition) or await self._context.checkpoints.read(keep.ledger.keys.prefix)
             for keep in keeps
         ]
 
     async def _drop_settled(self, entity: Entity) -> None:
         """What was kept apart and is written down to be settled is not needed any more."""
-        keepsakes = self._services.keepsakes
+        archive = self._context.archive
         try:
             for partition, snapshot in self._written.items():
                 if self._kept.get(partition, True):
-                    kept = set(await keepsakes.of(entity, partition))
+                    kept = set(await archive.of(entity, partition))
                     # Also where that fails: it is all stored.
                     self._kept[partition] = kept
                     settled = set(offsets_of(minus(merge_offsets(kept), snapshot.unsettled)))
-                    await keepsakes.drop(entity, partition, settled)
+                    await archive.drop(entity, partition, settled)
                     self._kept[partition] = kept - settled
         except ServiceBusError as error:
-            LOGGER.warning("keepsakes entity=%s error=%s", self.path, error)
+            LOGGER.warning("archive entity=%s error=%s", self.path, error)
 
     async def _keep_apart(self, entity: Entity, moment: int) -> None:
         """Where few deferred or scheduled messages keep many records from being deleted, theirs are kept apart."""
-        services = self._services
+        context = self._context
         pinned: dict[int, list[int]] = {}
         for partition, snapshot in self._written.items():
             kept, aside = self._kept.get(partition, set()), snapshot.aside
@@ -433,59 +434,59 @@ class Tender:
             if waiting and len(waiting) * PINNED <= upto - waiting[0]:
                 pinned[partition] = waiting
         try:
-            old = await services.pool.run(services.topics.offsets_at, entity.topic, list(pinned), moment)
+            old = await context.pool.run(context.topics.offsets_at, entity.topic, list(pinned), moment)
             for partition, offsets in pinned.items():
                 chosen = [offset for offset in offsets if offset < old[partition]][:KEPT_AT_ONCE]
                 for first, last in merge_offsets(chosen):
-                    records = await services.keepsakes.read_as_stored(entity, partition, first, last)
-                    too_large = await services.keepsakes.keep(entity, partition, records)
+                    records = await context.archive.read_as_stored(entity, partition, first, last)
+                    too_large = await context.archive.keep(entity, partition, records)
                     self._too_large |= {(partition, offset) for offset in too_large}
-                self._kept[partition] = set(await services.keepsakes.of(entity, partition))
+                self._kept[partition] = set(await context.archive.of(entity, partition))
         except ServiceBusError as error:
-            LOGGER.warning("keepsakes entity=%s error=%s", self.path, error)
+            LOGGER.warning("archive entity=%s error=%s", self.path, error)
 
     async def _trim(self, entity: Entity) -> None:
         """Delete records that are settled by the checkpoint before the last, and old enough.
 
         A subscription's are its topic's, who asks for what all of them have settled.
         """
-        services = self._services
+        context = self._context
         marks = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1}
         safe = {partition: mark.watermark for partition, mark in marks.items()}
         if entity.is_topic:
             safe = await self._settled_by_all(entity, safe)
         safe = {partition: offset for partition, offset in safe.items() if offset > 0}
-        now = await services.clocks.now_ms(entity, 0) if marks else None
+        now = await context.clock_skew.now_ms(entity, 0) if marks else None
         if now is None:
             return
         moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
         await self._keep_apart(entity, moment)
-        if entity.chooser is not None:
+        if entity.subscription_filter is not None:
             await self._forget_duplicates(entity)
             return
         if entity.detects_duplicates:
             # Where Redis is lost, the window is read once more that was open when it was last written down.
             oldest = min(mark.written_at for mark in marks.values())
             window = entity.window_ms + round((time.monotonic() - oldest) * 1000)
-            counts_from = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), now - window)
+            counts_from = await context.pool.run(context.topics.offsets_at, entity.topic, list(safe), now - window)
             safe = {partition: min(offset, counts_from[partition]) for partition, offset in safe.items()}
-            await services.courier.ask(
+            await context.ledger_client.execute(
                 *(judge(entity, partition, 0, 0, [], log_start=offset) for partition, offset in safe.items())
             )
-        old = await services.pool.run(services.topics.offsets_at, entity.topic, list(safe), moment)
-        starts = await services.pool.run(services.topics.starts, entity.topic, list(safe))
+        old = await context.pool.run(context.topics.offsets_at, entity.topic, list(safe), moment)
+        starts = await context.pool.run(context.topics.starts, entity.topic, list(safe))
         upto = {partition: min(offset, old[partition]) for partition, offset in safe.items()}
         upto = {partition: offset for partition, offset in upto.items() if offset > starts[partition]}
-        await services.pool.run(services.topics.delete_records, entity.topic, upto)
+        await context.pool.run(context.topics.delete_records, entity.topic, upto)
         if upto:
             LOGGER.info("trimmed entity=%s partitions=%s", entity.path, upto)
 
     async def _forget_duplicates(self, entity: Entity) -> None:
         """A subscription's log is trimmed by its topic: of what is gone, nobody asks whether it was a duplicate."""
         if entity.detects_duplicates:
-            services = self._services
-            starts = await services.pool.run(services.topics.starts, entity.topic, range(entity.partitions))
-            await services.courier.ask(
+            context = self._context
+            starts = await context.pool.run(context.topics.starts, entity.topic, range(entity.partitions))
+            await context.ledger_client.execute(
                 *(judge(entity, partition, 0, 0, [], log_start=start) for partition, start in starts.items())
             )
 
@@ -498,10 +499,10 @@ class Tender:
             entity: The topic.
             own: The same of its own ledgers, which know of scheduled messages.
         """
-        services, found = self._services, dict[tuple[str, int], int]()
-        for reader in await services.readers_of(entity):
+        context, found = self._context, dict[tuple[str, int], int]()
+        for reader in await context.catalog.readers_of(entity):
             for ledger in reader.ledgers:
-                found[ledger.keys.prefix, ledger.partition] = await services.needed_from(reader, ledger)
+                found[ledger.keys.prefix, ledger.partition] = await context.recovery.needed_from(reader, ledger)
         before, self._needed = self._needed, found
         # The ends that were asked for before the subscriptions, and before it was looked up whether anything is scheduled: a
         # subscription that is created meanwhile gets the records behind them, and those stand that are scheduled meanwhile.
@@ -518,14 +519,14 @@ class Tender:
     async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
         """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
         seize = Seize.hopeless(entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
-        await self._services.courier.ask(seize)
-        reader = await self._services.reader(entity)
+        await self._context.ledger_client.execute(seize)
+        reader = await self._context.readers.of(entity)
         for first, last, count, deferred in seize.again:
             delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             records = await reader.read_again(delivery, [(first, last)])
-            reason = endings.delivered_too_often(entity, count)
+            reason = delivered_too_often(entity, count)
             if records:
-                await endings.give_up(self._services, entity, delivery, records, *reason)
+                await self._context.dispositions.give_up(entity, delivery, records, *reason)
 
     async def _expire(
         self,
@@ -538,7 +539,7 @@ class Tender:
         mortal = {partition for partition in claims if (state := states[partition]) is None or state.mortal}
         if not mortal and entity.life_ms is None:
             return
-        times = {partition: await self._services.clocks.now_ms(entity, partition) for partition in claims}
+        times = {partition: await self._context.clock_skew.now_ms(entity, partition) for partition in claims}
         known = {partition: now for partition, now in times.items() if now is not None}
         for partition in sorted(mortal & known.keys()):
             await self._expire_each(entity, partition, ends[partition], known[partition])
@@ -551,13 +552,13 @@ class Tender:
         self, entity: Entity, claims: dict[int, Claim], ends: dict[int, int], moment: int
     ) -> None:
         """With one time to live for all, what was enqueued up to a moment is over, and the broker knows where that ends."""
-        services = self._services
-        upto = await services.pool.run(services.topics.offsets_at, entity.topic, list(claims), moment + 1)
+        context = self._context
+        upto = await context.pool.run(context.topics.offsets_at, entity.topic, list(claims), moment + 1)
         for partition, expired in upto.items():
             end = min(expired, ends[partition])
             ledger, granted = entity.ledgers[partition], claims[partition].granted
             peek = Peek(ledger, 0, AT_ONCE)
-            await services.courier.ask(peek)
+            await context.ledger_client.execute(peek)
             # Where they are not kept, those that wait need not be read.
             kept = [one for one in peek.found if one.first < end and (entity.keeps_expired or one.deferred)]
             if kept:
@@ -566,7 +567,7 @@ class Tender:
                 await self._take_from_log(entity, partition, peek.cursor, min(end, peek.cursor + AT_ONCE))
             waits = granted.returned or any(one.first < end and not one.deferred for one in peek.found)
             if not entity.keeps_expired and (peek.cursor < end or waits):
-                await services.courier.ask(Purge(ledger, end))
+                await context.ledger_client.execute(Purge(ledger, end))
 
     async def _expire_each(self, entity: Entity, partition: int, end: int, now: int) -> None:
         """Where messages bring times to live of their own, an index says when the first of each stretch is over."""
@@ -578,7 +579,7 @@ class Tender:
             expiries.add(*stretch, await self._read(entity, partition, stretch[0], stretch[1]), entity.life_ms)
         for first, last in expiries.due(now):
             records = await self._read(entity, partition, first, last)
-            records = await endings.put_off(self._services, entity, partition, records)
+            records = await self._context.dispositions.put_off(entity, partition, records)
             over = [record for record in records if is_over(record, entity.life_ms, now)]
             if over:
                 await self._take(entity, partition, runs_of(over), over)
@@ -587,21 +588,21 @@ class Tender:
 
     async def _first_look(self, entity: Entity, partition: int) -> Expiries:
         """The index of a log that was not looked at yet, with what is kept apart of it."""
-        services = self._services
+        context = self._context
         peek = Peek(entity.ledgers[partition], 0, 1)
-        await services.courier.ask(peek)
+        await context.ledger_client.execute(peek)
         first = peek.found[0].first if peek.found else peek.cursor
-        start = (await services.pool.run(services.topics.starts, entity.topic, [partition]))[partition]
+        start = (await context.pool.run(context.topics.starts, entity.topic, [partition]))[partition]
         expiries = Expiries(max(first, start))
-        for offset in await services.keepsakes.of(entity, partition) if first < start else ():
+        for offset in await context.archive.of(entity, partition) if first < start else ():
             expiries.add(offset, offset, await self._read(entity, partition, offset, offset), entity.life_ms)
         return expiries
 
     async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
         """Take what was never granted, from the cursor on, and let it expire."""
         records = await self._read(entity, partition, first, upto - 1)
-        await self._services.tell_topic(entity, entity.chooser)
-        records = await endings.put_off(self._services, entity, partition, records)
+        await self._context.marks.tell_topic(entity, entity.subscription_filter)
+        records = await self._context.dispositions.put_off(entity, partition, records)
         await self._take(entity, partition, runs_of(records), records, (first, upto))
 
     async def _take(
@@ -615,18 +616,18 @@ class Tender:
         """Lock what waits in ranges, whose records are these where they were read, and let it expire."""
         read = None if seen is None else Seen(*seen, ())
         seize = Seize(entity.ledgers[partition], new_lease(), ranges, LOCK_MS, read, entity.rules_version)
-        await self._services.courier.ask(seize)
-        reader = await self._services.reader(entity)
+        await self._context.ledger_client.execute(seize)
+        reader = await self._context.readers.of(entity)
         for first, last, count, deferred in seize.again:
             delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             if records is None:
                 taken = await reader.read_again(delivery, [(first, last)])
             else:
                 taken = [record for record in records if first <= (record.offset() or 0) <= last]
-            await endings.expire(self._services, entity, delivery, taken)
+            await self._context.dispositions.expire(entity, delivery, taken)
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        return await self._services.keepsakes.read(entity, partition, first, last)
+        return await self._context.archive.read(entity, partition, first, last)
 
 
 def same(snapshot: Snapshot, other: Snapshot | None) -> bool:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus._async.dispositions import disposition as endings
 from kafkabus._async.dispositions.transfer import Place
-from kafkabus._async.receiving.reader import Grant, Reader
+from kafkabus._async.receiving.reader import Reader
+from kafkabus._core.delivery import Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.record import Record, as_bytes, envelope_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
@@ -22,7 +22,7 @@ from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.namespaces import MAX_HOPS
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
+    from kafkabus._async.context import ClientContext
 
 AT_ONCE = 500
 """How many messages are moved on at a time."""
@@ -54,11 +54,11 @@ class Forwarder:
     """Moves on what comes to one entity.
 
     Args:
-        services: The service's connections.
+        context: The service's parts.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
         self._entity: Entity | None = None
         self._reader: Reader | None = None
         self._turn = 0
@@ -99,15 +99,15 @@ class Forwarder:
             await self.close()
             self._entity = entity
             patient = entity.description.model_copy(update={"lock_duration": LOCK})
-            self._reader = Reader(self._services, entity.described_as(patient), in_order=True)
+            self._reader = self._context.readers.make(entity.described_as(patient), in_order=True)
         return self._reader
 
     async def _move_on(self, entity: Entity, grants: Sequence[Grant]) -> None:
-        waiting = [grant for grant in grants if await endings.outlives(self._services, entity, grant)]
+        waiting = [grant for grant in grants if await self._context.dispositions.outlives(entity, grant)]
         if entity.forwards_to is None or not waiting:
             return
         try:
-            destination = await self._services.entity(entity.forwards_to)
+            destination = await self._context.catalog.entity(entity.forwards_to)
         except MessagingEntityNotFoundError:
             destination = None
         if destination is not None and destination.description.retiring_at is not None:
@@ -127,7 +127,7 @@ class Forwarder:
                     accepted[here, there][lease].append(record)
         if destination is not None:
             await self._forward(entity, destination, accepted)
-        transfers = self._services.transfers
+        transfers = self._context.transfers
         await _all(
             transfers.dead_letter(
                 entity, here, records, reason=why.reason, description=why.description, forwarding=True
@@ -136,17 +136,17 @@ class Forwarder:
         )
 
     async def _forward(self, entity: Entity, destination: Entity, accepted: dict[tuple[int, int], Leased]) -> None:
-        services = self._services
+        context = self._context
 
         async def to(here: int, there: int, records: Leased) -> None:
-            tails = await services.pool.run(services.topics.tails, destination.topic, [there], ASKED_FOR)
-            await services.transfers.forward(entity, here, Place(destination, there), tails[there].end, records)
+            tails = await context.pool.run(context.topics.tails, destination.topic, [there], ASKED_FOR)
+            await context.transfers.forward(entity, here, Place(destination, there), tails[there].end, records)
 
         await _all(to(here, there, records) for (here, there), records in accepted.items())
 
     async def _next_partition(self, destination: Entity) -> int:
         """Where messages without a key go: the next in turn, as when they are sent."""
-        unavailable = await self._services.outages.of(destination)
+        unavailable = await self._context.availability.of(destination)
         partitions = range(destination.partitions)
         open_ones = [one for one in partitions if one not in destination.full] or partitions
         open_ones = [one for one in open_ones if one not in unavailable] or open_ones

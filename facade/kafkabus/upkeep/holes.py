@@ -19,7 +19,7 @@ from kafkabus._ledger.operations import LedgerState, Peek, Seen, Seize, new_leas
 from kafkabus._ledger.ranges import NEVER
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
+    from kafkabus._async.context import ClientContext
 
 READ_AT_ONCE = 2_000
 """How many records are looked at in one go."""
@@ -35,11 +35,11 @@ class Holes:
     """Tells how many there are, so that they are not counted as messages; each record is looked at once.
 
     Args:
-        services: The service's connections.
+        context: The service's parts.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
         self._known: dict[int, _Looked] = {}
         self._generation = ""
         self._told: dict[int, int] = {}
@@ -72,20 +72,20 @@ class Holes:
             if first == ends[partition] or first - state.cursor >= PASSED_OVER:
                 # Nobody who receives passes them before another message comes, or nobody receives at all.
                 seize = Seize(ledger, new_lease(), [], 1, looked.seen(state.cursor, first), entity.rules_version)
-                await self._services.tell_topic(entity, entity.chooser)
-                await self._services.courier.ask(seize)
+                await self._context.marks.tell_topic(entity, entity.subscription_filter)
+                await self._context.ledger_client.execute(seize)
                 left -= first - state.cursor
             if left and entity.detects_duplicates:
                 # A duplicate that nobody wants is counted as one.
                 peek = Peek(ledger, NEVER, 1)
-                await self._services.courier.ask(peek)
+                await self._context.ledger_client.execute(peek)
                 left -= len({offset for offset in peek.voids if offset >= first}.intersection(looked.holes))
             if left:
                 counts[partition] = left
         if counts != self._told or (counts and time.monotonic() >= self._tell_at):
             self._tell_at = time.monotonic() + TELL_EVERY
             key = holes_key(entity.namespace, entity.path, entity.generation)
-            await self._services.courier.tell_holes(key, counts)
+            await self._context.ledger_client.tell_holes(key, counts)
             self._told = counts
 
     async def _find(self, entity: Entity, partition: int, cursor: int, end: int) -> _Looked:
@@ -97,7 +97,7 @@ class Holes:
         while looked.upto < end and time.monotonic() < until:
             first = looked.upto if looked.last is None else looked.last[0]
             last = min(end, looked.upto + READ_AT_ONCE) - 1
-            records = await self._services.points.read(entity.topic, partition, first, last)
+            records = await self._context.connections.offset_reader.read(entity.topic, partition, first, last)
             if looked.last is not None and (not records or _place(records[0]) != looked.last):
                 # The log was truncated, or trimmed up to there.
                 looked = _Looked(cursor)

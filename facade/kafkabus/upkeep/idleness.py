@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
 from kafkabus._async.compat import uninterrupted
-from kafkabus._async.context import DESCRIPTION_AGE
+from kafkabus._async.entities.catalog import DESCRIPTION_AGE
 from kafkabus._core.entity import Entity
 from kafkabus._ledger.keys import idle_key, receivers_key, refused_key
 from kafkabus._ledger.operations import Claim, LedgerState
@@ -18,7 +18,7 @@ from kafkabus_mapping.entities import FOREVER, EntityDescription, SubscriptionDe
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
+    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
@@ -41,11 +41,11 @@ class Idleness:
     How long that is Redis remembers, on the brokers' clock; where it forgot, the time begins anew.
 
     Args:
-        services: The service's connections.
+        context: The service's parts.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
         self._look_at = 0.0
         self._refused: tuple[datetime, float] | None = None
 
@@ -82,18 +82,18 @@ class Idleness:
         ):
             LOGGER.warning("deleted entity=%s: it was not used for %s", entity.path, _limit(entity))
             # Whoever shares the entities out leaves this one as soon as that begins.
-            await uninterrupted(self._services.delete(description))
+            await uninterrupted(self._context.lifecycle.delete(description))
 
     async def _is_idle(self, entity: Entity) -> bool:
         """Whether nobody has used it for as long as it says."""
-        services, limit = self._services, entity.description.auto_delete_on_idle
+        context, limit = self._context, entity.description.auto_delete_on_idle
         # The time before what is looked at, which so is never older.
         now, locked = await self._ask(entity)
         if now is None:
             return False
-        states = await services.courier.states(entity.ledgers)
+        states = await context.ledger_client.states(entity.ledgers)
         # Records of open transactions count: they may be acknowledged while it is deleted.
-        ends = await services.pool.run(services.topics.stored_ends, entity.topic, range(entity.partitions))
+        ends = await context.pool.run(context.topics.stored_ends, entity.topic, range(entity.partitions))
         scheduled = any(state is not None and state.scheduled for state in states)
         used_at = await self._used_at(entity, states, ends, now)
         return limit < FOREVER and not (locked or scheduled) and now - used_at >= _ms(limit)
@@ -106,37 +106,37 @@ class Idleness:
         now, _ = await self._ask(entity)
         if now is None:
             return 0
-        refused_for = now - await self._services.courier.unchanged_since(
+        refused_for = now - await self._context.ledger_client.unchanged_since(
             key, since.isoformat(), now, GRACE + REMEMBERED
         )
         # The brokers' clock may be set while that is waited for.
         return refused_for if time.monotonic() - self._refused[1] >= SEEN.total_seconds() else 0
 
     async def _retire(self, entity: Entity, retiring_at: datetime | None) -> None:
-        directory = self._services.directory
-        async with directory.changing(entity.path.name) as turn:
-            known = await directory.get(entity.path.name)
+        descriptions = self._context.descriptions
+        async with descriptions.changing(entity.path.name) as lock:
+            known = await descriptions.get(entity.path.name)
             if known is not None and _is_described_so(entity, known):
-                await turn.check()
-                await directory.put(known.model_copy(update={"retiring_at": retiring_at}))
+                await lock.check()
+                await descriptions.put(known.model_copy(update={"retiring_at": retiring_at}))
 
     async def _is_current(self, entity: Entity) -> bool:
         """Whether nobody changed it meanwhile."""
-        known = await self._services.directory.get(entity.path.name)
+        known = await self._context.descriptions.get(entity.path.name)
         return known is not None and _is_described_so(entity, known)
 
     async def _ask(self, entity: Entity) -> tuple[int | None, bool]:
         """The time on the brokers' clock, None where that is not known now; and whether anything is locked."""
         claims = [Claim.of_nothing(ledger) for ledger in entity.ledgers]
-        await self._services.courier.ask(*claims)
+        await self._context.ledger_client.execute(*claims)
         locked = any(claim.granted.due_in is not None for claim in claims)
-        return await self._services.clocks.now_ms(entity, 0), locked
+        return await self._context.clock_skew.now_ms(entity, 0), locked
 
     async def _used_at(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int], now: int
     ) -> int:
         """Since when nothing has changed that any use would change."""
-        services, description = self._services, entity.description
+        context, description = self._context, entity.description
         # Upkeep passes over what a subscription does not want.
         passed_over = isinstance(description, SubscriptionDescription) and description.forward_to is None
         known = [
@@ -144,10 +144,10 @@ class Idleness:
             for state in states
         ]
         sent = [] if isinstance(description, SubscriptionDescription) else sorted(ends.items())
-        receiving = [description, *await services.subscriptions_of(description)]
+        receiving = [description, *await context.catalog.subscriptions_of(description)]
         used = [await self._receivers_of(entity.namespace, one) for one in receiving]
         seen = repr((entity.generation, sent, known, used))
-        return await services.courier.unchanged_since(
+        return await context.ledger_client.unchanged_since(
             idle_key(entity.namespace, entity.path),
             hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
             now,
@@ -164,7 +164,7 @@ class Idleness:
             path.transfer_dead_letter: True,
         }
         heard = [
-            await self._services.courier.last_heartbeat(receivers_key(namespace, one))
+            await self._context.ledger_client.last_heartbeat(receivers_key(namespace, one))
             for one, counts in receiving.items()
             if counts
         ]

@@ -14,7 +14,7 @@ from kafkabus._ledger.keys import full_key
 from kafkabus._ledger.operations import LedgerState
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
+    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
@@ -89,11 +89,11 @@ class Quota:
     received and not settled count with the mean of the others.
 
     Args:
-        services: The service's connections.
+        context: The service's parts.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
         self._look_at = 0.0
         self._told: tuple[str, frozenset[int]] | None = None
         self._sizes: dict[int, Sizes] = {}
@@ -135,7 +135,7 @@ class Quota:
         if full or self._told != (generation, full):
             if full:
                 LOGGER.warning("full entity=%s partitions=%s limit_mb=%d", entity.path, sorted(full), limit // MEGABYTE)
-            await self._services.courier.tell_full(full_key(entity.namespace, entity.path, generation), full)
+            await self._context.ledger_client.tell_full(full_key(entity.namespace, entity.path, generation), full)
             self._told = generation, full
 
     async def _size(
@@ -152,7 +152,7 @@ class Quota:
         ):
             self._sizes.pop(partition, None)
             return 0
-        start = (await self._services.pool.run(self._services.topics.starts, entity.topic, [partition]))[partition]
+        start = (await self._context.pool.run(self._context.topics.starts, entity.topic, [partition]))[partition]
         # Where all were received, those before the cursor tell how large they are.
         first = max(start, min(state.cursor, end - READ_AT_ONCE))
         sizes = self._sizes.get(partition)
@@ -179,4 +179,4 @@ class Quota:
         return mean
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        return await self._services.points.read(entity.topic, partition, first, last)
+        return await self._context.connections.offset_reader.read(entity.topic, partition, first, last)

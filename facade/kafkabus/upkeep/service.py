@@ -11,11 +11,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 from kafkabus._async.compat import uninterrupted
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import upkeep_key
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError, UnsuitableRedisError
-from kafkabus.upkeep.entity_maintainer import Tender
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus.upkeep.forwarder import Forwarder
 from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath
@@ -52,14 +52,14 @@ class Upkeep:
         Raises:
             UnsuitableRedisError: Redis is none that kafkabus can use, which no waiting changes.
         """
-        services = Services(self._settings)
+        context = ClientContext(self._settings)
         key = upkeep_key(self._settings.namespace)
-        LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, services.client_id)
+        LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, context.client_id)
         stopping = asyncio.ensure_future(stop.wait())
         try:
             while not stopping.done():
                 try:
-                    await _or_stopped(stopping, self._share_out(services, key))
+                    await _or_stopped(stopping, self._share_out(context, key))
                 except UnsuitableRedisError:
                     raise
                 except ServiceBusError as error:
@@ -70,7 +70,7 @@ class Upkeep:
         finally:
             stopping.cancel()
             await self._leave_all()
-            await services.close()
+            await context.close()
             LOGGER.info("upkeep_stopped namespace=%s", self._settings.namespace)
 
     async def _leave_all(self) -> None:
@@ -82,15 +82,15 @@ class Upkeep:
             # Told again where a library forgets that it was told.
             _, left = await asyncio.wait(left, timeout=TICK)
 
-    async def _share_out(self, services: Services, key: str) -> None:
+    async def _share_out(self, context: ClientContext, key: str) -> None:
         """Begin to tend what is this instance's, and leave what is others'."""
         # Who never reached Kafka takes no entity from others.
-        await services.reach_kafka()
-        members = await services.courier.heartbeat(key, services.client_id, HEARTBEAT_LIFETIME)
+        await context.connections.reach_kafka()
+        members = await context.ledger_client.heartbeat(key, context.client_id, HEARTBEAT_LIFETIME)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
-            await services.directory.catch_up()
-            descriptions = await services.directory.all()
+            await context.descriptions.catch_up()
+            descriptions = await context.descriptions.all()
             self._paths = [
                 path
                 for description in descriptions
@@ -98,12 +98,12 @@ class Upkeep:
                 for path in _paths_of(description)
             ]
             for description in descriptions:
-                home = is_home(EntityPath(description.name).key, services.client_id, members)
+                home = is_home(EntityPath(description.name).key, context.client_id, members)
                 ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
                 if home and description.status is EntityStatus.DELETING and ours:
                     # Whoever deleted it because nobody used it did not come to the end; or it would be in its topic's way.
-                    await services.delete(description)
-        mine = {path.key: path for path in self._paths if is_home(path.key, services.client_id, members)}
+                    await context.lifecycle.delete(description)
+        mine = {path.key: path for path in self._paths if is_home(path.key, context.client_id, members)}
         for entity, task in list(self._tasks.items()):
             if entity not in mine:
                 task.cancel()
@@ -111,23 +111,25 @@ class Upkeep:
                 del self._tasks[entity]
         for entity, path in mine.items():
             if entity not in self._tasks:
-                self._tasks[entity] = asyncio.create_task(self._look_after(Tender(services, path), Forwarder(services)))
+                self._tasks[entity] = asyncio.create_task(
+                    self._look_after(EntityMaintainer(context, path), Forwarder(context))
+                )
 
-    async def _look_after(self, tender: Tender, forwarder: Forwarder) -> None:
+    async def _look_after(self, maintainer: EntityMaintainer, forwarder: Forwarder) -> None:
         """Tend one entity until it is gone; one that cannot be tended keeps nobody else waiting."""
         try:
             while True:
                 try:
                     async with self._room:
-                        entity = await tender.tend()
+                        entity = await maintainer.tend()
                     await forwarder.forward(entity, TICK)
                     continue
                 except MessagingEntityNotFoundError:
                     return
                 except ServiceBusError as error:
-                    LOGGER.warning("upkeep_entity entity=%s error=%s", tender.path, error)
+                    LOGGER.warning("upkeep_entity entity=%s error=%s", maintainer.path, error)
                 except Exception:
-                    LOGGER.exception("upkeep_entity entity=%s", tender.path)
+                    LOGGER.exception("upkeep_entity entity=%s", maintainer.path)
                 await asyncio.sleep(TICK)
         finally:
             await uninterrupted(forwarder.close())

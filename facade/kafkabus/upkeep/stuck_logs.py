@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafkabus._core.entity import Entity
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
+    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
@@ -22,11 +22,11 @@ class StuckLogs:
     """Says which logs of an entity are not read on; of each place once.
 
     Args:
-        services: The service's connections.
+        context: The service's parts.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
         self._look_at = time.monotonic() + LOOK_EVERY
         self._seen: dict[int, int] = {}
         self._told: set[tuple[int, int]] = set()
@@ -44,7 +44,7 @@ class StuckLogs:
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_EVERY
-        stored = await self._services.pool.run(self._services.topics.stored_ends, entity.topic, list(ends))
+        stored = await self._context.pool.run(self._context.topics.stored_ends, entity.topic, list(ends))
         behind = {partition: end for partition, end in ends.items() if end < stored[partition]}
         stuck = behind.items() & self._seen.items()
         for partition, end in sorted(stuck - self._told):

@@ -79,7 +79,7 @@ async def queue(make_queue: MakeQueue) -> str:
 
 
 @pytest.fixture
-def later(backend: Backend) -> Advance:
+def enqueue(backend: Backend) -> Advance:
     """Lets time pass for a queue's locks."""
 
     async def let_pass(queue: str, seconds: float) -> None:

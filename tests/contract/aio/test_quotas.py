@@ -8,7 +8,7 @@ import pytest
 
 from kafkabus import ServiceBusMessage
 from kafkabus._async.compat import sleep
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
 from kafkabus.aio import ServiceBusClient
 from kafkabus.exceptions import ServiceBusQuotaExceededError
@@ -22,13 +22,13 @@ LARGE = 230_000
 
 async def make_small(connection_string: str, queue: str) -> None:
     """Each partition may hold a megabyte, which is less than can be chosen."""
-    services = Services(parse_settings(connection_string))
+    context = ClientContext(parse_settings(connection_string))
     try:
-        description = await services.directory.get(queue)
+        description = await context.descriptions.get(queue)
         assert description is not None
-        await services.directory.put(description.model_copy(update={"max_size_in_megabytes": 1}))
+        await context.descriptions.put(description.model_copy(update={"max_size_in_megabytes": 1}))
     finally:
-        await services.close()
+        await context.close()
 
 
 async def send_until(client: ServiceBusClient, queue: str, *, full: bool) -> str:

@@ -11,7 +11,8 @@ import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
 from kafkabus._async.compat import sleep
-from kafkabus.aio import ServiceBusClient, ServiceBusTransaction
+from kafkabus._async.dispositions.transaction_commit import TransactionCommit
+from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -264,7 +265,7 @@ async def test_what_was_acknowledged_while_a_transaction_is_open_goes_by_the_ear
             raise LookupError
 
     # What the transaction sends is stored, and not committed yet.
-    monkeypatch.setattr(ServiceBusTransaction, "_prepare", prepare)
+    monkeypatch.setattr(TransactionCommit, "_prepare", prepare)
     with suppress(LookupError):
         async with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
             await sender.send_messages(ServiceBusMessage("inside", subject="red"), transaction=transaction)

@@ -10,7 +10,7 @@ import pytest
 
 from kafkabus._async.receiving import reader as aio_reader
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.receiving import reader
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from tests.queues import crowd, delete_new_queues, new_queue
@@ -39,9 +39,9 @@ def own_runtime(request: pytest.FixtureRequest) -> Iterator[EmbeddedRuntime]:
 
 
 @pytest.fixture
-def services(own_runtime: EmbeddedRuntime) -> Iterator[Services]:
+def context(own_runtime: EmbeddedRuntime) -> Iterator[ClientContext]:
     """A client's connections to it, to look behind what users see."""
-    opened = Services(parse_settings(own_runtime.connection_string))
+    opened = ClientContext(parse_settings(own_runtime.connection_string))
     yield opened
     opened.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
 from kafkabus._async.receiving.reader import AHEAD_FROM
-from kafkabus._async.redis.ledger_client import Courier
+from kafkabus._async.redis.ledger_client import LedgerClient
 from kafkabus._ledger.operations import Operation, Settlement
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
 from kafkabus.aio.management import ServiceBusAdministrationClient
@@ -95,12 +95,12 @@ async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
 ) -> None:
     """It is cancelled while the ledger is told that what was leased, and is read by now, is received and deleted."""
     queue, settling = f"cancelled-{uuid.uuid4().hex[:8]}", asyncio.Event()
-    ask = Courier.ask
+    ask = LedgerClient.execute
 
-    async def ask_and_say(courier: Courier, *operations: Operation) -> None:
+    async def ask_and_say(ledger_client: LedgerClient, *operations: Operation) -> None:
         if any(type(operation) is Settlement for operation in operations):
             settling.set()
-        await ask(courier, *operations)
+        await ask(ledger_client, *operations)
 
     async with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         await administration.create_queue(
@@ -118,7 +118,7 @@ async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
                 await locking.defer_message(message)
         else:
             await locking.abandon_messages(held)
-        monkeypatch.setattr(Courier, "ask", ask_and_say)
+        monkeypatch.setattr(LedgerClient, "execute", ask_and_say)
         receiving = asyncio.create_task(
             receiver.receive_deferred_messages([message.sequence_number or 0 for message in held])
             if deferred

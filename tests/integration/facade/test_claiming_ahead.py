@@ -16,8 +16,8 @@ from kafkabus._core.record import Record
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.operations import Claim, Tail, new_lease
-from kafkabus._sync.context import Services
-from kafkabus._sync.kafka.offset_reader import PointReader, UnfinishedReadError
+from kafkabus._sync.context import ClientContext
+from kafkabus._sync.kafka.offset_reader import OffsetReader, UnfinishedReadError
 from kafkabus._sync.receiving.reader import AHEAD_FROM, Reader
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
@@ -70,7 +70,7 @@ def claimed_ahead(caplog: pytest.LogCaptureFixture) -> int:
 def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
     runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Markers and aborted records among the messages are nobody's, in the middle of a batch and at its end."""
+    """TransactionMarkers and aborted records among the messages are nobody's, in the middle of a batch and at its end."""
     topic = f"tests.{queue}"
     send(clients[0], queue, BATCH // 2)
     transact(runtime, topic, ["never"] * 3, commit=False)
@@ -104,15 +104,15 @@ def test_what_was_claimed_ahead_and_never_read_comes_again(
     send(clients[0], queue, BATCH)
     transact(runtime, topic, ["never"], commit=False)
     transact(runtime, topic, ["x"], commit=True)
-    services = Services(parse_settings(runtime.connection_string))
+    context = ClientContext(parse_settings(runtime.connection_string))
     try:
-        entity = services.entity(EntityPath(queue))
-        end = services.topics.ends(topic, [0])[0]
+        entity = context.catalog.entity(EntityPath(queue))
+        end = context.topics.ends(topic, [0])[0]
         claim = Claim(entity.ledgers[0], new_lease(), want=BATCH * 2, lock_ms=entity.lock_ms, ahead=Tail(end))
-        services.courier.ask(claim)
+        context.ledger_client.execute(claim)
         assert claim.granted.fresh == [(0, end - 1)]
     finally:
-        services.close()
+        context.close()
     with clients[-1].get_queue_receiver(queue, max_wait_time=20) as receiver:
         received: list[ServiceBusReceivedMessage] = []
         while len(received) < BATCH + 1:
@@ -213,17 +213,17 @@ def test_what_does_not_come_in_time_is_given_back_and_comes_again(
 ) -> None:
     """It is no delivery. What came is delivered; where nothing came, the partition is left alone for a moment."""
     monkeypatch.setattr("kafkabus._sync.receiving.reader.LEAVE_SILENT", 1.0)
-    read, cut = PointReader.read, [came]
+    read, cut = OffsetReader.read, [came]
 
     def read_in_part(
-        points: PointReader, topic: str, partition: int, first: int, last: int, timeout: float = 10.0
+        points: OffsetReader, topic: str, partition: int, first: int, last: int, timeout: float = 10.0
     ) -> list[Record]:
         records = read(points, topic, partition, first, last, timeout)
         if cut:
             raise UnfinishedReadError(f"{came} came", records[: cut.pop()])
         return records
 
-    monkeypatch.setattr(PointReader, "read", read_in_part)
+    monkeypatch.setattr(OffsetReader, "read", read_in_part)
     send(clients[0], queue, BATCH)
     with clients[0].get_queue_receiver(queue, max_wait_time=20) as receiver:
         received = receiver.receive_messages(BATCH)

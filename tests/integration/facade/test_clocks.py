@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus import ServiceBusMessageState as State
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
@@ -127,22 +127,22 @@ async def test_a_clock_that_is_set_forward_deletes_nothing(
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.update_queue(administration.get_queue("q"), auto_delete_on_idle="PT5M")
     client.get_queue_sender("q").send_messages(ServiceBusMessage("x"))
-    services, namespace = Services(parse_settings(untended)), parse_settings(untended).namespace
+    context, namespace = ClientContext(parse_settings(untended)), parse_settings(untended).namespace
     try:
         for seconds in (0, 3600, -3600):
             step(runtime.redis_url, namespace, "q", seconds)
-            assert not await _is_retiring(services)
+            assert not await _is_retiring(context)
         advance(runtime.redis_url, namespace, "q", 301)
-        assert await _is_retiring(services)
+        assert await _is_retiring(context)
     finally:
-        await services.close()
+        await context.close()
 
 
-async def _is_retiring(services: Services) -> bool:
+async def _is_retiring(context: ClientContext) -> bool:
     """Whether a queue ``q`` refuses everybody, because nobody used it, once that was looked at."""
-    entity = await services.entity_anew(await services.entity(EntityPath("q")))
-    await Idleness(services).look(entity)
-    return (await services.entity_anew(entity)).description.retiring_at is not None
+    entity = await context.catalog.entity_anew(await context.catalog.entity(EntityPath("q")))
+    await Idleness(context).look(entity)
+    return (await context.catalog.entity_anew(entity)).description.retiring_at is not None
 
 
 async def test_the_first_request_after_a_clock_was_set_enqueues_nothing_early(
@@ -152,16 +152,16 @@ async def test_the_first_request_after_a_clock_was_set_enqueues_nothing_early(
     client.get_queue_sender("q").schedule_messages(
         ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30)
     )
-    services, namespace = Services(parse_settings(untended)), parse_settings(untended).namespace
+    context, namespace = ClientContext(parse_settings(untended)), parse_settings(untended).namespace
     try:
-        entity = await services.entity(EntityPath("q"))
-        assert await services.transfers.activate(entity, 0, 0) == 0
+        entity = await context.catalog.entity(EntityPath("q"))
+        assert await context.transfers.activate(entity, 0, 0) == 0
         step(runtime.redis_url, namespace, "q", 3600)
-        assert await services.transfers.activate(entity, 0, 0) == 0
+        assert await context.transfers.activate(entity, 0, 0) == 0
         step(runtime.redis_url, namespace, "q", -3600)
-        assert await services.transfers.activate(entity, 0, 0) == 0
+        assert await context.transfers.activate(entity, 0, 0) == 0
         advance(runtime.redis_url, namespace, "q", 1805)
         # The first of them learns of the time that has passed.
-        assert [await services.transfers.activate(entity, 0, 0) for _ in range(2)] == [0, 1]
+        assert [await context.transfers.activate(entity, 0, 0) for _ in range(2)] == [0, 1]
     finally:
-        await services.close()
+        await context.close()

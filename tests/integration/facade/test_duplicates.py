@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
@@ -35,7 +35,7 @@ def all_of(client: ServiceBusClient, queue: str, count: int) -> list[str]:
 
 @pytest.mark.parametrize("checkpoint", [True, False], ids=["written down", "not written down"])
 def test_ids_are_known_when_redis_lost_everything(
-    own_runtime: EmbeddedRuntime, services: Services, checkpoint: bool
+    own_runtime: EmbeddedRuntime, context: ClientContext, checkpoint: bool
 ) -> None:
     """Those of messages that were settled too; nothing comes again but for what was not written down."""
     queue = new_queue(own_runtime.connection_string, requires_duplicate_detection=True)
@@ -44,7 +44,7 @@ def test_ids_are_known_when_redis_lost_everything(
         first = set(all_of(client, queue, 3))
         assert first == {"a1", "b1", "c1"}
         if checkpoint:
-            wait_for_checkpoint(services, queue, 0, lambda one: one.cursor == 4 and one.duplicates == [(3, 3)])
+            wait_for_checkpoint(context, queue, 0, lambda one: one.cursor == 4 and one.duplicates == [(3, 3)])
         empty(own_runtime)
         send(client, queue, "bd", "2")
         second = all_of(client, queue, 1)
@@ -76,7 +76,7 @@ def test_copies_by_a_plain_producer(runtime: RunningNamespace, partitioned: bool
         assert bodies == ["a1", "b", "plain", "plain"]
 
 
-def test_upkeep_finds_duplicates_that_nobody_reads(own_runtime: EmbeddedRuntime, services: Services) -> None:
+def test_upkeep_finds_duplicates_that_nobody_reads(own_runtime: EmbeddedRuntime, context: ClientContext) -> None:
     """So that what expires is dead-lettered once."""
     queue = new_queue(
         own_runtime.connection_string,
@@ -86,9 +86,9 @@ def test_upkeep_finds_duplicates_that_nobody_reads(own_runtime: EmbeddedRuntime,
     )
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         send(client, queue, "aab", "1")
-        ledger = services.entity(EntityPath(queue)).ledgers[0]
+        ledger = context.catalog.entity(EntityPath(queue)).ledgers[0]
         deadline = time.monotonic() + PATIENCE
-        while (state := services.courier.states([ledger])[0]) is None or state.judged != 3:
+        while (state := context.ledger_client.states([ledger])[0]) is None or state.judged != 3:
             assert time.monotonic() < deadline, state
             time.sleep(0.05)
         with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:

@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
@@ -81,7 +81,7 @@ def test_a_dead_letter_is_cut_to_what_kafka_takes(
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "message.max.bytes": 2_000_000, **options})
     producer.produce(f"{settings.namespace}.{queue}", b"0" * body, headers={"large": b"1" * header})
     assert producer.flush(30) == 0
-    services = Services(settings)
+    context = ClientContext(settings)
     try:
         with ServiceBusClient.from_connection_string(untended) as client:
             receiver = client.get_queue_receiver(queue)
@@ -93,8 +93,8 @@ def test_a_dead_letter_is_cut_to_what_kafka_takes(
             assert said.startswith("as it was found (cut to what Kafka takes, without ")
             assert ("the header 'large'" if header > body else f"of the {body:,} bytes of its body") in said
             assert (len(b"".join(dead.body)) == body) == (header > body)
-        (state,) = services.courier.states(services.entity(EntityPath(queue)).ledgers)
+        (state,) = context.ledger_client.states(context.catalog.entity(EntityPath(queue)).ledgers)
         assert state is not None
         assert (state.held, state.moving) == (0, 0)
     finally:
-        services.close()
+        context.close()

@@ -22,10 +22,10 @@ from kafkabus import (
 )
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Keep, Operation, Schedule
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep import entity_maintainer as tender
+from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
@@ -58,18 +58,18 @@ class Forgetful:
         self.name = parse_settings(connection_string).namespace
         self._redis_url = redis_url
         for name in ("CHECKPOINT_EVERY", "TRIM_EVERY"):
-            monkeypatch.setattr(tender, name, 0.0)
+            monkeypatch.setattr(maintainer, name, 0.0)
 
     def write_down(self, name: str) -> None:
         """Write a checkpoint of a plain entity's ledger as it is now."""
-        services = Services(parse_settings(self.connection_string))
+        context = ClientContext(parse_settings(self.connection_string))
         try:
-            (ledger,) = services.entity(EntityPath(name)).ledgers
+            (ledger,) = context.catalog.entity(EntityPath(name)).ledgers
             keep = Keep(ledger)
-            services.courier.ask(keep)
-            services.checkpoints.write({ledger.keys.prefix: keep.snapshot})
+            context.ledger_client.execute(keep)
+            context.checkpoints.write({ledger.keys.prefix: keep.snapshot})
         finally:
-            services.close()
+            context.close()
 
     def forget(self) -> None:
         """Redis loses all that it holds of the namespace."""
@@ -78,11 +78,13 @@ class Forgetful:
 
     def wait(self, name: str, seconds: float) -> None:
         """Let time pass for the ledgers of an entity, which are made anew first where they are gone."""
-        services = Services(parse_settings(self.connection_string))
+        context = ClientContext(parse_settings(self.connection_string))
         try:
-            services.courier.ask(*(Keep(ledger) for ledger in services.entity(EntityPath(name)).ledgers))
+            context.ledger_client.execute(
+                *(Keep(ledger) for ledger in context.catalog.entity(EntityPath(name)).ledgers)
+            )
         finally:
-            services.close()
+            context.close()
         advance(self._redis_url, self.name, name, seconds)
 
     def tend(self, *names: str) -> None:
@@ -217,16 +219,16 @@ def test_marks_that_a_lagging_replica_never_got_are_set_again(forgetful: Forgetf
     """By upkeep, as the entity's description has them."""
     queue = new_queue(forgetful.connection_string)
     marks = ("mortal", "schedules", "transacts")
-    services = Services(parse_settings(forgetful.connection_string))
+    context = ClientContext(parse_settings(forgetful.connection_string))
     try:
         with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
             sender = client.get_queue_sender(queue)
             sender.schedule_messages(ServiceBusMessage("later", time_to_live=HOUR), in_an_hour())
             with client.transaction() as transaction:
                 sender.send_messages(ServiceBusMessage("inside"), transaction=transaction)
-        (ledger,) = services.entity(EntityPath(queue)).ledgers
+        (ledger,) = context.catalog.entity(EntityPath(queue)).ledgers
         for there in (True, False, True):
-            (state,) = services.courier.states([ledger])
+            (state,) = context.ledger_client.states([ledger])
             assert [getattr(state, mark) for mark in marks] == [there] * 3
             if there:
                 with redis.Redis.from_url(runtime.redis_url) as store:
@@ -234,7 +236,7 @@ def test_marks_that_a_lagging_replica_never_got_are_set_again(forgetful: Forgetf
             else:
                 forgetful.tend(queue)
     finally:
-        services.close()
+        context.close()
 
 
 def produce(runtime: RunningNamespace, topic: str, *bodies: str) -> None:
@@ -318,15 +320,15 @@ def test_a_purge_leaves_what_was_scheduled_and_not_told_of_yet(
         ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
         ServiceBusClient.from_connection_string(forgetful.connection_string) as other,
     ):
-        courier = client._connections().courier
-        ask = courier.ask
+        ledger_client = client._connections().ledger_client
+        ask = ledger_client.ask
 
         def purge_before(*operations: Operation) -> None:
             if any(isinstance(operation, Schedule) for operation in operations):
                 other.get_queue_receiver(queue).purge_messages()
             ask(*operations)
 
-        monkeypatch.setattr(courier, "ask", purge_before)
+        monkeypatch.setattr(ledger_client, "execute", purge_before)
         client.get_queue_sender(queue).schedule_messages(ServiceBusMessage("1"), in_an_hour())
         monkeypatch.undo()
         forgetful.wait(queue, BEYOND)
@@ -344,8 +346,8 @@ def test_a_sender_describes_its_times_to_live_though_it_received_others(
         assert producer.flush(30) == 0
         assert all_of(client, queue, 1) == ["foreign"]
         client.get_queue_sender(queue).send_messages(ServiceBusMessage("own", time_to_live=HOUR))
-    services = Services(parse_settings(forgetful.connection_string))
+    context = ClientContext(parse_settings(forgetful.connection_string))
     try:
-        assert services.entity(EntityPath(queue)).description.mortal
+        assert context.catalog.entity(EntityPath(queue)).description.mortal
     finally:
-        services.close()
+        context.close()

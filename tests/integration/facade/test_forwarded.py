@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
-from kafkabus._async.context import Services as AsyncServices
+from kafkabus._async.context import ClientContext as AsyncServices
 from kafkabus._async.dispositions.transfer import Transfers
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import LedgerState
@@ -58,22 +58,22 @@ def forward(connection_string: str, queue: str, until: Callable[[LedgerState], b
     """Be upkeep, as far as it forwards, until the ledger of a plain queue stands as wanted, or for long; how it stands then."""
 
     async def work() -> LedgerState:
-        services = AsyncServices(parse_settings(connection_string))
+        context = AsyncServices(parse_settings(connection_string))
         try:
-            entity = await services.entity(EntityPath(queue))
+            entity = await context.catalog.entity(EntityPath(queue))
             deadline = time.monotonic() + PATIENCE
             while True:
-                forwarder = Forwarder(services)
+                forwarder = Forwarder(context)
                 try:
                     await forwarder.forward(entity, ROUND)
                 finally:
                     await forwarder.close()
-                (state,) = await services.courier.states(entity.ledgers)
+                (state,) = await context.ledger_client.states(entity.ledgers)
                 assert state is not None
                 if until(state) or time.monotonic() > deadline:
                     return state
         finally:
-            await services.close()
+            await context.close()
 
     return asyncio.run(work())
 
@@ -161,14 +161,14 @@ def test_several_forward_at_once(untended: str) -> None:
     queue = new_queue(untended, forward_to=destination)
 
     async def work(done: asyncio.Event) -> None:
-        services = AsyncServices(parse_settings(untended))
-        forwarder = Forwarder(services)
+        context = AsyncServices(parse_settings(untended))
+        forwarder = Forwarder(context)
         try:
             while not done.is_set():
-                await forwarder.forward(await services.entity(EntityPath(queue)), ROUND / 5)
+                await forwarder.forward(await context.catalog.entity(EntityPath(queue)), ROUND / 5)
         finally:
             await forwarder.close()
-            await services.close()
+            await context.close()
 
     async def all_at_once(send_all: Callable[[], Awaitable[None]]) -> None:
         done = asyncio.Event()

@@ -10,9 +10,9 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
-from kafkabus._kafka.delivery_reports import Parcel
-from kafkabus._sync.context import Services
-from kafkabus._sync.kafka.producer import Outbox
+from kafkabus._kafka.delivery_reports import DeliveryReports
+from kafkabus._sync.context import ClientContext
+from kafkabus._sync.kafka.producer import RecordProducer
 from kafkabus.exceptions import (
     MessageLockLostError,
     MessagingEntityNotFoundError,
@@ -41,12 +41,12 @@ def client(untended: str) -> Iterator[ServiceBusClient]:
 
 def go_back(connection: str, name: str) -> None:
     """Do as upkeep does after a failover to a Redis replica that lagged behind."""
-    services = Services(parse_settings(connection))
+    context = ClientContext(parse_settings(connection))
     try:
         with pytest.raises(ServiceBusError, match="Redis went back"):
-            services.go_on_with_more(services.entity(EntityPath(name)), {})
+            context.recovery.go_on_with_more(context.catalog.entity(EntityPath(name)), {})
     finally:
-        services.close()
+        context.close()
 
 
 def test_a_receiver_goes_on_after_a_failover_of_redis(
@@ -142,15 +142,15 @@ def test_scheduled_messages_are_stored_once(
     sender = client.get_queue_sender("orders")
     due = datetime.now(timezone.utc) + timedelta(hours=1)
     sender.schedule_messages(ServiceBusMessage("one"), due)
-    send = Outbox.send
+    send = RecordProducer.send
 
-    def send_and_go_back(*arguments: Any, **named: Any) -> Parcel:
-        parcel = send(*arguments, **named)
-        monkeypatch.setattr(Outbox, "send", send)
+    def send_and_go_back(*arguments: Any, **named: Any) -> DeliveryReports:
+        reports = send(*arguments, **named)
+        monkeypatch.setattr(RecordProducer, "send", send)
         go_back(untended, "orders")
-        return parcel
+        return reports
 
-    monkeypatch.setattr(Outbox, "send", send_and_go_back)
+    monkeypatch.setattr(RecordProducer, "send", send_and_go_back)
     (number,) = sender.schedule_messages(ServiceBusMessage("two"), due)
     assert administration.get_queue_runtime_properties("orders").scheduled_message_count == 2
     sender.cancel_scheduled_messages(number)

@@ -17,12 +17,12 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.record import as_bytes
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.keys import descriptions_key
-from kafkabus._sync import context as services_module
-from kafkabus._sync.context import Services
-from kafkabus._sync.receiving import readers as readers_module
+from kafkabus._sync.context import ClientContext
+from kafkabus._sync.entities import catalog
+from kafkabus._sync.receiving import readers
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep import entity_maintainer as tender
+from kafkabus.upkeep import entity_maintainer as maintainer
 from tests.effort import effort
 from tests.integration.embedded.serving import wait_until
 from tests.servers import NAMESPACE
@@ -51,7 +51,7 @@ def alive(*kinds: type) -> int:
 
 def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads nor descriptors while they are used, and no objects and keys afterwards. Takes as long as 100 queues."""
-    monkeypatch.setattr(services_module, "OLD", 0.0)
+    monkeypatch.setattr(catalog, "OLD", 0.0)
     server = redis.Redis.from_url(runtime.redis_url)
     run = uuid.uuid4().hex[:8]
     names = [f"leak-{run}-{number}" for number in range(ENTITIES)]
@@ -92,7 +92,7 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
 
 def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though its receiver is open, and receives later on as before."""
-    monkeypatch.setattr(readers_module, "REST_AFTER", 0.5)
+    monkeypatch.setattr(readers, "REST_AFTER", 0.5)
     names = [f"rest-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     with (
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
@@ -115,11 +115,11 @@ def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypa
 
 def test_an_entity_that_was_deleted_leaves_nothing_in_kafka(untended: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither checkpoints, nor states of its sessions; those of others stay."""
-    monkeypatch.setattr(tender, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,
         ServiceBusClient.from_connection_string(untended) as client,
-        closing(Services(parse_settings(untended))) as services,
+        closing(ClientContext(parse_settings(untended))) as context,
     ):
         for name in ("gone", "stays"):
             administration.create_queue(name, requires_session=True)
@@ -131,8 +131,8 @@ def test_an_entity_that_was_deleted_leaves_nothing_in_kafka(untended: str, monke
 
         def left() -> list[str]:
             names = set[str]()
-            for companion in (services.checkpoints._companion, services.session_states._companion):
-                last = {as_bytes(record.key()) or b"": record.value() for record in companion.read()[0]}
+            for compacted_topic in (context.checkpoints._topic, context.session_states._topic):
+                last = {as_bytes(record.key()) or b"": record.value() for record in compacted_topic.read()[0]}
                 names |= {
                     name for name in ("gone", "stays") for key, value in last.items() if value and name in key.decode()
                 }

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus._async.context import Services as AsyncServices
+from kafkabus._async.context import ClientContext as AsyncServices
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka import topic_admin as topics
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.kafka.producer import OutgoingRecord
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
@@ -122,17 +122,17 @@ def test_a_plain_producers_records_are_messages(
 
 def test_reading_by_offset_from_a_deleted_topic_ends(runtime: RunningNamespace, queue: str) -> None:
     """Kafka's client would wait for it to be made anew."""
-    services = Services(parse_settings(runtime.connection_string))
+    context = ClientContext(parse_settings(runtime.connection_string))
     topic = f"tests.{queue}"
     try:
         transact(runtime, topic, ["a"], commit=True)
-        assert [record.value() for record in services.points.read(topic, 0, 0, 0)] == [b"a"]
+        assert [record.value() for record in context.connections.offset_reader.read(topic, 0, 0, 0)] == [b"a"]
         with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
             administration.delete_queue(queue)
         with pytest.raises(MessagingEntityNotFoundError, match=topic):
-            services.points.read(topic, 0, 1, 1)
+            context.connections.offset_reader.read(topic, 0, 1, 1)
     finally:
-        services.close()
+        context.close()
 
 
 async def test_a_log_that_is_not_read_on_is_told_of(
@@ -142,19 +142,19 @@ async def test_a_log_that_is_not_read_on_is_told_of(
     monkeypatch.setattr(stuck, "LOOK_EVERY", 0.0)
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions()
-    services = AsyncServices(parse_settings(runtime.connection_string))
-    entity = await services.entity(EntityPath(queue))
-    logs = stuck.StuckLogs(services)
+    context = AsyncServices(parse_settings(runtime.connection_string))
+    entity = await context.catalog.entity(EntityPath(queue))
+    logs = stuck.StuckLogs(context)
     told: list[int] = []
     for looks in (1, 3):
         producer.begin_transaction()
         producer.produce(entity.topic, b"never", partition=0)
         producer.flush()
         for _ in range(looks):
-            await logs.look(entity, await services.pool.run(services.topics.ends, entity.topic, [0]))
+            await logs.look(entity, await context.pool.run(context.topics.ends, entity.topic, [0]))
             told.append(sum("log_stuck" in record.getMessage() for record in caplog.records))
         producer.abort_transaction()
-    await services.close()
+    await context.close()
     assert told == [0, 0, 1, 1]
 
 
@@ -164,35 +164,35 @@ def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
 ) -> None:
     """Also where Kafka's client has noticed meanwhile that its topic was gone."""
     name = f"again-{uuid.uuid4().hex[:8]}"
-    services = Services(parse_settings(runtime.connection_string))
-    transactor = services.transactors.borrow()
+    context = ClientContext(parse_settings(runtime.connection_string))
+    transactional_producer = context.connections.transactional_producers.borrow()
     record = OutgoingRecord(0, None, b"x", [])
-    topic = topic_name(services.settings.namespace, EntityPath(name))
+    topic = topic_name(context.settings.namespace, EntityPath(name))
 
     def store() -> None:
         if transactional:
-            transactor.begin()
-            transactor.send([(topic, record)])
-            transactor.commit()
+            transactional_producer.begin()
+            transactional_producer.send([(topic, record)])
+            transactional_producer.commit()
         else:
-            assert services.outbox.send(topic, [record], timeout=20.0).done
+            assert context.connections.record_producer.send(topic, [record], timeout=20.0).done
 
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         administration.create_queue(name, enable_partitioning=False)
         store()
         known_at = time.monotonic()
         administration.delete_queue(name)
-        producer = transactor._begun() if transactional else services.outbox._producer
+        producer = transactional_producer._begun() if transactional else context.connections.record_producer._producer
         # Where it has known a topic for less than five seconds (topic.metadata.propagation.max.ms), it takes it for a new one.
         while producer.list_topics(topic, 5).topics[topic].error is None or time.monotonic() < known_at + 5.5:
             assert time.monotonic() < known_at + 60
         administration.create_queue(name, enable_partitioning=False)
         store()
-        assert services.topics.stored_ends(topic, [0])[0] > 0
+        assert context.topics.stored_ends(topic, [0])[0] > 0
         # Kafka stores the end of a transaction a moment later.
-        wait_until(lambda: services.topics.ends(topic, [0])[0] > 0, "the end of the transaction")
+        wait_until(lambda: context.topics.ends(topic, [0])[0] > 0, "the end of the transaction")
         administration.delete_queue(name)
-    services.close()
+    context.close()
 
 
 def test_a_topic_that_is_gone_is_not_waited_for(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

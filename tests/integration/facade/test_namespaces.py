@@ -10,7 +10,7 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, ServiceBusQuotaExceededError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping import namespaces
@@ -55,9 +55,9 @@ def test_queues_from_before_a_namespace_was_premium_go_on(
     """As a namespace brings them along: they keep their partitions, and new ones have the namespace's."""
     administration.create_queue("partitioned", enable_partitioning=True)
     administration.create_queue("plain")
-    with closing(Services(parse_settings(untended))) as services:
+    with closing(ClientContext(parse_settings(untended))) as context:
         now = datetime.now(timezone.utc)
-        services.directory.put_namespace(
+        context.descriptions.put_namespace(
             NamespaceDescription(tier=Tier.PREMIUM, partitions=2, created_at=now, updated_at=now)
         )
     administration.create_queue("new")

@@ -11,7 +11,7 @@ import redis
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus._ledger.ranges import Counted
 from kafkabus._ledger.snapshot import Snapshot
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transfer import Intent, Place
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.cli.connection import receiver_of
@@ -32,12 +32,12 @@ def empty(runtime: EmbeddedRuntime) -> None:
         store.flushall()
 
 
-def wait_for_checkpoint(services: Services, queue: str, partition: int, wanted: Callable[[Snapshot], bool]) -> None:
+def wait_for_checkpoint(context: ClientContext, queue: str, partition: int, wanted: Callable[[Snapshot], bool]) -> None:
     """Wait until a ledger was written down as it should be."""
-    prefix = services.entity(EntityPath(queue)).ledgers[partition].keys.prefix
+    prefix = context.catalog.entity(EntityPath(queue)).ledgers[partition].keys.prefix
     deadline = time.monotonic() + PATIENCE
     while True:
-        snapshot = Checkpoints(services).read(prefix)
+        snapshot = Checkpoints(context).read(prefix)
         if snapshot is not None and wanted(snapshot):
             return
         assert time.monotonic() < deadline, snapshot
@@ -51,7 +51,7 @@ def holds(ranges: list[Counted]) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_emptied_redis_forgets_nothing_that_was_written_down(
-    own_runtime: EmbeddedRuntime, services: Services, kind: str
+    own_runtime: EmbeddedRuntime, context: ClientContext, kind: str
 ) -> None:
     """What was settled stays settled, what was deferred is deferred, what was locked comes again, counted."""
     with (
@@ -68,7 +68,7 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
         receiver.defer_messages(messages[40:45])
         receiver.dead_letter_messages(messages[45:50], "why")
         wait_for_checkpoint(
-            services,
+            context,
             source,
             0,
             lambda one: (
@@ -93,7 +93,7 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
-    own_runtime: EmbeddedRuntime, services: Services, kind: str
+    own_runtime: EmbeddedRuntime, context: ClientContext, kind: str
 ) -> None:
     """Each message is delivered again or stands in the dead-letter queue, once."""
     with (
@@ -107,16 +107,16 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         messages: list[ServiceBusReceivedMessage] = []
         while len(messages) < total:
             messages += receiver.receive_messages(1, max_wait_time=60)
-        entity = services.entity(EntityPath(source))
-        destination = services.entity(EntityPath(source).dead_letter)
+        entity = context.catalog.entity(EntityPath(source))
+        destination = context.catalog.entity(EntityPath(source).dead_letter)
         moving = {message._delivery.lease: [message._record] for message in messages[:12]}
         intent = Intent(0, "moved", None)
         began = time.monotonic()
-        assert not any(services.transfers.begin(Place(entity, 0), moving, intent).values())
+        assert not any(context.transfers.begin(Place(entity, 0), moving, intent).values())
         # Half of them were copied, and none has ended.
         copied = [(message._record, intent) for message in messages[:6]]
-        services.transfers.produce(Place(entity, 0), Place(destination, 0), copied, began)
-        wait_for_checkpoint(services, source, 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
+        context.transfers.produce(Place(entity, 0), Place(destination, 0), copied, began)
+        wait_for_checkpoint(context, source, 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
         empty(own_runtime)
         again = receive_all(receiver, total - 12, settle=False)
         assert sorted(int(str(message)) for message in again) == list(range(12, total))

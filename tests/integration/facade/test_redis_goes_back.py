@@ -11,11 +11,11 @@ import redis
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Keep
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
-from kafkabus.upkeep import entity_maintainer as tender
+from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.upkeep import tend
@@ -118,8 +118,8 @@ def test_upkeep_has_all_clients_see_what_kafka_holds(
     past.keep()
     administration.create_queue("invoices")
     past.come_back()
-    with closing(Services(parse_settings(untended))) as services:
-        services.directory.catch_up()
+    with closing(ClientContext(parse_settings(untended))) as context:
+        context.descriptions.catch_up()
     with another(untended) as client:
         assert [queue.name for queue in client.list_queues()] == ["invoices", "orders"]
 
@@ -128,7 +128,7 @@ def test_what_is_settled_afterwards_is_written_down(
     untended: str, past: Past, monkeypatch: pytest.MonkeyPatch, administration: ServiceBusAdministrationClient
 ) -> None:
     """Though the last checkpoint is of a higher version of the ledger: it stays settled where Redis then loses everything."""
-    monkeypatch.setattr(tender, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
     administration.create_queue("orders")
     with ServiceBusClient.from_connection_string(untended) as client:
         client.get_queue_sender("orders").send_messages([ServiceBusMessage(str(number)) for number in range(5)])
@@ -136,13 +136,13 @@ def test_what_is_settled_afterwards_is_written_down(
         messages = receiver.receive_messages(5, max_wait_time=PATIENCE)
         assert len(messages) == 5
         past.keep()
-        with closing(Services(parse_settings(untended))) as services:
-            (ledger,) = services.entity(EntityPath("orders")).ledgers
+        with closing(ClientContext(parse_settings(untended))) as context:
+            (ledger,) = context.catalog.entity(EntityPath("orders")).ledgers
             keep = Keep(ledger)
             for _ in range(100):
-                services.courier.ask(Keep(ledger))
-            services.courier.ask(keep)
-            services.checkpoints.write({ledger.keys.prefix: keep.snapshot})
+                context.ledger_client.execute(Keep(ledger))
+            context.ledger_client.execute(keep)
+            context.checkpoints.write({ledger.keys.prefix: keep.snapshot})
         past.come_back()
         receiver.complete_messages(messages[:2])
         for _ in range(2):

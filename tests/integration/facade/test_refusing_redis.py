@@ -20,7 +20,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.keys import rights_of, upkeep_key
 from kafkabus._ledger.operations import Ledger
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
@@ -388,16 +388,16 @@ def test_a_look_at_the_rights_that_was_cut_off_is_over(
     )
     with Proxy(port) as proxy:
         settled = parse_settings(connection.replace(f"{HOST}:{port}", f"{HOST}:{proxy.port}"))
-        with closing(Services(settled, retry_for=0.2)) as services:
-            create = services.create_ledgers
+        with closing(ClientContext(settled, retry_for=0.2)) as context:
+            create = context.create_ledgers
 
             def create_and_cut(ledgers: Sequence[Ledger]) -> None:
                 create(ledgers)
                 proxy.lose_replies = True
 
-            monkeypatch.setattr(services, "create_ledgers", create_and_cut)
+            monkeypatch.setattr(context.catalog, "create_ledgers", create_and_cut)
             with pytest.raises(ServiceBusCommunicationError):
-                services.check_rights(EntityPath("orders"), orders)
+                context.catalog.check_rights(EntityPath("orders"), orders)
             proxy.lose_replies = False
             server.flushall()
-            services.courier.flush()
+            context.ledger_client.flush()

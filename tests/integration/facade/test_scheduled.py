@@ -12,7 +12,7 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import LedgerState
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transfer import ORPHAN_AGE, Transfers
 from kafkabus._sync.handles import sender
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
@@ -41,15 +41,15 @@ def all_of(client: ServiceBusClient, queue: str, count: int, session: str | None
         return [str(message) for message in receive_all(receiver, count, quiet=2.0)]
 
 
-def state_of(services: Services, queue: str) -> LedgerState | None:
+def state_of(context: ClientContext, queue: str) -> LedgerState | None:
     """Where the ledger of a plain queue stands."""
-    return services.courier.states(services.entity(EntityPath(queue)).ledgers)[0]
+    return context.ledger_client.states(context.catalog.entity(EntityPath(queue)).ledgers)[0]
 
 
-def wait_for_ledger(services: Services, queue: str, ready: Callable[[LedgerState], bool]) -> None:
+def wait_for_ledger(context: ClientContext, queue: str, ready: Callable[[LedgerState], bool]) -> None:
     """Until a plain queue has a ledger again, and it stands so."""
     deadline = time.monotonic() + PATIENCE
-    while (state := state_of(services, queue)) is None or not ready(state):
+    while (state := state_of(context, queue)) is None or not ready(state):
         assert time.monotonic() < deadline, state
         time.sleep(0.05)
 
@@ -57,7 +57,7 @@ def wait_for_ledger(services: Services, queue: str, ready: Callable[[LedgerState
 @pytest.mark.parametrize("checkpoint", [True, False], ids=["written down", "not written down"])
 @pytest.mark.parametrize("sessions", [True, False], ids=["sessions", "plain"])
 def test_what_is_scheduled_outlives_redis(
-    own_runtime: EmbeddedRuntime, services: Services, checkpoint: bool, sessions: bool
+    own_runtime: EmbeddedRuntime, context: ClientContext, checkpoint: bool, sessions: bool
 ) -> None:
     """Be it that a receiver passed it before or not: it comes at its time, once, and not before."""
     queue = new_queue(own_runtime.connection_string, requires_session=sessions)
@@ -73,9 +73,9 @@ def test_what_is_scheduled_outlives_redis(
             [ServiceBusMessage(str(number), session_id=session) for number in range(1, 4)], due
         )
         if checkpoint:
-            wait_for_checkpoint(services, queue, 0, lambda one: len(one.scheduled) == 4)
+            wait_for_checkpoint(context, queue, 0, lambda one: len(one.scheduled) == 4)
         empty(own_runtime)
-        wait_for_ledger(services, queue, lambda _: True)
+        wait_for_ledger(context, queue, lambda _: True)
         # What was settled and not written down may come again.
         assert all_of(client, queue, 0, session) in ([], ["at once"])
         sender.cancel_scheduled_messages(numbers[1])
@@ -84,7 +84,7 @@ def test_what_is_scheduled_outlives_redis(
 
 
 def test_a_sender_that_dies_before_it_could_tell(
-    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+    own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it stored is found: it counts as scheduled, and comes at its time."""
     queue = new_queue(own_runtime.connection_string)
@@ -93,7 +93,7 @@ def test_a_sender_that_dies_before_it_could_tell(
             patch.setattr(sender, "schedules", _fail)
             with pytest.raises(ServiceBusCommunicationError):
                 schedule(client, queue, 3)
-        wait_for_ledger(services, queue, lambda state: state.scheduled == 3)
+        wait_for_ledger(context, queue, lambda state: state.scheduled == 3)
         assert all_of(client, queue, 0) == []
         advance(own_runtime.redis_url, "scheduled", queue, 3601)
         assert all_of(client, queue, 3) == ["0", "1", "2"]
@@ -105,28 +105,28 @@ def test_whoever_enqueues_may_die(
 ) -> None:
     """Before the copies are stored, or before the ledger knows: others finish it, and each message comes once."""
     queue, namespace = new_queue(untended), parse_settings(untended).namespace
-    services = Services(parse_settings(untended))
+    context = ClientContext(parse_settings(untended))
     try:
         with ServiceBusClient.from_connection_string(untended) as client:
             numbers = schedule(client, queue, 5)
             advance(runtime.redis_url, namespace, queue, 3601)
-            entity = services.entity(EntityPath(queue))
-            end = services.topics.ends(entity.topic, [0])[0]
+            entity = context.catalog.entity(EntityPath(queue))
+            end = context.topics.ends(entity.topic, [0])[0]
             with monkeypatch.context() as patch:
                 patch.setattr(Transfers, step, _fail)
                 with pytest.raises(ServiceBusCommunicationError):
-                    services.transfers.activate(entity, 0, end)
+                    context.transfers.activate(entity, 0, end)
             bodies = [str(number) for number in range(5)]
             # Stored copies are messages like any other, whatever the ledger knows of where they come from.
             first, then = (bodies, []) if step == "end" else ([], bodies)
             assert all_of(client, queue, len(first)) == first
             advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
             assert all_of(client, queue, len(then)) == then
-            state = state_of(services, queue)
+            state = state_of(context, queue)
             assert state is not None
             assert (state.held, state.scheduled, len(numbers)) == (0, 0, 5)
     finally:
-        services.close()
+        context.close()
 
 
 def test_receivers_enqueue_where_nobody_else_does(untended: str, runtime: RunningNamespace) -> None:

@@ -14,9 +14,9 @@ from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage
 from kafkabus._core.entity import Entity
 from kafkabus._ledger.operations import Ledger, State, StatesUpdated
 from kafkabus._ledger.snapshot import StoredState
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transfer import Transfers
-from kafkabus._sync.kafka.compacted_topic import Companion
+from kafkabus._sync.kafka.compacted_topic import CompactedTopic
 from kafkabus._sync.receiving.session_reader import SessionReader
 from kafkabus._sync.stores.session_states import SessionStates
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
@@ -55,7 +55,9 @@ def receive_all(client: ServiceBusClient, queue: str) -> dict[str, list[ServiceB
             return found
 
 
-def test_sessions_and_their_states_survive_an_emptied_redis(own_runtime: EmbeddedRuntime, services: Services) -> None:
+def test_sessions_and_their_states_survive_an_emptied_redis(
+    own_runtime: EmbeddedRuntime, context: ClientContext
+) -> None:
     """What was settled stays settled, the rest comes in order, and what was held counts as delivered."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     names = [f"s{number}-" for number in range(5)]
@@ -67,7 +69,7 @@ def test_sessions_and_their_states_survive_an_emptied_redis(own_runtime: Embedde
             receiver.complete_messages(messages[:20])
             assert receiver.session is not None
             receiver.session.set_state("twenty")
-            wait_for_checkpoint(services, queue, 0, lambda one: one.cursor == 200 and holds(one.waiting) == 180)
+            wait_for_checkpoint(context, queue, 0, lambda one: one.cursor == 200 and holds(one.waiting) == 180)
             empty(own_runtime)
             found = receive_all(client, queue)
             assert receiver.session.session_id == "s0-"
@@ -146,7 +148,7 @@ def test_a_redis_that_answers_late_does_not_change_a_sessions_order(own_runtime:
 
 
 def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
-    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+    own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that what was seen once is not taken back by a Redis that loses everything."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
@@ -159,12 +161,12 @@ def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
             assert receiver.session is not None
             receiver.session.set_state("first")
             with monkeypatch.context() as patch:
-                patch.setattr(Companion, "store", refuse)
+                patch.setattr(CompactedTopic, "store", refuse)
                 with pytest.raises(ServiceBusCommunicationError):
                     receiver.session.set_state("second")
             assert receiver.session.get_state() == b"second"
-        entity = services.entity(EntityPath(queue))
-        (state,) = states_of(services, entity)
+        entity = context.catalog.entity(EntityPath(queue))
+        (state,) = states_of(context, entity)
         assert state.session == "a"
         empty(own_runtime)
         with client.get_queue_receiver(queue, session_id="a") as receiver:
@@ -172,17 +174,17 @@ def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
             assert receiver.session.get_state() == b"second"
 
 
-def states_of(services: Services, entity: Entity) -> list[StoredState]:
+def states_of(context: ClientContext, entity: Entity) -> list[StoredState]:
     """The states of a plain queue's sessions, as they are stored."""
     (ledger,) = entity.ledgers
-    return services.session_states.read({ledger: entity})[ledger]
+    return context.session_states.read({ledger: entity})[ledger]
 
 
-def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, services: Services) -> None:
+def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, context: ClientContext) -> None:
     """Its writer is told what counts by now, and stores that again; also where it was cleared."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
-    entity = services.entity(EntityPath(queue))
-    reader = services.reader(entity)
+    entity = context.catalog.entity(EntityPath(queue))
+    reader = context.readers.of(entity)
     assert isinstance(reader, SessionReader)
     name = f"late-{uuid.uuid4().hex[:8]}"
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
@@ -190,11 +192,11 @@ def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, se
             with client.get_queue_receiver(queue, session_id=name) as receiver:
                 assert receiver.session is not None
                 receiver.session.set_state("first")
-                (before,) = (one for one in states_of(services, entity) if one.session == name)
+                (before,) = (one for one in states_of(context, entity) if one.session == name)
                 receiver.session.set_state(last)
                 late = State(name, before.version, before.updated, before.value, False)
-                services.session_states.store(entity, entity.ledgers[0], late)
-                found = [one for one in states_of(services, entity) if one.session == name]
+                context.session_states.store(entity, entity.ledgers[0], late)
+                found = [one for one in states_of(context, entity) if one.session == name]
                 assert len(found) == (expected is not None)
                 assert receiver.session.get_state() == expected
 
@@ -204,7 +206,7 @@ def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
 ) -> None:
     """The lock by which it was set is lost as well, and its writer is told so."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
-    store = Companion.store
+    store = CompactedTopic.store
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
 
         def lose(*arguments: Any, **named: Any) -> list[int]:
@@ -219,7 +221,7 @@ def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
                 assert receiver.session is not None
                 receiver.session.set_state(before)
                 with monkeypatch.context() as patch:
-                    patch.setattr(Companion, "store", lose)
+                    patch.setattr(CompactedTopic, "store", lose)
                     with pytest.raises(SessionLockLostError, match="was not changed"):
                         receiver.session.set_state("lost")
             for _ in range(2):
@@ -230,7 +232,7 @@ def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
 
 
 def test_a_state_that_was_set_while_another_client_read_them_stands(
-    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+    own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis was emptied twice: whoever read what was written down before the second time reads it again."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
@@ -246,18 +248,18 @@ def test_a_state_that_was_set_while_another_client_read_them_stands(
             empty(own_runtime)
             return states
 
-        entity = services.entity(EntityPath(queue))
+        entity = context.catalog.entity(EntityPath(queue))
         empty(own_runtime)
         with monkeypatch.context() as patch:
             patch.setattr(SessionStates, "read", read_before)
-            services.courier.ask(StatesUpdated(entity.ledgers[0], -1))
+            context.ledger_client.execute(StatesUpdated(entity.ledgers[0], -1))
         with client.get_queue_receiver(queue, session_id="a") as receiver:
             assert receiver.session is not None
             assert receiver.session.get_state() == b"set"
 
 
 def test_what_cannot_be_moved_is_in_nobodys_way(
-    own_runtime: EmbeddedRuntime, services: Services, monkeypatch: pytest.MonkeyPatch
+    own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a rebuild, when all that waits is sorted; it is moved once that goes again, no delivery counted."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
@@ -269,7 +271,7 @@ def test_what_cannot_be_moved_is_in_nobodys_way(
             assert producer.flush(30) == 0
             send(client, queue, ["a"], 3)
             assert list(client.list_queue_sessions(queue)) == ["a"]
-            wait_for_checkpoint(services, queue, 0, lambda one: one.cursor == 4 and holds(one.waiting) == 4)
+            wait_for_checkpoint(context, queue, 0, lambda one: one.cursor == 4 and holds(one.waiting) == 4)
             empty(own_runtime)
             found = receive_all(client, queue)
             assert [str(message) for message in found["a"]] == ["a0", "a1", "a2"]

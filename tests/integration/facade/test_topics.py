@@ -19,7 +19,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Keep, Rule
 from kafkabus._ledger.snapshot import Snapshot
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities.rule_changes import LARGEST
 from kafkabus.aio import ServiceBusClient as AsyncClient
 from kafkabus.exceptions import (
@@ -30,7 +30,7 @@ from kafkabus.exceptions import (
 )
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
 from kafkabus.testing import InMemoryNamespace
-from kafkabus.upkeep import entity_maintainer as tender
+from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath, subscription_name
 from tests.upkeep import tend
@@ -57,9 +57,9 @@ def client(untended: str) -> Iterator[ServiceBusClient]:
 
 
 @pytest.fixture
-def services(untended: str) -> Iterator[Services]:
+def context(untended: str) -> Iterator[ClientContext]:
     """A client's connections to it, to look behind what users see."""
-    opened = Services(parse_settings(untended))
+    opened = ClientContext(parse_settings(untended))
     yield opened
     opened.close()
 
@@ -75,7 +75,7 @@ class Upkeep:
     def __init__(self, connection_string: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._connection_string = connection_string
         for name in ("CHECKPOINT_EVERY", "TRIM_EVERY", "LEFT_HALF_CHANGED"):
-            monkeypatch.setattr(tender, name, 0.0)
+            monkeypatch.setattr(maintainer, name, 0.0)
 
     def tend(self, *subscriptions: str) -> None:
         """Long enough for two checkpoints each, and for the topic to go by the later ones."""
@@ -105,33 +105,33 @@ def take(receiver: ServiceBusReceiver, count: int) -> list[int]:
     return taken
 
 
-def log_start(services: Services) -> int:
+def log_start(context: ClientContext) -> int:
     """Where the topic's log begins."""
-    return services.topics.starts(services.entity(EntityPath(TOPIC)).topic, [0])[0]
+    return context.topics.starts(context.catalog.entity(EntityPath(TOPIC)).topic, [0])[0]
 
 
-def entity_of(services: Services, subscription: str) -> Entity:
+def entity_of(context: ClientContext, subscription: str) -> Entity:
     """A subscription of the topic."""
-    return services.entity(EntityPath(subscription_name(TOPIC, subscription)))
+    return context.catalog.entity(EntityPath(subscription_name(TOPIC, subscription)))
 
 
-def standing(services: Services, subscription: str) -> list[tuple[Snapshot, Snapshot | None]]:
+def standing(context: ClientContext, subscription: str) -> list[tuple[Snapshot, Snapshot | None]]:
     """Where the ledgers of the topic and of a subscription stand, and by their last checkpoints."""
-    entities = services.entity(EntityPath(TOPIC)), entity_of(services, subscription)
+    entities = context.catalog.entity(EntityPath(TOPIC)), entity_of(context, subscription)
     keeps = [Keep(entity.ledgers[0]) for entity in entities]
-    services.courier.ask(*keeps)
-    return [(keep.snapshot, services.checkpoints.read(keep.ledger.keys.prefix)) for keep in keeps]
+    context.ledger_client.execute(*keeps)
+    return [(keep.snapshot, context.checkpoints.read(keep.ledger.keys.prefix)) for keep in keeps]
 
 
-def description_of(services: Services, subscription: str) -> SubscriptionDescription:
+def description_of(context: ClientContext, subscription: str) -> SubscriptionDescription:
     """Likewise, as it is described now."""
-    found = services.directory.get(subscription_name(TOPIC, subscription))
+    found = context.descriptions.get(subscription_name(TOPIC, subscription))
     assert isinstance(found, SubscriptionDescription)
     return found
 
 
 def test_a_log_is_trimmed_up_to_what_all_subscriptions_have_settled(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
     """The slow one keeps it, until it is deleted; without any nothing is kept."""
     for name in ("fast", "slow"):
@@ -141,21 +141,21 @@ def test_a_log_is_trimmed_up_to_what_all_subscriptions_have_settled(
     slow = client.get_subscription_receiver(TOPIC, "slow")
     take(slow, 4)
     upkeep.tend("fast", "slow")
-    assert log_start(services) == 4
+    assert log_start(context) == 4
     assert take(slow, 2) == [4, 5]
     upkeep.tend("fast", "slow")
-    assert log_start(services) == 6
+    assert log_start(context) == 6
     administration.delete_subscription(TOPIC, "slow")
     upkeep.tend("fast")
-    assert log_start(services) == 10
+    assert log_start(context) == 10
     administration.delete_subscription(TOPIC, "fast")
     send(client, 10, 11)
     upkeep.tend()
-    assert log_start(services) == 12
+    assert log_start(context) == 12
 
 
 def test_what_no_rule_wants_keeps_no_log(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
     """Also where nobody receives from the subscription."""
     administration.create_subscription(TOPIC, "nothing")
@@ -163,13 +163,13 @@ def test_what_no_rule_wants_keeps_no_log(
     administration.delete_rule(TOPIC, "nothing", "$Default")
     send(client, *range(10))
     upkeep.tend("nothing")
-    assert log_start(services) == 10
+    assert log_start(context) == 10
     counts = administration.get_subscription_runtime_properties(TOPIC, "nothing")
     assert counts.total_message_count == 0
 
 
 def test_a_deferred_message_keeps_no_log(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
     """It is kept apart for its subscription, as the rule made it that counted for it."""
     administration.create_subscription(TOPIC, "one")
@@ -179,7 +179,7 @@ def test_a_deferred_message_keeps_no_log(
         receiver.defer_message(first)
         assert take(receiver, 29) == list(range(1, 30))
         upkeep.tend("one")
-        assert log_start(services) == 30
+        assert log_start(context) == 30
         number = first.sequence_number
         assert [str(message) for message in receiver.peek_messages(5, sequence_number=number)] == ["0"]
         (deferred,) = receiver.receive_deferred_messages(number)
@@ -192,7 +192,7 @@ def test_a_deferred_message_keeps_no_log(
 def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
     administration: ServiceBusAdministrationClient,
     client: ServiceBusClient,
-    services: Services,
+    context: ClientContext,
     upkeep: Upkeep,
     told: bool,
 ) -> None:
@@ -202,19 +202,19 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
     administration.delete_rule(TOPIC, "one", "$Default")
     receiver = client.get_subscription_receiver(TOPIC, "one")
     send(client, 0, 1, 2)
-    description = description_of(services, "one")
+    description = description_of(context, "one")
     (even,) = description.rules
     odd = even.model_copy(update={"filter": even.filter.model_copy(update={"expression": "n % 2 = 1"})})
     changing = description.model_copy(update={"changing": (odd,)})
-    services.directory.put(changing)
+    context.descriptions.put(changing)
     if told:
-        services.courier.ask(Rule(entity_of(services, "one").ledgers[0], changing.rules_version + 1, 3))
+        context.ledger_client.execute(Rule(entity_of(context, "one").ledgers[0], changing.rules_version + 1, 3))
     else:
         # A client that does not know goes on by the rules of before.
         assert take(receiver, 1) == [0]
     send(client, 3, 4)
     upkeep.tend("one")
-    assert description_of(services, "one").changing is None
+    assert description_of(context, "one").changing is None
     send(client, 5, 6)
     if told:
         assert take(receiver, 4) == [0, 2, 3, 5]
@@ -224,7 +224,7 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
 
 
 def test_rules_that_are_too_large_change_nothing(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
     """However little they are: what is there counts on, and can be changed."""
     administration.create_subscription(TOPIC, "one")
@@ -232,7 +232,7 @@ def test_rules_that_are_too_large_change_nothing(
     administration.create_rule(TOPIC, "one", "large", filter=sql)
     administration.delete_rule(TOPIC, "one", "$Default")
     receiver = client.get_subscription_receiver(TOPIC, "one")
-    room = LARGEST - len(description_of(services, "one").model_dump_json())
+    room = LARGEST - len(description_of(context, "one").model_dump_json())
     refused = 0
     for length in range(room, 0, -10):
         larger = SqlRuleFilter(sql.sql_expression, parameters={"@n": 1, "@x": "x" * length})
@@ -242,7 +242,7 @@ def test_rules_that_are_too_large_change_nothing(
             break
         except ServiceBusQuotaExceededError:
             refused += 1
-        assert description_of(services, "one").changing is None
+        assert description_of(context, "one").changing is None
     assert refused > 0
     send(client, 0, 1, 2)
     assert take(receiver, 1) == [1]
@@ -252,39 +252,39 @@ def test_rules_that_are_too_large_change_nothing(
 
 
 def test_rules_that_no_message_was_sent_under_leave_nothing_behind(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
     """However many are made one by one, on a log that others keep."""
     send(client, 0)
     administration.create_subscription(TOPIC, "one")
     for number in range(5):
         administration.create_rule(TOPIC, "one", f"{number}", filter=SqlRuleFilter(f"n = {number}"))
-    assert [len(one.rules) for one in description_of(services, "one").rule_sets] == [6]
+    assert [len(one.rules) for one in description_of(context, "one").rule_sets] == [6]
     send(client, 1)
     administration.delete_rule(TOPIC, "one", "$Default")
     administration.delete_rule(TOPIC, "one", "1")
-    assert [len(one.rules) for one in description_of(services, "one").rule_sets] == [6, 4]
+    assert [len(one.rules) for one in description_of(context, "one").rule_sets] == [6, 4]
     send(client, 1, 2)
     assert take(client.get_subscription_receiver(TOPIC, "one"), 2) == [1, 2]
 
 
 def test_a_change_of_a_topic_that_was_cut_off_is_done_by_upkeep(
-    administration: ServiceBusAdministrationClient, services: Services, upkeep: Upkeep
+    administration: ServiceBusAdministrationClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
     """Its subscriptions go by it as well; by the last one, where several clients change it at once."""
     administration.create_subscription(TOPIC, "one")
-    topic = services.directory.get(TOPIC)
+    topic = context.descriptions.get(TOPIC)
     assert isinstance(topic, TopicDescription)
     disabled = topic.model_copy(update={"status": EntityStatus.RECEIVE_DISABLED})
-    services.directory.put(disabled)
+    context.descriptions.put(disabled)
     upkeep.tend("one")
-    assert description_of(services, "one").topic_status is EntityStatus.RECEIVE_DISABLED
-    services.share(topic)
-    assert description_of(services, "one").topic_status is EntityStatus.RECEIVE_DISABLED
+    assert description_of(context, "one").topic_status is EntityStatus.RECEIVE_DISABLED
+    context.lifecycle.share(topic)
+    assert description_of(context, "one").topic_status is EntityStatus.RECEIVE_DISABLED
 
 
 def test_rules_survive_the_loss_of_redis(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
     """Each message goes by the rules of when it was sent."""
     administration.create_subscription(TOPIC, "one")
@@ -292,12 +292,12 @@ def test_rules_survive_the_loss_of_redis(
     administration.create_rule(TOPIC, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))
     administration.delete_rule(TOPIC, "one", "$Default")
     send(client, 2, 3)
-    services.courier.forget(list(entity_of(services, "one").ledgers))
+    context.ledger_client.forget(list(entity_of(context, "one").ledgers))
     administration.update_rule(
         TOPIC, "one", administration.get_rule(TOPIC, "one", "even"), filter=SqlRuleFilter("n % 2 = 1")
     )
     send(client, 4, 5)
-    services.courier.forget(list(entity_of(services, "one").ledgers))
+    context.ledger_client.forget(list(entity_of(context, "one").ledgers))
     with client.get_subscription_receiver(TOPIC, "one") as receiver:
         assert take(receiver, 4) == [0, 1, 2, 5]
         assert receiver.receive_messages(1, max_wait_time=0.5) == []
@@ -347,15 +347,15 @@ def test_of_several_creations_at_once_one_is_done(
 def stale(untended: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBusClient]:
     """A client that goes by the description that it saw first, unless it is told that there is another one."""
     with ServiceBusClient.from_connection_string(untended) as opened:
-        opened._services = Services(parse_settings(untended))
-        ask = opened._services.entity
+        opened._context = ClientContext(parse_settings(untended))
+        ask = opened._context.entity
 
         def entity(path: EntityPath) -> Entity:
             with monkeypatch.context() as patch:
                 patch.setattr("kafkabus._sync.context.DESCRIPTION_AGE", 3600.0)
                 return ask(path)
 
-        monkeypatch.setattr(opened._services, "entity", entity)
+        monkeypatch.setattr(opened._context, "entity", entity)
         yield opened
 
 
@@ -446,7 +446,7 @@ def test_who_cannot_ask_for_the_rules_is_granted_the_same_once_more(
 
         mark_with(administration, "one", "blue")
         with monkeypatch.context() as patch:
-            patch.setattr(Services, "entity_anew", _fail)
+            patch.setattr(ClientContext, "entity_anew", _fail)
             with pytest.raises(ServiceBusCommunicationError):
                 receive()
         assert [str(message) for message in receive()] == ["0" if deferred else "1"]
@@ -489,7 +489,7 @@ def test_who_receives_hears_of_settings_that_say_what_is_received(
 def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
     administration: ServiceBusAdministrationClient,
     client: ServiceBusClient,
-    services: Services,
+    context: ClientContext,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it has not come to is left to the next one."""
@@ -501,28 +501,28 @@ def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
     administration.delete_rule(TOPIC, "one", "$Default")
     send(client, *range(3000))
     assert client.get_subscription_receiver(TOPIC, "one").receive_messages(1, max_wait_time=0.01) == []
-    (state,) = services.courier.states(entity_of(services, "one").ledgers)
+    (state,) = context.ledger_client.states(entity_of(context, "one").ledgers)
     assert state is None or state.cursor < 3000
 
 
 def test_a_subscription_that_is_half_deleted_is_not_in_its_topics_way(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services, upkeep: Upkeep
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
     """Whoever deletes it died: what it had not settled keeps no log."""
     for name in ("one", "gone"):
         administration.create_subscription(TOPIC, name)
     send(client, *range(10))
     assert take(client.get_subscription_receiver(TOPIC, "one"), 10) == list(range(10))
-    gone = description_of(services, "gone")
-    services.directory.put(gone.model_copy(update={"status": EntityStatus.DELETING}))
+    gone = description_of(context, "gone")
+    context.descriptions.put(gone.model_copy(update={"status": EntityStatus.DELETING}))
     upkeep.tend("one")
-    assert log_start(services) == 10
+    assert log_start(context) == 10
 
 
 def test_the_log_of_a_topic_that_detects_duplicates_is_trimmed(
     administration: ServiceBusAdministrationClient,
     client: ServiceBusClient,
-    services: Services,
+    context: ClientContext,
     upkeep: Upkeep,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -536,27 +536,27 @@ def test_the_log_of_a_topic_that_detects_duplicates_is_trimmed(
     assert take(client.get_subscription_receiver(TOPIC, "one"), 11) == list(range(11))
     monkeypatch.setattr(Entity, "window_ms", 0)
     deadline = time.monotonic() + 60
-    while log_start(services) < 20:
+    while log_start(context) < 20:
         # What was stored since the checkpoint before the last counts still.
-        assert time.monotonic() < deadline, standing(services, "one")
+        assert time.monotonic() < deadline, standing(context, "one")
         upkeep.tend("one")
     upkeep.tend("one")
-    known = [(one.cursor, one.voids, one.duplicates) for one, _ in standing(services, "one")]
+    known = [(one.cursor, one.voids, one.duplicates) for one, _ in standing(context, "one")]
     assert known == [(21, [], []), (21, [], [])]
 
 
 def test_rejected_messages_cost_redis_no_work(
-    administration: ServiceBusAdministrationClient, client: ServiceBusClient, services: Services
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
     """A thousand messages of which one is wanted are a handful of requests."""
     administration.create_subscription(TOPIC, "one")
     administration.create_rule(TOPIC, "one", "last", filter=SqlRuleFilter("n = 999"))
     administration.delete_rule(TOPIC, "one", "$Default")
     send(client, *range(1000))
-    ledgers = entity_of(services, "one").ledgers
-    (before,) = services.courier.states(ledgers)
+    ledgers = entity_of(context, "one").ledgers
+    (before,) = context.ledger_client.states(ledgers)
     assert take(client.get_subscription_receiver(TOPIC, "one"), 1) == [999]
-    (after,) = services.courier.states(ledgers)
+    (after,) = context.ledger_client.states(ledgers)
     assert before is not None
     assert after is not None
     assert after.version - before.version < 20
@@ -588,21 +588,21 @@ async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rule
         administration.create_topic("t")
         administration.create_subscription("t", "s")
         async with AsyncClient.from_connection_string(namespace.connection_string) as client:
-            services = client._connections()
+            context = client._connections()
             monkeypatch.setattr(AsyncReader, "_learn_rules", learn_later)
             receiving = asyncio.create_task(
                 client.get_subscription_receiver("t", "s").receive_messages(1, max_wait_time=30)
             )
 
             async def delete_it() -> list[object]:
-                await until(lambda: path.key in services.readers._known)
+                await until(lambda: path.key in context.readers._known)
                 await asyncio.to_thread(administration.create_rule, "t", "s", "another")
                 await client.get_topic_sender("t").send_messages(ServiceBusMessage("x"))
                 await reached.wait()
                 await asyncio.to_thread(administration.delete_subscription, "t", "s")
-                services._entities[path.key] = (-math.inf, services._entities[path.key][1])
-                asking = asyncio.create_task(services.entity(path))
-                await until(lambda: asking.done() or ((lock := services._locks.get(path.key)) and lock.locked()))
+                context.catalog._entities[path.key] = (-math.inf, context.catalog._entities[path.key][1])
+                asking = asyncio.create_task(context.catalog.entity(path))
+                await until(lambda: asking.done() or ((lock := context.catalog._locks.get(path.key)) and lock.locked()))
                 go_on.set()
                 return list(await asyncio.gather(receiving, asking, return_exceptions=True))
 

@@ -15,7 +15,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.record import Record
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Orphan
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transfer import ORPHAN_AGE, WINNER_KEPT, Intent, Place
 from kafkabus._sync.handles.client import ServiceBusClient
 from kafkabus.embedded import RunningNamespace
@@ -64,7 +64,7 @@ class Owner:
         paused: Whether it was paused between looking at its age and producing, which no check can rule out.
     """
 
-    services: Services
+    context: ClientContext
     source: Source
     paused: bool
     late: bool = False
@@ -72,7 +72,7 @@ class Owner:
     stopped: bool = False
 
     def step(self, name: str) -> None:
-        source, transfers = self.source, self.services.transfers
+        source, transfers = self.source, self.context.transfers
         intent = Intent(0, "Bad", None)
         if self.stopped:
             return
@@ -92,13 +92,13 @@ class Owner:
 class Upkeep:
     """Who finishes it."""
 
-    services: Services
+    context: ClientContext
     source: Source
     orphans: list[Orphan] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
 
     def step(self, name: str) -> None:
-        source, transfers = self.source, self.services.transfers
+        source, transfers = self.source, self.context.transfers
         if name == "adopt":
             self.orphans = transfers.adopt(source.here)
         elif not self.orphans:
@@ -122,7 +122,7 @@ class Stage:
         elsewhere = runtime.connection_string.replace("sb://tests.", "sb://untended.", 1)
         self.client = ServiceBusClient.from_connection_string(elsewhere)
         settings = parse_settings(elsewhere)
-        self.owner, self.upkeep, self.third = Services(settings), Services(settings), Services(settings)
+        self.owner, self.upkeep, self.third = ClientContext(settings), ClientContext(settings), ClientContext(settings)
         with ServiceBusAdministrationClient.from_connection_string(elsewhere) as administration:
             administration.create_queue(self.queue)
         self.sender = self.client.get_queue_sender(self.queue)
@@ -131,8 +131,8 @@ class Stage:
 
     def close(self) -> None:
         self.client.close()
-        for services in (self.owner, self.upkeep, self.third):
-            services.close()
+        for context in (self.owner, self.upkeep, self.third):
+            context.close()
 
     def source(self) -> Source:
         """A new message, locked."""

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.operations import Keep
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep import entity_maintainer as tender
+from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 
@@ -46,15 +46,15 @@ def start_of(topics: Topics, untended: str, queue: str) -> int:
 
 def tend(untended: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after a queue for long enough that two checkpoints are written and records are deleted."""
-    monkeypatch.setattr(tender, "CHECKPOINT_EVERY", 0.0)
-    monkeypatch.setattr(tender, "TRIM_EVERY", 0.0)
+    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(maintainer, "TRIM_EVERY", 0.0)
 
     async def look_after() -> None:
-        services = Services(parse_settings(untended))
-        one = tender.Tender(services, EntityPath(queue))
+        context = ClientContext(parse_settings(untended))
+        one = maintainer.EntityMaintainer(context, EntityPath(queue))
         for _ in range(3):
             await one.tend()
-        await services.close()
+        await context.close()
 
     asyncio.run(look_after())
 
@@ -110,11 +110,11 @@ def test_ids_in_the_window_stay_readable(
 def snapshot(untended: str, queue: str) -> Snapshot:
     """What is to be written down of a plain queue."""
 
-    async def ask() -> Snapshot:
-        services = Services(parse_settings(untended))
-        keep = Keep((await services.entity(EntityPath(queue))).ledgers[0])
-        await services.courier.ask(keep)
-        await services.close()
+    async def execute() -> Snapshot:
+        context = ClientContext(parse_settings(untended))
+        keep = Keep((await context.catalog.entity(EntityPath(queue))).ledgers[0])
+        await context.ledger_client.execute(keep)
+        await context.close()
         return keep.snapshot
 
     return asyncio.run(ask())
@@ -150,12 +150,12 @@ def test_records_that_somebody_else_deleted_are_told_of(
 
 def lose(untended: str, queue: str) -> None:
     """Redis loses the ledger of a plain queue."""
-    services = Services(parse_settings(untended))
+    context = ClientContext(parse_settings(untended))
 
     async def delete() -> None:
-        entity = await services.entity(EntityPath(queue))
-        await services.courier.forget(list(entity.ledgers))
-        await services.close()
+        entity = await context.catalog.entity(EntityPath(queue))
+        await context.ledger_client.forget(list(entity.ledgers))
+        await context.close()
 
     asyncio.run(delete())
 
@@ -164,11 +164,11 @@ def kept_apart(untended: str, queue: str) -> set[int]:
     """Offsets of what is kept apart of a plain queue."""
 
     async def look() -> set[int]:
-        services = Services(parse_settings(untended))
+        context = ClientContext(parse_settings(untended))
         try:
-            return set(await services.keepsakes.of(await services.entity(EntityPath(queue)), 0))
+            return set(await context.archive.of(await context.catalog.entity(EntityPath(queue)), 0))
         finally:
-            await services.close()
+            await context.close()
 
     return asyncio.run(look())
 

@@ -56,7 +56,7 @@ from kafkabus._ledger.operations import (
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._ledger.snapshot import Snapshot, StoredState, Written
 from kafkabus._sync.redis.connection import RedisConnection
-from kafkabus._sync.redis.ledger_client import Courier
+from kafkabus._sync.redis.ledger_client import LedgerClient
 from kafkabus.exceptions import ServiceBusError
 from kafkabus_mapping.names import EntityPath
 
@@ -102,8 +102,8 @@ class Bench:
         self.client_id = uuid.uuid4().hex
         self.ledger = Ledger(self.keys, partition=0, channel=f"bell:{topic_id}", client_id=self.client_id)
         connection = RedisConnection(store, address="redis", namespace="ledgers", retry_for=1)
-        self.courier = Courier(connection, rebuild=self._missing)
-        self.courier.create(self.ledger, 0)
+        self.ledger_client = LedgerClient(connection, rebuild=self._missing)
+        self.ledger_client.create(self.ledger, 0)
         self.rules = 0
         """Which version of a subscription's rules this client goes by."""
 
@@ -145,7 +145,7 @@ class Bench:
             alone=alone,
             rules=self.rules,
         )
-        self.courier.ask(claim)
+        self.ledger_client.execute(claim)
         return Held(lease, claim.granted)
 
     def settle(self, verb: str, held: Held, *ranges: Range) -> list[Range]:
@@ -159,7 +159,7 @@ class Bench:
             settlement = Deferral(self.ledger, held.lease, chosen, DEFERRED_LIMIT)
         else:
             settlement = Settlement(self.ledger, verb, held.lease, chosen)
-        self.courier.ask(settlement)
+        self.ledger_client.execute(settlement)
         if isinstance(settlement, Deferral) and settlement.full:
             raise Full
         return settlement.lost
@@ -168,7 +168,7 @@ class Bench:
         """Lock deferred messages, by a session's lease or alone; returns what is held then, and what was not deferred."""
         lease, session = lease or uuid.uuid4().hex[:16], lease is not None
         recall = Recall(self.ledger, lease, list(ranges), LOCK_MS, session=session, rules=self.rules)
-        self.courier.ask(recall)
+        self.ledger_client.execute(recall)
         granted = Granted(recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False, ruled=recall.ruled)
         return Held(recall.lease, granted), recall.missing
 
@@ -184,7 +184,7 @@ class Bench:
         return self._seized(Seize.hopeless(self.ledger, uuid.uuid4().hex[:16], count, LOCK_MS, limit))
 
     def _seized(self, seize: Seize) -> Held:
-        self.courier.ask(seize)
+        self.ledger_client.execute(seize)
         again = [(first, last, count) for first, last, count, _ in seize.again]
         return Held(seize.lease, Granted(again, [], self.cursor, False, 0, seize.expiry, 0, None, False))
 
@@ -204,20 +204,20 @@ class Bench:
         by_session = {name: sorted(several) for name, several in sessions.items()}
         lease, runs = uuid.uuid4().hex[:16], merge_offsets(strays)
         filing = Filing(self.ledger, lease, seen, by_session, runs, LOCK_MS, rules=self.rules)
-        self.courier.ask(filing)
+        self.ledger_client.execute(filing)
         return Held(filing.lease, filing.granted)
 
     def rule(self, version: int, end: int) -> int:
         """Say that rules of a subscription were changed; returns from where on they count."""
         rule = Rule(self.ledger, version, end)
-        self.courier.ask(rule)
+        self.ledger_client.execute(rule)
         return rule.counts_from
 
     def place(self, held: Held, names: Mapping[int, str], strays: Sequence[Range] = ()) -> Place:
         """Return messages of a lease to their sessions, and lease strays anew."""
         sessions = {name: sorted(one for one in names if names[one] == name) for name in names.values()}
         place = Place(self.ledger, held.lease, sessions, strays, LOCK_MS)
-        self.courier.ask(place)
+        self.ledger_client.execute(place)
         return place
 
     def judge(
@@ -231,93 +231,93 @@ class Bench:
     ) -> Judge:
         """Have the duplicates found among records."""
         judge = Judge(self.ledger, start, upto, ids, epochs, window_ms, log_start)
-        self.courier.ask(judge)
+        self.ledger_client.execute(judge)
         return judge
 
     def schedule(self, items: Sequence[tuple[int, int]]) -> None:
         """Say which records wait for their time."""
-        self.courier.ask(Schedule(self.ledger, items))
+        self.ledger_client.execute(Schedule(self.ledger, items))
 
     def postpone(self, held: Held, items: Sequence[tuple[int, int]]) -> list[Range]:
         """Say so of what was granted; returns what was not held."""
         postpone = Postpone(self.ledger, held.lease, items)
-        self.courier.ask(postpone)
+        self.ledger_client.execute(postpone)
         return postpone.lost
 
     def cancel(self, *offsets: int) -> list[int]:
         """Settle what is scheduled; returns what was not."""
         cancel = Cancel(self.ledger, offsets)
-        self.courier.ask(cancel)
+        self.ledger_client.execute(cancel)
         return cancel.missing
 
     def activate(self, limit: int = 100) -> list[int]:
         """Begin transfers of what is due."""
         activate = Activate(self.ledger, limit, "intent", ORPHAN_MS)
-        self.courier.ask(activate)
+        self.ledger_client.execute(activate)
         return activate.begun
 
     def accept(self, session: str | None = None, most: int = 10) -> Accept:
         """Lock a session."""
         accept = Accept(self.ledger, uuid.uuid4().hex[:16], session, LOCK_MS, most)
-        self.courier.ask(accept)
+        self.ledger_client.execute(accept)
         return accept
 
     def next(self, lease: str, want: int) -> Next:
         """Be granted the next messages of a locked session."""
         following = Next(self.ledger, lease, want, self.rules)
-        self.courier.ask(following)
+        self.ledger_client.execute(following)
         return following
 
     def extend(self, lease: str) -> bool:
         """Lock a session anew; False where the lock has expired."""
         extend = Extend(self.ledger, lease, LOCK_MS)
-        self.courier.ask(extend)
+        self.ledger_client.execute(extend)
         return extend.expiry is not None
 
     def leave(self, lease: str) -> None:
         """Give a session up."""
-        self.courier.ask(Leave(self.ledger, lease))
+        self.ledger_client.execute(Leave(self.ledger, lease))
 
     def get_state(self, lease: str) -> GetState:
         """Ask for the state of a locked session."""
         get = GetState(self.ledger, lease)
-        self.courier.ask(get)
+        self.ledger_client.execute(get)
         return get
 
     def set_state(self, lease: str, value: str | None) -> SetState:
         """Set the state of a locked session."""
         change = SetState(self.ledger, lease, value)
-        self.courier.ask(change)
+        self.ledger_client.execute(change)
         return change
 
     def state_stored(self, session: str, version: int) -> StateStored:
         """Say that a state was stored."""
         stored = StateStored(self.ledger, session, version)
-        self.courier.ask(stored)
+        self.ledger_client.execute(stored)
         return stored
 
     def states_updated(self, after: int) -> list[str]:
         """Sessions whose states were set after a moment."""
         updated = StatesUpdated(self.ledger, after)
-        self.courier.ask(updated)
+        self.ledger_client.execute(updated)
         return sorted(updated.names)
 
     def sessions(self) -> list[str]:
         """All that are known."""
         sessions = Sessions(self.ledger)
-        self.courier.ask(sessions)
+        self.ledger_client.execute(sessions)
         return sorted(sessions.names)
 
     def peek(self, start: int, limit: int, session: str | None = None) -> Peek:
         """Look at what is not settled."""
         peek = Peek(self.ledger, start, limit, session)
-        self.courier.ask(peek)
+        self.ledger_client.execute(peek)
         return peek
 
     def snapshot_to_keep(self) -> Snapshot:
         """What is to be written down."""
         keep = Keep(self.ledger)
-        self.courier.ask(keep)
+        self.ledger_client.execute(keep)
         return keep.snapshot
 
     def lose_everything(self) -> None:
@@ -327,48 +327,48 @@ class Bench:
     def purge(self, upto: int, limit: int = 1000) -> Purge:
         """Throw away what waits."""
         purge = Purge(self.ledger, upto, limit)
-        self.courier.ask(purge)
+        self.ledger_client.execute(purge)
         return purge
 
     def begin(self, held: Held, *ranges: Range, intent: str = "intent") -> list[Range]:
         """Begin a transfer of ranges; returns what was lost."""
         begin = Begin(self.ledger, held.lease, list(ranges), intent, ORPHAN_MS)
-        self.courier.ask(begin)
+        self.ledger_client.execute(begin)
         return begin.lost
 
     def moved(self, offset: int, at: int) -> int | None:
         """End a transfer; returns the winner."""
         moved = Moved(self.ledger, offset, at, 120_000)
-        self.courier.ask(moved)
+        self.ledger_client.execute(moved)
         return moved.winner
 
     def adopt(self) -> list[int]:
         """Adopt late transfers; returns their offsets."""
         adopt = Adopt(self.ledger, 100, ORPHAN_MS)
-        self.courier.ask(adopt)
+        self.ledger_client.execute(adopt)
         return [orphan.offset for orphan in adopt.orphans]
 
     def retreat(self, offset: int, intent: str, *, gone: bool = False) -> None:
         """Give up a transfer that has this intent."""
-        self.courier.ask(Retreat(self.ledger, Orphan(offset, 0, intent), gone=gone))
+        self.ledger_client.execute(Retreat(self.ledger, Orphan(offset, 0, intent), gone=gone))
 
     def prepare(self, *items: tuple[str, Held, Sequence[Range]], transaction: str = "t") -> list[list[Range]]:
         """Prepare settlements, each a verb, who holds the messages, and which; returns what was lost of each."""
         wanted = [(verb, held.lease, ranges) for verb, held, ranges in items]
         prepare = Prepare(self.ledger, wanted, transaction, ORPHAN_MS, DEFERRED_LIMIT)
-        self.courier.ask(prepare)
+        self.ledger_client.execute(prepare)
         if prepare.full:
             raise Full
         return prepare.lost
 
     def resolve(self, *ranges: Range, transaction: str = "t", committed: bool = True) -> None:
         """Settle what a transaction prepared, or take it back."""
-        self.courier.ask(Resolve(self.ledger, list(ranges), transaction, committed=committed))
+        self.ledger_client.execute(Resolve(self.ledger, list(ranges), transaction, committed=committed))
 
     def void(self, offset: int) -> bool:
         """Void a record; returns whether it was in time."""
         void = Void(self.ledger, offset)
-        self.courier.ask(void)
+        self.ledger_client.execute(void)
         return void.void
 
     def restore(
@@ -376,7 +376,7 @@ class Bench:
     ) -> bool:
         """Make the ledger anew; False where it was there."""
         written = Written(snapshot, states, window_start, self.rules)
-        made = self.courier.restore([self.ledger], lambda ledgers: dict.fromkeys(ledgers, written))[self.ledger]
+        made = self.ledger_client.restore([self.ledger], lambda ledgers: dict.fromkeys(ledgers, written))[self.ledger]
         assert not isinstance(made, ServiceBusError)
         return made is not None
 
@@ -393,7 +393,7 @@ class Bench:
     @property
     def state(self) -> LedgerState:
         """Where the ledger stands."""
-        (state,) = self.courier.states([self.ledger])
+        (state,) = self.ledger_client.states([self.ledger])
         assert state is not None
         return state
 
@@ -417,7 +417,7 @@ class Bench:
         keys = self.ledger.script_keys
         return json.loads(  # type: ignore[no-any-return]
             self.store.eval(
-                self.courier._script_for(names).text, len(keys), *keys, number, self.ledger.channel, 0, payload
+                self.ledger_client._script_for(names).text, len(keys), *keys, number, self.ledger.channel, 0, payload
             )
         )
 

@@ -231,9 +231,9 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert bench.void(12)
     # Half of a range that waits; and what is left, but for what was voided.
     for again in (bench.claim(5), bench.claim(9, upto=13)):
-        bench.courier.ask(Settlement(bench.ledger, "release", again.lease, None))
+        bench.ledger_client.execute(Settlement(bench.ledger, "release", again.lease, None))
     assert again.offsets == [10, 11]
-    bench.courier.ask(Mark(bench.ledger, "mortal"))
+    bench.ledger_client.execute(Mark(bench.ledger, "mortal"))
     assert bench.recall((3, 3))[0].offsets == [3]
     assert bench.seize((1, 1), (8, 8), (13, 13)).offsets == [1, 8, 13]
     assert bench.seize_hopeless(1).offsets == [4, 7, 9, 10]
@@ -258,7 +258,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
 
 def go_through_transactions(bench: Bench) -> None:
     """Each operation of transactions, in each of its ways."""
-    bench.courier.ask(Mark(bench.ledger, "transacts"))
+    bench.ledger_client.execute(Mark(bench.ledger, "transacts"))
     held = bench.claim(8, upto=8)
     assert bench.prepare(("complete", held, [(0, 1)]), ("defer", held, [(2, 2)]), ("abandon", held, [(3, 3)])) == [
         [],
@@ -276,7 +276,7 @@ def go_through_transactions(bench: Bench) -> None:
     again = bench.claim(9)
     assert again.offsets == [3, 4, 5, 6, 7]
     keep = Keep(bench.ledger, close=True)
-    bench.courier.ask(keep)
+    bench.ledger_client.execute(keep)
     assert bench.prepare(("complete", again, [(6, 7)])) == [[(6, 7)]]
     assert bench.settle("complete", again) == []
 
@@ -301,7 +301,7 @@ def go_through_sessions(bench: Bench) -> None:
     """Each operation on sessions, in each of its ways."""
     strays = bench.file({"a": [0, 1, 2], "b": [3, 5]}, upto=6, strays=[4])
     assert strays.offsets == [4]
-    bench.courier.ask(Settlement(bench.ledger, "release", strays.lease, None))
+    bench.ledger_client.execute(Settlement(bench.ledger, "release", strays.lease, None))
     lock = bench.accept()
     assert (lock.accepted, bench.accept("a").held) == ("a", True)
     returned = bench.claim(9)
@@ -366,10 +366,10 @@ def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narro
     claims = [
         Claim(bench.ledger, "aa" * 8, want=2, lock_ms=LOCK_MS, seen=Seen(0, 2, [(0, 1)])) for bench in (first, second)
     ]
-    first.courier.ask(*claims)
+    first.ledger_client.execute(*claims)
     assert [claim.granted.fresh for claim in claims] == [[(0, 1)], [(0, 1)]]
     # This rings both doorbells.
-    first.courier.ask(*(Settlement(claim.ledger, "abandon", claim.lease, [(0, 1)]) for claim in claims))
+    first.ledger_client.execute(*(Settlement(claim.ledger, "abandon", claim.lease, [(0, 1)]) for claim in claims))
     assert store.refusals() == set()
     assert store.calls[request_script(frozenset({"claim", "abandon"})).sha] >= 4
 
@@ -377,10 +377,10 @@ def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narro
 def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, port: int) -> None:
     """The two scripts that belong to no ledger, by a client that has replies as bytes, as theirs does."""
     with Narrow(host=HOST, port=port, protocol=2) as client:
-        courier = Bench(client, "t").courier
+        ledger_client = Bench(client, "t").ledger_client
         receivers = receivers_key("acl", EntityPath("q"))
-        assert courier.heartbeat(receivers, "one", 60) == ["one"]
-        assert sorted(courier.heartbeat(receivers, "two", 60)) == ["one", "two"]
+        assert ledger_client.heartbeat(receivers, "one", 60) == ["one"]
+        assert sorted(ledger_client.heartbeat(receivers, "two", 60)) == ["one", "two"]
 
         descriptions = DescriptionCache(RedisConnection(client, address="redis", namespace="acl"), "acl")
         descriptions.keep({"q": Described(1, "text"), "gone": Described(2, None)})
@@ -410,7 +410,7 @@ def test_a_request_that_touches_more_is_refused(store: Narrow, fault: str) -> No
     assert store.refusals() == set()
 
     broken = text.replace(right, wrong)
-    bench.courier._script_for = lambda _names: Script(broken, _sha(broken))
+    bench.ledger_client._script_for = lambda _names: Script(broken, _sha(broken))
     with pytest.raises(ServiceBusAuthorizationError, match="refused a request"):
         bench.settle("abandon", held)
     refused = name.format(slot=bench.keys.slot(bench.client_id), channel=bench.ledger.channel)

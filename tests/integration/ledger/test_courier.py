@@ -19,12 +19,12 @@ from redis.retry import Retry
 
 from kafkabus._async.redis.connection import RedisConnection as AsyncRedisConnection
 from kafkabus._async.redis.connection import connect
-from kafkabus._async.redis.ledger_client import Courier as AsyncCourier
+from kafkabus._async.redis.ledger_client import LedgerClient as AsyncLedgerClient
 from kafkabus._ledger.keys import LedgerKeys
 from kafkabus._ledger.operations import Claim, Ledger, Operation, Prepare, Request, Seen, Settlement
 from kafkabus._sync.compat import Bell
 from kafkabus._sync.redis.connection import RedisConnection
-from kafkabus._sync.redis.ledger_client import Courier
+from kafkabus._sync.redis.ledger_client import LedgerClient
 from kafkabus.embedded.ports import HOST
 from kafkabus.exceptions import MessageLockLostError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus_mapping.names import EntityPath
@@ -32,15 +32,15 @@ from tests.integration.ledger.bench import LOCK_MS, Bench
 from tests.proxy import Proxy
 
 
-def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[Courier, Ledger]:
-    """A client of the bench's ledger behind a proxy, which leaves retrying to the courier."""
+def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[LedgerClient, Ledger]:
+    """A client of the bench's ledger behind a proxy, which leaves retrying to the ledger_client."""
     client = redis.Redis(port=proxy.port, protocol=2, retry=Retry(NoBackoff(), 0))
     connection = RedisConnection(client, address="redis", namespace="ledgers", retry_for=retry_for)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
-    courier = Courier(connection, rebuild=Bench._missing)
+    ledger_client = LedgerClient(connection, rebuild=Bench._missing)
     # Connected before anything is lost, so that what is lost is the reply to the request that matters.
-    courier.ask(Claim(ledger, "", want=0, lock_ms=0))
-    return courier, ledger
+    ledger_client.execute(Claim(ledger, "", want=0, lock_ms=0))
+    return ledger_client, ledger
 
 
 async def missing(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
@@ -56,10 +56,10 @@ def claim_of(ledger: Ledger, lease: str) -> Claim:
 def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(bench: Bench, redis_port: int) -> None:
     """The ledger served the request; its reply was lost; the same number brings the same reply."""
     with Proxy(redis_port) as proxy:
-        courier, ledger = through(proxy, bench, retry_for=30)
+        ledger_client, ledger = through(proxy, bench, retry_for=30)
         proxy.lose_replies = True
         claim = claim_of(ledger, "aa" * 8)
-        asking = threading.Thread(target=courier.ask, args=(claim,))
+        asking = threading.Thread(target=ledger_client.execute, args=(claim,))
         asking.start()
         deadline = time.monotonic() + 30
         while bench.cursor != 3:
@@ -76,14 +76,14 @@ def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_give
 ) -> None:
     """Given up by its caller, it is sent again with the next one's, and its messages return uncounted."""
     with Proxy(redis_port) as proxy:
-        courier, ledger = through(proxy, bench, retry_for=0.2)
+        ledger_client, ledger = through(proxy, bench, retry_for=0.2)
         proxy.lose_replies = True
         with pytest.raises(ServiceBusCommunicationError, match="cannot be reached"):
-            courier.ask(claim_of(ledger, "aa" * 8))
+            ledger_client.execute(claim_of(ledger, "aa" * 8))
         assert bench.cursor == 3
         proxy.lose_replies = False
         second = claim_of(ledger, "bb" * 8)
-        courier.ask(second)
+        ledger_client.execute(second)
         assert second.granted.again == [(0, 2, 0)]
         assert bench.held == 3
 
@@ -91,15 +91,15 @@ def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_give
 def test_a_settlement_in_doubt_holds_nobody_up(bench: Bench, redis_port: int) -> None:
     """Given up by its caller, it is done once, and whoever comes next is served behind it."""
     with Proxy(redis_port) as proxy:
-        courier, ledger = through(proxy, bench, retry_for=0.2)
+        ledger_client, ledger = through(proxy, bench, retry_for=0.2)
         held = bench.claim(2, upto=2)
         proxy.lose_replies = True
         with pytest.raises(ServiceBusCommunicationError):
-            courier.ask(Settlement(ledger, "complete", held.lease, [(0, 0)]))
+            ledger_client.execute(Settlement(ledger, "complete", held.lease, [(0, 0)]))
         assert bench.held == 1
         proxy.lose_replies = False
         second = Settlement(ledger, "complete", held.lease, [(0, 1)])
-        courier.ask(second)
+        ledger_client.execute(second)
         assert (second.lost, bench.held) == ([(0, 0)], 0)
 
 
@@ -113,14 +113,14 @@ def test_a_ledger_named_again_meanwhile_is_asked_once(bench: Bench) -> None:
         """A ledger to which something is added whenever it is asked for its request."""
 
         def next_request(self) -> Request | None:
-            bench.courier._waiting[self] = None
+            bench.ledger_client._waiting[self] = None
             return super().next_request()
 
     ledger = Busy(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
     claim = claim_of(ledger, "aa" * 8)
-    bench.courier.ask(claim)
+    bench.ledger_client.execute(claim)
     assert claim.granted.fresh == [(0, 2)]
-    bench.courier.ask(Claim(ledger, "", want=0, lock_ms=0))
+    bench.ledger_client.execute(Claim(ledger, "", want=0, lock_ms=0))
     assert bench.another().claim(10).offsets == []
 
 
@@ -128,8 +128,8 @@ def test_what_nobody_waits_for_any_more_is_not_asked_for(bench: Bench) -> None:
     """Granted in one request with what its caller asks for next, it would come behind that, and go back after it."""
     given_up, next_one = claim_of(bench.ledger, "aa" * 8), claim_of(bench.ledger, "bb" * 8)
     given_up.abandoned = True
-    bench.courier.later(given_up)
-    bench.courier.ask(next_one)
+    bench.ledger_client.enqueue(given_up)
+    bench.ledger_client.execute(next_one)
     assert (next_one.granted.fresh, given_up.done) == ([(0, 2)], False)
 
 
@@ -148,19 +148,19 @@ def test_what_is_granted_in_the_moment_of_giving_up_goes_back(bench: Bench, monk
     monkeypatch.setattr("kafkabus._sync.redis.ledger_client.Bell", Interrupted)
     claim = claim_of(bench.ledger, "aa" * 8)
 
-    def ask() -> None:
+    def execute() -> None:
         with pytest.raises(KeyboardInterrupt):
-            bench.courier.ask(claim)
+            bench.ledger_client.execute(claim)
 
-    with bench.courier._turn:
+    with bench.ledger_client._turn:
         asking = threading.Thread(target=ask)
         asking.start()
         assert waits.wait(10)
-        bench.courier._carry()
-        bench.courier._wake()
+        bench.ledger_client._carry()
+        bench.ledger_client._wake()
         asking.join()
     assert claim.granted.fresh == [(0, 2)]
-    bench.courier.flush()
+    bench.ledger_client.flush()
     assert (bench.held, bench.another().claim(10).offsets) == (3, [0, 1, 2])
 
 
@@ -172,7 +172,7 @@ def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
     def complete(start: int) -> None:
         for offset in range(start, start + 50):
             settlement = Settlement(bench.ledger, "complete", held.lease, [(offset, offset)])
-            bench.courier.ask(settlement)
+            bench.ledger_client.execute(settlement)
             lost.extend(settlement.lost)
 
     threads = [threading.Thread(target=complete, args=(start,)) for start in range(0, 800, 50)]
@@ -192,7 +192,7 @@ def test_of_those_who_settle_one_message_at_once_one_does(bench: Bench) -> None:
 
     def complete(mine: list[Settlement]) -> None:
         for settlement in mine:
-            bench.courier.ask(settlement)
+            bench.ledger_client.execute(settlement)
 
     threads = [threading.Thread(target=complete, args=(mine,)) for mine in settlements]
     for thread in threads:
@@ -204,10 +204,10 @@ def test_of_those_who_settle_one_message_at_once_one_does(bench: Bench) -> None:
 
 
 @pytest.fixture
-async def tasks_courier(redis_port: int) -> AsyncGenerator[AsyncCourier]:
+async def tasks_client(redis_port: int) -> AsyncGenerator[AsyncLedgerClient]:
     """A way to ledgers for asyncio tasks."""
     async with connect(f"redis://{HOST}:{redis_port}/0") as client:
-        yield AsyncCourier(
+        yield AsyncLedgerClient(
             AsyncRedisConnection(client, address="redis", namespace="ledgers", retry_for=1), rebuild=missing
         )
 
@@ -217,12 +217,12 @@ async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench:
     with Proxy(redis_port) as proxy:
         async with redis.asyncio.Redis(port=proxy.port, protocol=2, retry=AsyncRetry(NoBackoff(), 0)) as client:
             connection = AsyncRedisConnection(client, address="redis", namespace="ledgers", retry_for=30)
-            courier = AsyncCourier(connection, rebuild=missing)
+            ledger_client = AsyncLedgerClient(connection, rebuild=missing)
             ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
-            await courier.ask(Claim(ledger, "", want=0, lock_ms=0))
+            await ledger_client.execute(Claim(ledger, "", want=0, lock_ms=0))
             proxy.lose_replies = True
             claim = claim_of(ledger, "aa" * 8)
-            asking = asyncio.create_task(courier.ask(claim))
+            asking = asyncio.create_task(ledger_client.execute(claim))
             await until(lambda: bench.cursor == 3)
             proxy.lose_replies = False
             await asyncio.wait_for(asking, timeout=30)
@@ -239,26 +239,28 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 async def test_whoever_is_woken_to_go_next_and_cancelled_passes_it_on(
-    bench: Bench, tasks_courier: AsyncCourier
+    bench: Bench, tasks_client: AsyncLedgerClient
 ) -> None:
     """Those who wait behind would wait for ever otherwise."""
     held = bench.claim(3, upto=3)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
 
-    def ask(offset: int) -> asyncio.Task[None]:
-        return asyncio.create_task(tasks_courier.ask(Settlement(ledger, "complete", held.lease, [(offset, offset)])))
+    def execute(offset: int) -> asyncio.Task[None]:
+        return asyncio.create_task(tasks_client.execute(Settlement(ledger, "complete", held.lease, [(offset, offset)])))
 
     first = ask(0)
     await until(lambda: ledger.in_doubt is not None)
     heir, last = ask(1), ask(2)
-    await until(lambda: len(tasks_courier._errands) == 3)
+    await until(lambda: len(tasks_client._errands) == 3)
     first.add_done_callback(lambda _: heir.cancel())
     await asyncio.wait_for(last, timeout=10)
     assert heir.cancelled()
     assert bench.held == 0
 
 
-async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(bench: Bench, tasks_courier: AsyncCourier) -> None:
+async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(
+    bench: Bench, tasks_client: AsyncLedgerClient
+) -> None:
     """All that was asked for is done, also for those who stopped waiting."""
     held = bench.claim(600, upto=600)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
@@ -268,7 +270,7 @@ async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(bench: Benc
 
     async def complete(offset: int) -> None:
         asked.append(offset)
-        await tasks_courier.ask(Settlement(ledger, "complete", held.lease, [(offset, offset)]))
+        await tasks_client.execute(Settlement(ledger, "complete", held.lease, [(offset, offset)]))
 
     waiting: set[asyncio.Task[None]] = set()
     for offset in range(600):
@@ -279,11 +281,11 @@ async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(bench: Benc
             dice.choice(sorted(waiting, key=lambda task: task.get_name())).cancel()
         waiting = {task for task in waiting if not task.done()}
     await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=10)
-    await tasks_courier.flush()
+    await tasks_client.flush()
     # Some were cancelled before they began.
     assert 300 < len(asked) < 600
     assert bench.held == 600 - len(asked)
-    assert not tasks_courier._errands
+    assert not tasks_client._errands
 
 
 class Builder:
@@ -297,20 +299,20 @@ class Builder:
         self.asked_for: list[set[str]] = []
         self.began, self.may_go_on = threading.Event(), threading.Event()
         connection = RedisConnection(store, address="redis", namespace="ledgers", retry_for=1)
-        self.courier = Courier(connection, rebuild=self._build)
+        self.ledger_client = LedgerClient(connection, rebuild=self._build)
 
     def _build(self, ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
         self.asked_for.append({ledger.keys.prefix for ledger in ledgers})
         self.began.set()
         assert self.may_go_on.wait(30)
         for ledger in ledgers:
-            self.courier.create(ledger, 0)
+            self.ledger_client.create(ledger, 0)
         return {}
 
     @contextmanager
     def building(self, *operations: Operation) -> Generator[None]:
         """Meanwhile a thread waits for operations of ledgers that are made anew, and they are done afterwards."""
-        thread = threading.Thread(target=self.courier.ask, args=operations)
+        thread = threading.Thread(target=self.ledger_client.execute, args=operations)
         thread.start()
         try:
             assert self.began.wait(30)
@@ -333,14 +335,14 @@ def test_nobody_waits_for_ledgers_that_are_made_anew_but_those_who_use_them(benc
     gone = [other_ledger(bench, uuid.uuid4().hex) for _ in range(3)]
     with builder.building(*(Claim(ledger, "", want=0, lock_ms=0) for ledger in gone)):
         claim = claim_of(there, "aa" * 8)
-        builder.courier.ask(claim)
+        builder.ledger_client.execute(claim)
         assert claim.granted.fresh == [(0, 2)]
         settlement = Settlement(there, "complete", claim.lease, [(0, 2)])
-        builder.courier.ask(settlement)
+        builder.ledger_client.execute(settlement)
         assert settlement.lost == []
-        builder.courier.later(Claim(gone[0], "", want=0, lock_ms=0))
+        builder.ledger_client.enqueue(Claim(gone[0], "", want=0, lock_ms=0))
     assert builder.asked_for == [{ledger.keys.prefix for ledger in gone}]
-    builder.courier.flush()
+    builder.ledger_client.flush()
     assert not gone[0].pending
 
 
@@ -352,7 +354,7 @@ def test_a_transaction_does_not_wait_for_a_ledger_that_waits_for_it(bench: Bench
         for one in (gone, other_ledger(bench, uuid.uuid4().hex)):
             prepare = Prepare(one, [("complete", "aa" * 8, [(0, 0)])], "t", 30_000, 10)
             with pytest.raises(MessageLockLostError, match="Redis lost the ledger"):
-                builder.courier.ask(prepare)
+                builder.ledger_client.execute(prepare)
 
 
 def test_why_a_ledger_cannot_be_made_anew_is_told_who_uses_it(bench: Bench) -> None:
@@ -364,19 +366,19 @@ def test_why_a_ledger_cannot_be_made_anew_is_told_who_uses_it(bench: Bench) -> N
         return {gone: ServiceBusError("it is gone")}
 
     connection = RedisConnection(bench.store, address="redis", namespace="ledgers", retry_for=1)
-    courier = Courier(connection, rebuild=fail)
+    ledger_client = LedgerClient(connection, rebuild=fail)
     gone = other_ledger(bench, uuid.uuid4().hex)
     for _ in range(2):
         with pytest.raises(ServiceBusError, match="it is gone"):
-            courier.ask(Claim(gone, "", want=0, lock_ms=0), Claim(bench.ledger, "", want=0, lock_ms=0))
-    courier.ask(Claim(bench.ledger, "", want=0, lock_ms=0))
+            ledger_client.execute(Claim(gone, "", want=0, lock_ms=0), Claim(bench.ledger, "", want=0, lock_ms=0))
+    ledger_client.execute(Claim(bench.ledger, "", want=0, lock_ms=0))
     assert asked_for == [1, 1]
 
 
 def test_a_flush_lets_others_go_on_while_ledgers_are_made_anew(bench: Bench) -> None:
     """A call that waited while it had the turn is not forgotten when it waits for the ledgers."""
     builder = Builder(bench.store)
-    courier, carry_all = builder.courier, builder.courier._carry_all
+    ledger_client, carry_all = builder.ledger_client, builder.ledger_client._carry_all
     reached, go_on = threading.Event(), threading.Event()
 
     def carry_slowly() -> None:
@@ -384,15 +386,15 @@ def test_a_flush_lets_others_go_on_while_ledgers_are_made_anew(bench: Bench) -> 
         reached.set()
         assert go_on.wait(30)
 
-    courier._carry_all = carry_slowly  # type: ignore[method-assign]
+    ledger_client._carry_all = carry_slowly  # type: ignore[method-assign]
     claim = Claim(bench.ledger, "", want=0, lock_ms=0)
     with builder.building(Claim(other_ledger(bench, uuid.uuid4().hex), "", want=0, lock_ms=0)):
-        flushing = threading.Thread(target=courier.flush)
+        flushing = threading.Thread(target=ledger_client.flush)
         flushing.start()
         assert reached.wait(30)
-        asking = threading.Thread(target=courier.ask, args=[claim])
+        asking = threading.Thread(target=ledger_client.execute, args=[claim])
         asking.start()
-        while not any(claim in errand.operations for errand in courier._errands):
+        while not any(claim in errand.operations for errand in ledger_client._errands):
             time.sleep(0.001)
         go_on.set()
         asking.join(10)

@@ -92,7 +92,7 @@ def test_nothing_is_granted_in_the_same_request_where_the_log_was_cut(detecting:
     ledger = detecting.ledger
     claim = Claim(ledger, "aa" * 8, want=2, lock_ms=LOCK_MS, seen=Seen(0, 2, [(0, 1)]))
     seize = Seize(ledger, "bb" * 8, [(0, 1)], LOCK_MS, Seen(0, 2, ()))
-    detecting.courier.ask(Judge(ledger, 2, 2, [], [(0, 2)], WINDOW_MS), claim, seize)
+    detecting.ledger_client.execute(Judge(ledger, 2, 2, [], [(0, 2)], WINDOW_MS), claim, seize)
     assert (claim.granted.fresh, seize.again, detecting.cursor) == ([], [], 0)
 
 

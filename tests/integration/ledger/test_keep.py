@@ -72,6 +72,6 @@ def test_the_mark_of_times_to_live_is_kept(bench: Bench) -> None:
     snapshot = bench.snapshot_to_keep()
     bench.lose_everything()
     bench.restore(snapshot)
-    (state,) = bench.courier.states([bench.ledger])
+    (state,) = bench.ledger_client.states([bench.ledger])
     assert state is not None
     assert state.mortal

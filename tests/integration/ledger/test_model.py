@@ -69,7 +69,7 @@ class Both(RuleBasedStateMachine):
         memory = cast("redis.Redis", MemoryRedis(Store(lambda: self.now)))
         self.sides = [self.clients_of(self.store), self.clients_of(memory)]
         for client in self.sides[0]:
-            client.courier._script_for = self.scripts.of
+            client.ledger_client._script_for = self.scripts.of
         self.leases: list[tuple[Held, Held]] = []
         self.marked: set[MarkName] = set()
         self.written: list[tuple[Snapshot, Snapshot]] = []
@@ -219,7 +219,7 @@ class Both(RuleBasedStateMachine):
         def act(side: int) -> list[int]:
             client, held = self.sides[side][who], pair[side]
             settlement, copy = (Settlement(client.ledger, verb, held.lease, [(first, first + 1)]) for _ in range(2))
-            client.courier.ask(settlement)
+            client.ledger_client.execute(settlement)
             answer: Any = client.send(client.ledger.number, copy)
             copy.resolve(answer["replies"][0])
             assert copy.lost == settlement.lost
@@ -396,7 +396,7 @@ class Both(RuleBasedStateMachine):
     def mark(self, name: MarkName) -> None:
         """Say what senders say before they store it."""
         self.marked.add(name)
-        self.both(lambda side: self.sides[side][0].courier.ask(Mark(self.sides[side][0].ledger, name)))
+        self.both(lambda side: self.sides[side][0].ledger_client.execute(Mark(self.sides[side][0].ledger, name)))
 
     @rule(who=WHO, first=st.integers(-1, 3), waits=st.lists(WAIT, min_size=1, max_size=5))
     def schedule(self, who: int, first: int, waits: list[int]) -> None:

@@ -83,7 +83,7 @@ def test_a_release_of_the_rest_gives_back_all_that_is_left(bench: Bench) -> None
     """Without ranges it means whatever the lease still holds."""
     held = bench.claim(5, upto=5)
     bench.settle("complete", held, (1, 1))
-    bench.courier.ask(Settlement(bench.ledger, "release", held.lease, None))
+    bench.ledger_client.execute(Settlement(bench.ledger, "release", held.lease, None))
     assert bench.claim(10).counts == {0: 0, 2: 0, 3: 0, 4: 0}
 
 
@@ -366,7 +366,7 @@ def test_settlements_go_before_claims(bench: Bench) -> None:
     held = bench.claim(1, upto=1)
     claim = Claim(bench.ledger, "cc" * 8, want=5, lock_ms=LOCK_MS)
     abandon = Settlement(bench.ledger, "abandon", held.lease, [(0, 0)])
-    bench.courier.ask(claim, abandon)
+    bench.ledger_client.execute(claim, abandon)
     assert claim.granted.again == [(0, 0, 1)]
 
 
@@ -435,7 +435,7 @@ def test_a_missing_ledger_says_so(bench: Bench) -> None:
 def test_creation_leaves_a_ledger_alone_that_is_there(bench: Bench) -> None:
     """Create if absent."""
     bench.claim(5, upto=5)
-    assert not bench.courier.create(bench.ledger, 0)
+    assert not bench.ledger_client.create(bench.ledger, 0)
     assert bench.cursor == 5
 
 

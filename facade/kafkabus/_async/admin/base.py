@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from typing_extensions import Self
 
 from kafkabus._async.compat import all_of, guarded, sleep
-from kafkabus._async.context import Services
-from kafkabus._async.dispositions.duplicate_scan import judge_all
+from kafkabus._async.context import ClientContext
 from kafkabus._core.compatibility import warn, warn_of
 from kafkabus._core.entity import Entity
 from kafkabus._core.entity_properties import (
@@ -120,7 +119,7 @@ class Administration:
     def _open(self, settings: Settings) -> None:
         self.fully_qualified_namespace = settings.fully_qualified_namespace
         self._settings = settings
-        self._services: Services | None = None
+        self._context: ClientContext | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -133,9 +132,9 @@ class Administration:
     @guarded
     async def close(self) -> None:
         """Close the connections; the client can be used again."""
-        services, self._services = self._services, None
-        if services is not None:
-            await services.close()
+        context, self._context = self._context, None
+        if context is not None:
+            await context.close()
 
     @guarded
     async def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
@@ -150,7 +149,7 @@ class Administration:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         try:
-            description = await self._connections().create_namespace(_tier(tier), partitions)
+            description = await self._connections().catalog.create_namespace(_tier(tier), partitions)
         except ValueError as error:
             raise InvalidOperationError(f"the namespace cannot be created: {reason_of(error)}", error=error) from error
         return namespace_properties(self._settings.namespace, description)
@@ -162,22 +161,22 @@ class Administration:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        return namespace_properties(self._settings.namespace, await self._connections().namespace())
+        return namespace_properties(self._settings.namespace, await self._connections().catalog.namespace())
 
     async def _count_dead(self, path: EntityPath, description: EntityDescription) -> list[int]:
         """Messages of each partition of a dead-letter queue, which may not have been needed yet."""
-        services, topic = self._connections(), topic_name(self._settings.namespace, path)
-        described = await services.pool.run(services.topics.describe, topic)
+        context, topic = self._connections(), topic_name(self._settings.namespace, path)
+        described = await context.pool.run(context.topics.describe, topic)
         if described is None:
             return [0] * description.partitions
         active, _, moving = await self._counts(path, description, topic, described.topic_id)
         return [sum(both) for both in zip(active, moving, strict=True)]
 
     async def _accessed_at(self, path: EntityPath, description: EntityDescription) -> datetime:
-        services = self._connections()
+        context = self._connections()
         entity = self._entity(path, description, description.topic_id)
-        sent = await services.pool.run(services.topics.newest, entity.topic, range(entity.partitions))
-        received = await services.courier.last_heartbeat(entity.receivers_key)
+        sent = await context.pool.run(context.topics.newest, entity.topic, range(entity.partitions))
+        received = await context.ledger_client.last_heartbeat(entity.receivers_key)
         times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
         return max([description.created_at, *times])
 
@@ -186,12 +185,12 @@ class Administration:
 
         They are looked for at the end of each log, where most of those are that are not settled.
         """
-        services = self._connections()
+        context = self._connections()
         total = sum(counts)
         if not total:
             return 0
-        ends = await services.pool.run(services.topics.ends, topic, range(len(counts)))
-        starts = await services.pool.run(services.topics.starts, topic, range(len(counts)))
+        ends = await context.pool.run(context.topics.ends, topic, range(len(counts)))
+        starts = await context.pool.run(context.topics.starts, topic, range(len(counts)))
         last_ones = [
             (partition, max(starts[partition], ends[partition] - count), ends[partition])
             for partition, count in enumerate(counts)
@@ -201,7 +200,10 @@ class Administration:
         async def look(partition: int, first: int, last: int) -> list[int]:
             # What cannot be read does not keep anybody from being told the rest.
             with suppress(ServiceBusError):
-                return [size_of(record) for record in await services.points.read(topic, partition, first, last)]
+                return [
+                    size_of(record)
+                    for record in await context.connections.offset_reader.read(topic, partition, first, last)
+                ]
             return []
 
         places: set[tuple[int, int, int]] = set()
@@ -215,19 +217,19 @@ class Administration:
         self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str
     ) -> tuple[list[int], list[int], list[int]]:
         """Messages of each partition: those that wait or are locked, those that wait for their time, those on their way."""
-        services = self._connections()
+        context = self._connections()
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        states = await services.courier.states(entity.ledgers)
-        ends = await services.pool.run(services.topics.ends, topic, range(entity.partitions))
-        starts = await services.pool.run(services.topics.starts, topic, range(entity.partitions))
+        states = await context.ledger_client.states(entity.ledgers)
+        ends = await context.pool.run(context.topics.ends, topic, range(entity.partitions))
+        starts = await context.pool.run(context.topics.starts, topic, range(entity.partitions))
         scheduled = [0 if state is None else state.scheduled for state in states]
         moving = [0 if state is None else state.moving for state in states]
-        told = await services.courier.holes(holes_key(entity.namespace, path, entity.generation))
+        told = await context.ledger_client.holes(holes_key(entity.namespace, path, entity.generation))
         holes = [told.get(partition, 0) for partition in range(entity.partitions)]
         voids = [0] * entity.partitions
         if entity.detects_duplicates or any(state is not None and state.voids for state in states):
-            voids = await self._voids(await services.entity(path))
+            voids = await self._voids(await context.catalog.entity(path))
         return (
             [
                 ends[partition] - starts[partition]
@@ -242,15 +244,15 @@ class Administration:
 
     async def _voids(self, entity: Entity) -> list[int]:
         """How many records of each partition beyond the cursor are none that will be granted."""
-        services = self._connections()
-        await judge_all(services, entity, range(entity.partitions))
+        context = self._connections()
+        await context.duplicate_scan.scan_all(entity, range(entity.partitions))
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
-        await services.courier.ask(*peeks)
+        await context.ledger_client.execute(*peeks)
         return [len(peek.voids) for peek in peeks]
 
     async def _availability(self, description: EntityDescription) -> EntityAvailabilityStatus:
-        services = self._connections()
-        topic = await services.pool.run(services.topics.describe, description.topic)
+        context = self._connections()
+        topic = await context.pool.run(context.topics.describe, description.topic)
         if topic is None:
             return EntityAvailabilityStatus.UNKNOWN
         return EntityAvailabilityStatus.LIMITED if topic.unavailable else EntityAvailabilityStatus.AVAILABLE
@@ -261,7 +263,7 @@ class Administration:
         Raises:
             MessagingEntityNotFoundError: There is none.
         """
-        description = await self._connections().directory.get(name)
+        description = await self._connections().descriptions.get(name)
         if not isinstance(description, kind):
             raise MessagingEntityNotFoundError(
                 f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: create_{WORDS[kind]} creates it"
@@ -285,7 +287,7 @@ class Administration:
 
     async def _as_it_is_now(self, listed: D) -> D | None:
         """The description of an entity, None where it was deleted since."""
-        known = await self._connections().directory.get(listed.name)
+        known = await self._connections().descriptions.get(listed.name)
         return known if isinstance(known, type(listed)) and known.generation == listed.generation else None
 
     async def _checked(
@@ -298,9 +300,9 @@ class Administration:
             InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The namespace holds as many as it may.
         """
-        services, path = self._connections(), EntityPath(checked(check_entity, name))
+        context, path = self._connections(), EntityPath(checked(check_entity, name))
         await self._check_free(name)
-        namespace = await services.directory.namespace() or await services.create_namespace()
+        namespace = await context.descriptions.namespace() or await context.catalog.create_namespace()
         try:
             partitions = namespace.partitions_for(enable_partitioning)
         except NamespaceRuleError as error:
@@ -317,7 +319,7 @@ class Administration:
         )
         description = validated(kind, changed(empty, given), "created")
         obey(namespace, description)
-        others = [one for one in await services.directory.all() if not isinstance(one, SubscriptionDescription)]
+        others = [one for one in await context.descriptions.all() if not isinstance(one, SubscriptionDescription)]
         try:
             namespace.check_room(partitions, len(others), sum(one.enable_partitioning for one in others))
         except NamespaceRuleError as error:
@@ -328,12 +330,12 @@ class Administration:
 
     async def _create_log(self, description: D) -> D:
         """Create the Kafka topic of a new queue or topic, and its ledgers; the description with the topic's id."""
-        services = self._connections()
-        await services.check_rights(EntityPath(description.name), description)
+        context = self._connections()
+        await context.catalog.check_rights(EntityPath(description.name), description)
         # The broker lets one of several creations win.
-        if not await services.pool.run(services.topics.create_entity, description.topic, description.partitions):
+        if not await context.pool.run(context.topics.create_entity, description.topic, description.partitions):
             await self._wait_for_other(description.name)
-        topic = await services.pool.run(services.topics.wait_for, description.topic)
+        topic = await context.pool.run(context.topics.wait_for, description.topic)
         if topic.partitions != description.partitions:
             raise ServiceBusError(
                 f"Kafka's topic {topic.name!r} exists with {topic.partitions} partitions and belongs to no entity; "
@@ -341,12 +343,12 @@ class Administration:
                 "name"
             )
         description = description.model_copy(update={"topic_id": topic.topic_id})
-        await services.create_ledgers(self._entity(EntityPath(description.name), description).ledgers)
-        await services.directory.put(description)
+        await context.catalog.create_ledgers(self._entity(EntityPath(description.name), description).ledgers)
+        await context.descriptions.put(description)
         return description
 
     async def _check_free(self, name: str) -> None:
-        if (description := await self._connections().directory.get(name)) is not None:
+        if (description := await self._connections().descriptions.get(name)) is not None:
             raise MessagingEntityAlreadyExistsError(
                 f"there is a {named(type(description), name)} already: use it as it is, or choose another name"
             )
@@ -406,14 +408,14 @@ class Administration:
             wanted["status"] = known.status
         now = datetime.now(timezone.utc)
         description = validated(kind, {**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
-        obey(await self._connections().namespace(), description)
+        obey(await self._connections().catalog.namespace(), description)
         return description
 
     async def _properties(self, kind: type[P], description: EntityDescription) -> P:
         return properties_of(
             kind,
             description,
-            await self._connections().namespace(),
+            await self._connections().catalog.namespace(),
             await self._availability(description),
             self._settings.fully_qualified_namespace,
         )
@@ -440,7 +442,7 @@ class Administration:
             if value is None:
                 continue
             name = self._name_of(setting, value)
-            if name != getattr(known, setting, None) and await self._connections().directory.get(name) is None:
+            if name != getattr(known, setting, None) and await self._connections().descriptions.get(name) is None:
                 raise MessagingEntityNotFoundError(
                     f"{setting}={value!r}: there is no queue or topic {name!r} in namespace {self._settings.namespace!r}: "
                     "create it first"
@@ -455,7 +457,7 @@ class Administration:
     async def _leads_to(self, first: str, origin: str) -> bool:
         """Whether what is sent to an entity is forwarded to another one, or is that one's already."""
         onwards: dict[str, set[str]] = defaultdict(set)
-        for one in await self._connections().directory.all():
+        for one in await self._connections().descriptions.all():
             if one.forward_to is not None:
                 own = one.topic_entity if isinstance(one, SubscriptionDescription) else one.name
                 onwards[own.lower()].add(one.forward_to.lower())
@@ -483,12 +485,12 @@ class Administration:
     def _entity(self, path: EntityPath, description: EntityDescription, topic_id: str | None = None) -> Entity:
         borrowed = isinstance(description, SubscriptionDescription) and not path.is_dead_letter
         topic = description.topic if borrowed else topic_name(self._settings.namespace, path)
-        return self._connections().described(path, description, topic, topic_id or description.topic_id)
+        return self._connections().catalog.described(path, description, topic, topic_id or description.topic_id)
 
-    def _connections(self) -> Services:
-        if self._services is None:
-            self._services = Services(self._settings)
-        return self._services
+    def _connections(self) -> ClientContext:
+        if self._context is None:
+            self._context = ClientContext(self._settings)
+        return self._context
 
 
 def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES.kwargs) -> str:

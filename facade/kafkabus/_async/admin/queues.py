@@ -143,11 +143,11 @@ class ServiceBusAdministrationClient(TopicAdministration):
         if not isinstance(name, str):
             raise TypeError(f"the queue's name is {type(name).__name__}: use str")
         checked(check_entity, name)
-        directory = self._connections().directory
-        async with directory.changing(name) as turn:
+        descriptions = self._connections().descriptions
+        async with descriptions.changing(name) as lock:
             description = await self._update(QueueDescription, name, QueueProperties, queue, settings)
-            await turn.check()
-            await directory.put(description)
+            await lock.check()
+            await descriptions.put(description)
 
     @guarded
     async def get_queue(self, queue_name: str) -> QueueProperties:
@@ -178,9 +178,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
             MessagingEntityNotFoundError: There is no such queue.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        services = self._connections()
+        context = self._connections()
         description = await self._description(queue_name)
-        await services.delete(description)
+        await context.lifecycle.delete(description)
 
     @guarded
     async def list_queues(self) -> AsyncIterator[QueueProperties]:
@@ -189,7 +189,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().directory.all():
+        for description in await self._connections().descriptions.all():
             if isinstance(description, QueueDescription):
                 yield await self._properties(QueueProperties, description)
 
@@ -200,7 +200,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        every = await self._connections().directory.all()
+        every = await self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, QueueDescription)]
         async for counts in self._counted(listed, self._runtime):  # aio-only
             yield counts  # aio-only

@@ -10,7 +10,6 @@ from pydantic import ValidationError
 
 from kafkabus._async.admin.base import Administration, checked, named, obey, reason_of, validated
 from kafkabus._async.compat import guarded
-from kafkabus._async.entities.rule_changes import change_rules, settle_rules
 from kafkabus._core.entity_properties import (
     AuthorizationRule,
     LogUsage,
@@ -152,13 +151,13 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = checked(check_entity, _name_in("topic", topic, settings))
-        services = self._connections()
-        async with services.directory.changing(name) as turn:
+        context = self._connections()
+        async with context.descriptions.changing(name) as lock:
             description = await self._update(TopicDescription, name, TopicProperties, topic, settings)
-            await turn.check()
-            await services.directory.put(description)
+            await lock.check()
+            await context.descriptions.put(description)
         try:
-            await services.share(description)
+            await context.lifecycle.share(description)
         except OperationTimeoutError as error:
             raise OperationTimeoutError(
                 f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
@@ -195,15 +194,15 @@ class TopicAdministration(Administration):
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        description, services = await self._topic(topic_name), self._connections()
+        description, context = await self._topic(topic_name), self._connections()
         needed = {
-            subscription.own_name: [await services.needed_from(reader, ledger) for ledger in reader.ledgers]
-            for subscription in await services.subscriptions_of(description)
+            subscription.own_name: [await context.recovery.needed_from(reader, ledger) for ledger in reader.ledgers]
+            for subscription in await context.catalog.subscriptions_of(description)
             for reader in [self._entity(EntityPath(subscription.name), subscription)]
         }
         partitions = range(description.partitions)
-        ends = await services.pool.run(services.topics.ends, description.topic, partitions)
-        starts = await services.pool.run(services.topics.starts, description.topic, partitions)
+        ends = await context.pool.run(context.topics.ends, description.topic, partitions)
+        starts = await context.pool.run(context.topics.starts, description.topic, partitions)
         records = {
             name: [ends[partition] - max(starts[partition], offsets[partition]) for partition in partitions]
             for name, offsets in needed.items()
@@ -228,7 +227,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        await self._connections().delete(await self._topic(topic_name))
+        await self._connections().lifecycle.delete(await self._topic(topic_name))
 
     @guarded
     async def list_topics(self) -> AsyncIterator[TopicProperties]:
@@ -237,7 +236,7 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().directory.all():
+        for description in await self._connections().descriptions.all():
             if isinstance(description, TopicDescription):
                 yield await self._properties(TopicProperties, description)
 
@@ -248,7 +247,7 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        every = await self._connections().directory.all()
+        every = await self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, TopicDescription)]
         async for counts in self._counted(listed, self._topic_runtime):  # aio-only
             yield counts  # aio-only
@@ -317,19 +316,19 @@ class TopicAdministration(Administration):
             "auto_delete_on_idle": auto_delete_on_idle,
             "status": status,
         }
-        directory = self._connections().directory
-        async with directory.changing(topic_name) as topics_turn, directory.changing(name) as turn:
+        descriptions = self._connections().descriptions
+        async with descriptions.changing(topic_name) as topics_lock, descriptions.changing(name) as lock:
             description = await self._new_subscription(topic_name, name, given)
-            await topics_turn.check()
-            await turn.check()
-            await directory.put(description)
+            await topics_lock.check()
+            await lock.check()
+            await descriptions.put(description)
         return await self._properties(SubscriptionProperties, description)
 
     async def _new_subscription(
         self, topic_name: str, name: str, given: Mapping[str, object]
     ) -> SubscriptionDescription:
         """The description of a subscription whose ledgers are there."""
-        services, settings, path = self._connections(), dict(given), EntityPath(name)
+        context, settings, path = self._connections(), dict(given), EntityPath(name)
         for which in (path.dead_letter, path.transfer_dead_letter):
             log_name(self._settings.namespace, which)  # Both names may be too long together.
         topic = await self._topic(topic_name)
@@ -337,7 +336,7 @@ class TopicAdministration(Administration):
             raise MessagingEntityNotFoundError(f"{named(TopicDescription, topic.name)} is being deleted")
         await self._check_free(name)
         await self._resolve_destinations(settings, to_others_than=topic.name)
-        if len(await services.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
+        if len(await context.catalog.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
             raise ServiceBusQuotaExceededError(
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
@@ -356,8 +355,8 @@ class TopicAdministration(Administration):
             }
         )
         description = validated(SubscriptionDescription, changed(empty, settings), "created")
-        obey(await services.namespace(), description)
-        offsets = await services.begin_subscription(self._entity(path, description))
+        obey(await context.catalog.namespace(), description)
+        offsets = await context.recovery.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(default,), offsets=offsets),)})
 
     @guarded
@@ -380,13 +379,13 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = checked(subscription_path, topic_name, _name_in("subscription", subscription, settings))
-        directory = self._connections().directory
-        async with directory.changing(name) as turn:
+        descriptions = self._connections().descriptions
+        async with descriptions.changing(name) as lock:
             description = await self._update(
                 SubscriptionDescription, name, SubscriptionProperties, subscription, settings
             )
-            await turn.check()
-            await directory.put(description)
+            await lock.check()
+            await descriptions.put(description)
 
     @guarded
     async def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
@@ -422,7 +421,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        await self._connections().delete(await self._subscription(topic_name, subscription_name))
+        await self._connections().lifecycle.delete(await self._subscription(topic_name, subscription_name))
 
     @guarded
     async def list_subscriptions(self, topic_name: str) -> AsyncIterator[SubscriptionProperties]:
@@ -433,7 +432,7 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().subscriptions_of(await self._topic(topic_name)):
+        for description in await self._connections().catalog.subscriptions_of(await self._topic(topic_name)):
             yield await self._properties(SubscriptionProperties, description)
 
     @guarded
@@ -447,7 +446,7 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        listed = await self._connections().subscriptions_of(await self._topic(topic_name))
+        listed = await self._connections().catalog.subscriptions_of(await self._topic(topic_name))
         async for counts in self._counted(listed, self._subscription_runtime):  # aio-only
             yield counts  # aio-only
         # blocking: yield from self._counted(listed, self._subscription_runtime)
@@ -595,22 +594,22 @@ class TopicAdministration(Administration):
         self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
     ) -> None:
         """Give a subscription other rules, which are made of those that it has; a change that was cut off is done before."""
-        services = self._connections()
-        async with services.directory.changing(checked(subscription_path, topic_name, name)) as turn:
-            description = await settle_rules(services, turn, await self._subscription(topic_name, name))
-            await change_rules(services, turn, description, wanted(description))
+        context = self._connections()
+        async with context.descriptions.changing(checked(subscription_path, topic_name, name)) as lock:
+            description = await context.rule_changes.settle(lock, await self._subscription(topic_name, name))
+            await context.rule_changes.change(lock, description, wanted(description))
 
     async def _topic_runtime(self, description: TopicDescription) -> TopicRuntimeProperties:
-        path, services = EntityPath(description.name), self._connections()
+        path, context = EntityPath(description.name), self._connections()
         entity = self._entity(path, description)
-        states = await services.courier.states(entity.ledgers)
-        subscriptions = await services.subscriptions_of(description)
+        states = await context.ledger_client.states(entity.ledgers)
+        subscriptions = await context.catalog.subscriptions_of(description)
         rules = [rule for one in subscriptions for rule in one.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
-        ends = await services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        ends = await context.pool.run(context.topics.ends, entity.topic, range(entity.partitions))
         waiting = [0 if state is None else state.scheduled for state in states]
-        for one in await services.readers_of(entity):
-            for partition, state in enumerate(await services.courier.states(one.ledgers)):
+        for one in await context.catalog.readers_of(entity):
+            for partition, state in enumerate(await context.ledger_client.states(one.ledgers)):
                 if state is not None:
                     waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.held)
         return TopicRuntimeProperties(

@@ -6,15 +6,20 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kafkabus._async.connections import Connections
+from kafkabus._async.dispositions.transaction_commit import TransactionCommits
+from kafkabus._async.dispositions.transfer import Transfers
+from kafkabus._async.entities.ledger_marks import LedgerMarks
+from kafkabus._async.stores.clock_skew import ClockSkew
+from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Delivery, Record, any_lives, is_over, part_scheduled
+from kafkabus._core.record import Record, any_lives, is_over, part_scheduled
 from kafkabus._ledger.operations import Schedule, Settlement
 from kafkabus_mapping.codec import Envelope
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
     from kafkabus._async.receiving.reader import Grant
 
 LOGGER = logging.getLogger("kafkabus")
@@ -30,130 +35,145 @@ def delivered_too_often(entity: Entity, count: int) -> tuple[str, str]:
     return "MaxDeliveryCountExceeded", f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}"
 
 
-async def over(services: Services, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
-    """Those of some records whose time to live is over.
+class Dispositions:
+    """What a client does with messages that nobody gets.
 
     Args:
-        services: The client's connections.
-        entity: Theirs.
-        partition: Theirs.
-        records: They.
+        connections: The client's.
+        marks: What ledgers are told of messages.
+        clock_skew: What is known of the brokers' clock.
+        transfers: Move messages.
+        commits: Settle a message and store others, or neither.
     """
-    if not entity.expires or not records:
-        return []
-    now = await services.clocks.now_ms(entity, partition)
-    return [] if now is None else [record for record in records if is_over(record, entity.life_ms, now)]
 
+    def __init__(
+        self,
+        connections: Connections,
+        *,
+        marks: LedgerMarks,
+        clock_skew: ClockSkew,
+        transfers: Transfers,
+        commits: TransactionCommits,
+    ) -> None:
+        self._connections = connections
+        self._marks = marks
+        self._clock_skew = clock_skew
+        self._transfers = transfers
+        self._commits = commits
 
-async def outlives(services: Services, entity: Entity, grant: Grant) -> bool:
-    """Whether anything of a grant is left once what is over, or was delivered too often, went where it belongs."""
-    delivery = grant.delivery
-    brings_lives = entity.expires and any_lives(grant.records)
-    if brings_lives:
-        services.mark_later(entity, delivery.partition, "mortal")
-    if brings_lives or (entity.expires and entity.life_ms is not None):
-        expired = await over(services, entity, delivery.partition, grant.records)
-        if expired:
-            await expire(services, entity, delivery, expired)
-            gone = set(map(id, expired))
-            grant.records = [record for record in grant.records if id(record) not in gone]
-    if grant.records and delivery.count >= entity.max_deliveries:
-        await give_up(services, entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
-        return False
-    return bool(grant.records)
+    async def expired(self, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
+        """Those of some records whose time to live is over.
 
+        Args:
+            entity: Theirs.
+            partition: Theirs.
+            records: They.
+        """
+        if not entity.expires or not records:
+            return []
+        now = await self._clock_skew.now_ms(entity, partition)
+        return [] if now is None else [record for record in records if is_over(record, entity.life_ms, now)]
 
-async def expire(services: Services, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> None:
-    """Messages whose time to live is over leave their lease: into the dead-letter queue where the entity says so."""
-    if entity.keeps_expired:
-        await give_up(services, entity, delivery, records, *EXPIRED)
-    elif delivery.lease:
-        settlement = Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, runs_of(records))
-        await services.courier.ask(settlement)
+    async def outlives(self, entity: Entity, grant: Grant) -> bool:
+        """Whether anything of a grant is left once what is over, or was delivered too often, went where it belongs."""
+        delivery = grant.delivery
+        brings_lives = entity.expires and any_lives(grant.records)
+        if brings_lives:
+            self._marks.mark_later(entity, delivery.partition, "mortal")
+        if brings_lives or (entity.expires and entity.life_ms is not None):
+            expired = await self.expired(entity, delivery.partition, grant.records)
+            if expired:
+                await self.expire(entity, delivery, expired)
+                gone = set(map(id, expired))
+                grant.records = [record for record in grant.records if id(record) not in gone]
+        if grant.records and delivery.count >= entity.max_deliveries:
+            await self.give_up(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
+            return False
+        return bool(grant.records)
 
+    async def expire(self, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> None:
+        """Messages whose time to live is over leave their lease: into the dead-letter queue where the entity says so."""
+        if entity.keeps_expired:
+            await self.give_up(entity, delivery, records, *EXPIRED)
+        elif delivery.lease:
+            settlement = Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, runs_of(records))
+            await self._connections.ledger_client.execute(settlement)
 
-async def give_up(
-    services: Services, entity: Entity, delivery: Delivery, records: Sequence[Record], reason: str, description: str
-) -> None:
-    """Dead-letter messages unseen; where that fails, it is tried again once their locks have expired."""
-    try:
-        await services.transfers.dead_letter(
-            entity, delivery.partition, {delivery.lease: records}, reason=reason, description=description
+    async def give_up(
+        self, entity: Entity, delivery: Delivery, records: Sequence[Record], reason: str, description: str
+    ) -> None:
+        """Dead-letter messages unseen; where that fails, it is tried again once their locks have expired."""
+        try:
+            await self._transfers.dead_letter(
+                entity, delivery.partition, {delivery.lease: records}, reason=reason, description=description
+            )
+        except ServiceBusError as error:
+            LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
+
+    async def put_off(self, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
+        """Have scheduled messages that nobody was granted yet wait for their time, also those of plain producers.
+
+        Args:
+            entity: Theirs.
+            partition: Theirs.
+            records: What is stored there.
+
+        Returns:
+            The others.
+        """
+        items, others = part_scheduled(records)
+        if items:
+            self._marks.mark_later(entity, partition, "schedules")
+            await self._connections.ledger_client.execute(Schedule(entity.ledgers[partition], items))
+        return others
+
+    async def activate(self, entity: Entity, partition: int) -> None:
+        """Scheduled messages whose time has come are enqueued; where that fails, it is tried again by whoever comes next."""
+        try:
+            end = (await self._connections.pool.run(self._connections.topics.ends, entity.topic, [partition]))[
+                partition
+            ]
+            while await self._transfers.activate(entity, partition, end):
+                pass
+        except ServiceBusError as error:
+            LOGGER.warning("activate_failed entity=%s partition=%d error=%s", entity.path, partition, error)
+
+    async def move(self, entity: Entity, delivery: Delivery, there: int, records: Sequence[Record]) -> None:
+        """Messages go into the partition of their entity where they belong; where that fails, it is tried again likewise."""
+        LOGGER.info(
+            "moved entity=%s from=%d to=%d count=%d: a plain producer stored them elsewhere than in the partition of their key",
+            entity.path,
+            delivery.partition,
+            there,
+            len(records),
         )
-    except ServiceBusError as error:
-        LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
+        try:
+            await self._transfers.to_partition(entity, delivery.partition, there, {delivery.lease: records})
+        except ServiceBusError as error:
+            LOGGER.warning("move_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
 
+    async def as_received(self, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
+        """Records that were granted, as they are received.
 
-async def put_off(services: Services, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
-    """Scheduled messages that nobody was granted yet wait for their time, also those of plain producers. Returns the others.
+        What a subscription's rule could not be said of is dead-lettered; of what several copies are made, these come later.
+        """
+        subscription_filter = entity.subscription_filter
+        if subscription_filter is None or not subscription_filter.may_fail:
+            return list(records)
+        left: list[Record] = []
+        for record in records:
+            complaint, copies = subscription_filter.complaint(record), subscription_filter.several(record)
+            if complaint is not None:
+                await self.give_up(entity, delivery, [record], FAULTY, complaint)
+            elif copies:
+                await self._replace(entity, delivery, record, copies)
+            else:
+                left.append(record)
+        return subscription_filter.granted(left)
 
-    Args:
-        services: The client's connections.
-        entity: Theirs.
-        partition: Theirs.
-        records: What is stored there.
-    """
-    items, others = part_scheduled(records)
-    if items:
-        services.mark_later(entity, partition, "schedules")
-        await services.courier.ask(Schedule(entity.ledgers[partition], items))
-    return others
-
-
-async def activate(services: Services, entity: Entity, partition: int) -> None:
-    """Scheduled messages whose time has come are enqueued; where that fails, it is tried again by whoever comes next."""
-    try:
-        end = (await services.pool.run(services.topics.ends, entity.topic, [partition]))[partition]
-        while await services.transfers.activate(entity, partition, end):
-            pass
-    except ServiceBusError as error:
-        LOGGER.warning("activate_failed entity=%s partition=%d error=%s", entity.path, partition, error)
-
-
-async def move(services: Services, entity: Entity, delivery: Delivery, there: int, records: Sequence[Record]) -> None:
-    """Messages go into the partition of their entity where they belong; where that fails, it is tried again likewise."""
-    LOGGER.info(
-        "moved entity=%s from=%d to=%d count=%d: a plain producer stored them elsewhere than in the partition of their key",
-        entity.path,
-        delivery.partition,
-        there,
-        len(records),
-    )
-    try:
-        await services.transfers.to_partition(entity, delivery.partition, there, {delivery.lease: records})
-    except ServiceBusError as error:
-        LOGGER.warning("move_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
-
-
-async def as_received(
-    services: Services, entity: Entity, delivery: Delivery, records: Sequence[Record]
-) -> list[Record]:
-    """Records that were granted, as they are received.
-
-    What a subscription's rule could not be said of is dead-lettered; of what several copies are made, these come later.
-    """
-    chooser = entity.chooser
-    if chooser is None or not chooser.may_fail:
-        return list(records)
-    left: list[Record] = []
-    for record in records:
-        complaint, copies = chooser.complaint(record), chooser.several(record)
-        if complaint is not None:
-            await give_up(services, entity, delivery, [record], FAULTY, complaint)
-        elif copies:
-            await _replace(services, entity, delivery, record, copies)
-        else:
-            left.append(record)
-    return chooser.granted(left)
-
-
-async def _replace(
-    services: Services, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]
-) -> None:
-    """A message goes, and its copies come; where that fails, it is tried again once its lock has expired."""
-    from kafkabus._async.handles.transaction import replace_by_copies
-
-    try:
-        await replace_by_copies(services, entity, delivery, record, copies)
-    except (ServiceBusError, MessageLockLostError) as error:
-        LOGGER.warning("copies_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
+    async def _replace(self, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]) -> None:
+        """A message goes, and its copies come; where that fails, it is tried again once its lock has expired."""
+        try:
+            await self._commits.replace_by_copies(entity, delivery, record, copies)
+        except (ServiceBusError, MessageLockLostError) as error:
+            LOGGER.warning("copies_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)

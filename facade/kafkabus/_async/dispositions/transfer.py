@@ -13,9 +13,14 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from kafkabus._async.connections import Connections
+from kafkabus._async.entities.catalog import EntityCatalog
+from kafkabus._async.entities.ledger_marks import LedgerMarks
 from kafkabus._async.kafka.producer import OutgoingRecord
+from kafkabus._async.stores.clock_skew import ClockSkew
+from kafkabus._async.stores.record_archive import RecordArchive
+from kafkabus._async.stores.transaction_markers import TransactionMarkers
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
 from kafkabus._core.fetch_plan import sweeps
@@ -27,9 +32,6 @@ from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import LONGEST_REASON, Headers, record_size
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus._sync.dispositions.transfer")
 
@@ -107,11 +109,30 @@ class Transfers:
     """A client's transfers: into dead-letter queues, into other partitions, and on to other queues.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
+        catalog: The client's entities.
+        marks: What ledgers are told of messages.
+        clock_skew: What is known of the brokers' clock.
+        archive: Records that are kept apart from their logs.
+        markers: What became of transactions.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        connections: Connections,
+        catalog: EntityCatalog,
+        *,
+        marks: LedgerMarks,
+        clock_skew: ClockSkew,
+        archive: RecordArchive,
+        markers: TransactionMarkers,
+    ) -> None:
+        self._connections = connections
+        self._catalog = catalog
+        self._marks = marks
+        self._clock_skew = clock_skew
+        self._archive = archive
+        self._markers = markers
         self._ends: dict[tuple[str, int], int] = {}
 
     async def dead_letter(
@@ -143,7 +164,7 @@ class Transfers:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
-        source, destination = Place(entity, partition), Place(await self._services.entity(path), partition)
+        source, destination = Place(entity, partition), Place(await self._catalog.entity(path), partition)
         # A complaint about a rule may quote all of it.
         reason, description = (
             None if text is None else text[:LONGEST_REASON].encode(errors="replace").decode()
@@ -201,11 +222,11 @@ class Transfers:
         """
         place, began = Place(entity, partition), time.monotonic()
         intent = Intent(end, path=str(entity.path), partition=partition)
-        now = await self._services.clocks.now_ms(entity, partition)
+        now = await self._clock_skew.now_ms(entity, partition)
         if now is None:
             return 0
         activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE), now)
-        await self._services.courier.ask(activate)
+        await self._connections.ledger_client.execute(activate)
         if not activate.begun:
             return 0
         found = await self._read(place, activate.begun)
@@ -270,14 +291,14 @@ class Transfers:
                 finally:
                     await self.end(source, there, ends)
         finally:
-            await self._services.markers.resolve(source.ledger, prepared)
+            await self._markers.resolve(source.ledger, prepared)
 
     async def _entity_of(self, source: Place, text: str | None, topic_id: str | None) -> Entity | None:
         """Where a transfer goes; None where that is gone, or another one of that name."""
         if text is None:
-            return await self._services.entity(source.entity.path.dead_letter)
+            return await self._catalog.entity(source.entity.path.dead_letter)
         try:
-            entity = await self._services.entity(EntityPath.parse(text))
+            entity = await self._catalog.entity(EntityPath.parse(text))
         except MessagingEntityNotFoundError:
             return None
         if entity.path.key != source.entity.path.key:
@@ -289,7 +310,7 @@ class Transfers:
         """Where messages were to go is gone: they wait again, and whoever forwards them finds out."""
         # As before producing: whoever was paused for longer may find that another has finished this.
         if time.monotonic() - began <= ORPHAN_AGE / 2:
-            await self._services.courier.ask(*(Retreat(source.ledger, orphan) for orphan in orphans))
+            await self._connections.ledger_client.execute(*(Retreat(source.ledger, orphan) for orphan in orphans))
             LOGGER.warning(
                 "transfer_given_up entity=%s partition=%d count=%d: its destination was deleted",
                 source.entity.path,
@@ -313,7 +334,7 @@ class Transfers:
             )
             for lease, held in records.items()
         ]
-        await self._services.courier.ask(*begins)
+        await self._connections.ledger_client.execute(*begins)
         return {begin.lease: begin.lost for begin in begins}
 
     async def produce(
@@ -328,32 +349,32 @@ class Transfers:
         outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
         if destination.entity.expires and any_lives(record for record, _ in copies):
             # As before they are sent.
-            await self._services.mark(destination.entity, {destination.partition}, "mortal")
+            await self._marks.mark(destination.entity, {destination.partition}, "mortal")
         # Judged directly before producing: whoever was paused for longer may find that another has finished this.
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
-        parcel = await self._services.transfer_outbox.send(
+        reports = await self._connections.transfer_producer.send(
             destination.entity.topic, outgoing, timeout=ORPHAN_AGE / 2, keep_offsets=True
         )
-        if not parcel.done or parcel.failures:
-            why = parcel.failures[0].error if parcel.failures else "no acknowledgement in time"
+        if not reports.done or reports.failures:
+            why = reports.failures[0].error if reports.failures else "no acknowledgement in time"
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
-        if any(offset < 0 for _, offset in parcel.stored):
+        if any(offset < 0 for _, offset in reports.stored):
             raise OperationTimeoutError(
                 _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
             )
-        self._ends[destination.entity.generation, destination.partition] = parcel.stored[-1][1] + 1
-        return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, parcel.stored, strict=True)}
+        self._ends[destination.entity.generation, destination.partition] = reports.stored[-1][1] + 1
+        return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, reports.stored, strict=True)}
 
     async def end(self, source: Place, destination: Place, ends: dict[int, int]) -> None:
         """The source gives the messages up; copies that lost are taken out of the destination."""
         moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
-        await self._services.courier.ask(*moves)
+        await self._connections.ledger_client.execute(*moves)
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
-            readers = await self._services.readers_of(destination.entity)
+            readers = await self._catalog.readers_of(destination.entity)
             voids = [Void(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
-            await self._services.courier.ask(*voids)
+            await self._connections.ledger_client.execute(*voids)
             for void in voids:
                 LOGGER.info(
                     "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
@@ -369,7 +390,7 @@ class Transfers:
         more = True
         while more:
             adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
-            await self._services.courier.ask(adopt)
+            await self._connections.ledger_client.execute(adopt)
             orphans += adopt.orphans
             more = adopt.more
         if orphans:
@@ -389,8 +410,10 @@ class Transfers:
         gone = [orphan for orphan in orphans if orphan.offset not in found]
         if gone:
             entity, partition = source.entity, source.partition
-            start = (await self._services.pool.run(self._services.topics.starts, entity.topic, [partition]))[partition]
-            await self._services.courier.ask(
+            start = (await self._connections.pool.run(self._connections.topics.starts, entity.topic, [partition]))[
+                partition
+            ]
+            await self._connections.ledger_client.execute(
                 *(Retreat(source.ledger, orphan, gone=True) for orphan in gone if orphan.offset < start)
             )
         copies = [
@@ -403,7 +426,7 @@ class Transfers:
         found: dict[int, Record] = {}
         for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
             first, last = sweep[0][0], sweep[-1][1]
-            stored = await self._services.keepsakes.read_as_stored(source.entity, source.partition, first, last)
+            stored = await self._archive.read_as_stored(source.entity, source.partition, first, last)
             for record in source.entity.granted(stored):
                 found[record.offset() or 0] = record
         lost = [offset for offset in offsets if offset not in found]
@@ -425,7 +448,7 @@ class Transfers:
         return known
 
     async def _ask_end(self, place: Place) -> int:
-        ends = await self._services.pool.run(self._services.topics.ends, place.entity.topic, [place.partition])
+        ends = await self._connections.pool.run(self._connections.topics.ends, place.entity.topic, [place.partition])
         return ends[place.partition]
 
     async def search(self, source: Place, destination: Place, orphans: Sequence[Orphan]) -> dict[int, int]:
@@ -433,7 +456,7 @@ class Transfers:
         wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
         where = destination.entity.topic, destination.partition
-        stored = await self._services.pool.run(self._services.topics.stored_ends, where[0], [where[1]])
+        stored = await self._connections.pool.run(self._connections.topics.stored_ends, where[0], [where[1]])
         end = await self._ask_end(destination)
         if end < stored[where[1]]:
             raise OperationTimeoutError(
@@ -443,7 +466,7 @@ class Transfers:
         found: dict[int, int] = {}
         for first in range(start, end, SEARCHED_AT_ONCE):
             last = min(end, first + SEARCHED_AT_ONCE) - 1
-            for record in await self._services.points.read(
+            for record in await self._connections.offset_reader.read(
                 destination.entity.topic, destination.partition, first, last
             ):
                 here = wanted.get(_source_of(record))

@@ -13,6 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kafkabus._async.connections import Connections
+from kafkabus._async.entities.catalog import EntityCatalog
+from kafkabus._async.stores.checkpoints import Checkpoints
+from kafkabus._async.stores.entity_descriptions import EntityDescriptions
 from kafkabus._core.exceptions import ServiceBusQuotaExceededError
 from kafkabus._core.rule_properties import DEFAULT_RULE
 from kafkabus._ledger.operations import Rule
@@ -21,61 +25,94 @@ from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
 from kafkabus_mapping.filters.rules import RuleDescription
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
-    from kafkabus._async.stores.entity_descriptions import Turn
+    from kafkabus._async.stores.entity_descriptions import DescriptionLock
 
 LARGEST = 1_900_000
 """Most bytes of a subscription's description with its rules; what else is changed of it has room beyond."""
 
 
-async def change_rules(
-    services: Services, turn: Turn, description: SubscriptionDescription, rules: Sequence[RuleDescription]
-) -> SubscriptionDescription:
-    """Give a subscription other rules.
+class RuleChanges:
+    """Changes the rules of subscriptions.
 
     Args:
-        services: The client's connections.
-        turn: This client's, at changing the subscription.
-        description: The subscription, as ``settle_rules`` returned it in that turn.
-        rules: All that it is to have.
-
-    Raises:
-        ServiceBusQuotaExceededError: They are too large; nothing was changed.
-        OperationTimeoutError: The turn is over; the change may be half done, and is then done by upkeep.
-        ServiceBusCommunicationError: Kafka or Redis cannot be reached; likewise.
+        connections: The client's.
+        descriptions: Of all entities of the namespace.
+        catalog: The client's entities.
+        checkpoints: What was written down of ledgers.
     """
-    ordered = sorted(rules, key=lambda rule: (rule.name.lower() != DEFAULT_RULE.lower(), rule.name.lower()))
-    sets = await _still_counting(services, description)
-    changing = description.model_copy(update={"changing": tuple(ordered), "rule_sets": sets})
-    _check_size(changing)
-    await turn.check()
-    await services.directory.put(changing)
-    return await settle_rules(services, turn, changing)
 
+    def __init__(
+        self,
+        connections: Connections,
+        descriptions: EntityDescriptions,
+        catalog: EntityCatalog,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._connections = connections
+        self._descriptions = descriptions
+        self._catalog = catalog
+        self._checkpoints = checkpoints
 
-async def settle_rules(services: Services, turn: Turn, description: SubscriptionDescription) -> SubscriptionDescription:
-    """Go on with a change of rules that is under way, where one is; returns the subscription as it is described then.
+    async def change(
+        self, lock: DescriptionLock, description: SubscriptionDescription, rules: Sequence[RuleDescription]
+    ) -> SubscriptionDescription:
+        """Give a subscription other rules.
 
-    Args:
-        services: The client's connections.
-        turn: This client's, at changing the subscription.
-        description: The subscription, as it was read in that turn.
+        Args:
+            lock: This client's, at changing the subscription.
+            description: The subscription, as ``settle`` returned it in that turn.
+            rules: All that it is to have.
 
-    Raises:
-        OperationTimeoutError: The turn is over; the change is half done, and is then done by upkeep.
-        ServiceBusCommunicationError: Kafka or Redis cannot be reached.
-    """
-    if description.changing is None:
-        return description
-    entity, partitions = await services.entity_of(description), range(description.partitions)
-    version = description.rules_version + 1
-    ends = await services.pool.run(services.topics.stored_ends, description.topic, partitions)
-    told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
-    await services.courier.ask(*told)
-    settled = _settled(description, tuple(one.counts_from for one in told))
-    await turn.check()
-    await services.directory.put(settled)
-    return settled
+        Raises:
+            ServiceBusQuotaExceededError: They are too large; nothing was changed.
+            OperationTimeoutError: The turn is over; the change may be half done, and is then done by upkeep.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; likewise.
+        """
+        ordered = sorted(rules, key=lambda rule: (rule.name.lower() != DEFAULT_RULE.lower(), rule.name.lower()))
+        sets = await self._still_counting(description)
+        changing = description.model_copy(update={"changing": tuple(ordered), "rule_sets": sets})
+        _check_size(changing)
+        await lock.check()
+        await self._descriptions.put(changing)
+        return await self.settle(lock, changing)
+
+    async def settle(self, lock: DescriptionLock, description: SubscriptionDescription) -> SubscriptionDescription:
+        """Go on with a change of rules that is under way, where one is; returns the subscription as it is described then.
+
+        Args:
+            lock: This client's, at changing the subscription.
+            description: The subscription, as it was read in that turn.
+
+        Raises:
+            OperationTimeoutError: The turn is over; the change is half done, and is then done by upkeep.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if description.changing is None:
+            return description
+        entity, partitions = await self._catalog.entity_of(description), range(description.partitions)
+        version = description.rules_version + 1
+        ends = await self._connections.pool.run(self._connections.topics.stored_ends, description.topic, partitions)
+        told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
+        await self._connections.ledger_client.execute(*told)
+        settled = _settled(description, tuple(one.counts_from for one in told))
+        await lock.check()
+        await self._descriptions.put(settled)
+        return settled
+
+    async def _still_counting(self, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
+        """Those of its rule sets by which messages were chosen that are not settled, or that the log has."""
+        entity = await self._catalog.entity_of(description)
+        starts = await self._connections.pool.run(
+            self._connections.topics.starts, entity.topic, range(entity.partitions)
+        )
+        needed = dict(starts)
+        for ledger in entity.ledgers:
+            snapshot = await self._checkpoints.read(ledger.keys.prefix)
+            needed[ledger.partition] = min(starts[ledger.partition], 0 if snapshot is None else snapshot.watermark)
+        sets = list(description.rule_sets)
+        while len(sets) > 1 and all(offset <= needed[partition] for partition, offset in enumerate(sets[1].offsets)):
+            del sets[0]
+        return tuple(sets)
 
 
 def _settled(description: SubscriptionDescription, offsets: tuple[int, ...]) -> SubscriptionDescription:
@@ -100,17 +137,3 @@ def _check_size(changing: SubscriptionDescription) -> None:
             f"the description of {changing.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or shorter "
             "rules; rules that were changed count until the messages are settled that were sent before"
         )
-
-
-async def _still_counting(services: Services, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
-    """Those of its rule sets by which messages were chosen that are not settled, or that the log has."""
-    entity = await services.entity_of(description)
-    starts = await services.pool.run(services.topics.starts, entity.topic, range(entity.partitions))
-    needed = dict(starts)
-    for ledger in entity.ledgers:
-        snapshot = await services.checkpoints.read(ledger.keys.prefix)
-        needed[ledger.partition] = min(starts[ledger.partition], 0 if snapshot is None else snapshot.watermark)
-    sets = list(description.rule_sets)
-    while len(sets) > 1 and all(offset <= needed[partition] for partition, offset in enumerate(sets[1].offsets)):
-        del sets[0]
-    return tuple(sets)

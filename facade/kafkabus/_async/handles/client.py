@@ -12,7 +12,7 @@ from typing import TypeVar
 from typing_extensions import Self
 
 from kafkabus._async.compat import guarded
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
 from kafkabus._async.handles.lock_renewer import AutoLockRenewer
 from kafkabus._async.handles.paging import Paged
 from kafkabus._async.handles.processor import SLICE, OnError, OnMessage, ServiceBusProcessor, ServiceBusSessionProcessor
@@ -91,7 +91,7 @@ class ServiceBusClient:
         self._settings = settings
         self._guard = threading.Lock()
         forks.watch(self)
-        self._services: Services | None = None
+        self._context: ClientContext | None = None
         # One that the application forgot needs no closing.
         self._handles: WeakList[ServiceBusSender | ServiceBusReceiver] = WeakList()
 
@@ -112,9 +112,9 @@ class ServiceBusClient:
         """Close all senders and receivers that this client made; the client itself can be used again."""
         for handle in self._handles:
             await handle.close()
-        services, self._services = self._services, None
-        if services is not None:
-            await services.close()
+        context, self._context = self._context, None
+        if context is not None:
+            await context.close()
 
     @guarded
     def get_queue_sender(
@@ -586,10 +586,10 @@ class ServiceBusClient:
         return self._sessions(name, state_updated_after)
 
     def _sessions(self, name: str, state_updated_after: datetime | None) -> Paged[str]:
-        path, services = EntityPath(name), self._connections()
+        path, context = EntityPath(name), self._connections()
 
         async def fetch() -> list[str]:
-            return await session_ids(services, path, state_updated_after)
+            return await session_ids(context, path, state_updated_after)
 
         return Paged(fetch)
 
@@ -644,11 +644,11 @@ class ServiceBusClient:
             )
         return ServiceBusSession(self._connections(), path, session_id, max_wait_time)
 
-    def _connections(self) -> Services:
+    def _connections(self) -> ClientContext:
         with self._guard:
-            if self._services is None:
-                self._services = Services(self._settings)
-            return self._services
+            if self._context is None:
+                self._context = ClientContext(self._settings)
+            return self._context
 
     def _check_entity_path(self, *names: str) -> None:
         only = self._settings.entity_path

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import Self
 
 from kafkabus._async.compat import caller_left, guarded, on_left, uninterrupted
-from kafkabus._async.context import DESCRIPTION_AGE, Services
-from kafkabus._async.dispositions import disposition as endings
+from kafkabus._async.context import ClientContext
+from kafkabus._async.dispositions.disposition import delivered_too_often
+from kafkabus._async.entities.catalog import DESCRIPTION_AGE
 from kafkabus._async.handles.session import ServiceBusSession
-from kafkabus._async.receiving.peek import Browser
-from kafkabus._async.receiving.reader import Grant, Reader
+from kafkabus._async.receiving.peek import MessagePeeker
+from kafkabus._async.receiving.reader import Reader
 from kafkabus._async.receiving.session_reader import SessionLock, SessionReader
 from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.enums import ServiceBusReceiveMode
 from kafkabus._core.exceptions import (
@@ -31,12 +33,19 @@ from kafkabus._core.exceptions import (
     MessageNotFoundError,
     MessagingEntityDisabledError,
     ServiceBusError,
-    ServiceBusQuotaExceededError,
 )
 from kafkabus._core.fetch_plan import runs_of
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.record import Delivery, Record, session_of
-from kafkabus._core.settlement import Held, by_delivery, check_unsettled, raise_lost, still_there
+from kafkabus._core.record import Record, session_of
+from kafkabus._core.settlement import (
+    DEFERRED_LIMIT,
+    Held,
+    by_delivery,
+    check_unsettled,
+    raise_lost,
+    still_there,
+    too_many_deferred,
+)
 from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
 from kafkabus._runtime import forks
@@ -55,8 +64,6 @@ S = TypeVar("S", bound=Settlement)
 
 DEFAULT_WAIT = 60.0
 """How long a receive waits for a first message where nobody says otherwise, in seconds."""
-DEFERRED_LIMIT = 100_000
-"""How many messages of one partition may be deferred at a time."""
 LOOKED_AT_ONCE = 1_000
 """How many offsets are read together to look for scheduled messages."""
 FOREVER = 3600.0
@@ -74,7 +81,7 @@ class ServiceBusReceiver:
 
     def __init__(
         self,
-        services: Services,
+        context: ClientContext,
         path: EntityPath,
         *,
         receive_mode: ServiceBusReceiveMode,
@@ -85,20 +92,20 @@ class ServiceBusReceiver:
         session: ServiceBusSession | None = None,
     ) -> None:
         self.entity_path = str(path)
-        self.fully_qualified_namespace = services.settings.fully_qualified_namespace
+        self.fully_qualified_namespace = context.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBReceiver-{uuid.uuid4()}"
-        self._services = services
+        self._context = context
         self._path = path
         self._mode = receive_mode
         self._max_wait_time = max_wait_time
         self._prefetch_count = prefetch_count
         self._renewer = auto_lock_renewer
         self._session = session
-        self._browser = Browser(services)
+        self._peeker = MessagePeeker()
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         self._half_lock = 0.0
         self._closed = False
-        services.readers.opened(path)
+        context.readers.opened(path)
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -134,7 +141,7 @@ class ServiceBusReceiver:
         if self._session is not None:
             await self._session._close()
         if not before:
-            await self._services.readers.closed(self._path)
+            await self._context.readers.closed(self._path)
 
     # blocking: def next(self) -> ServiceBusReceivedMessage:
     # blocking:     """The next message, as ``next(receiver)`` returns it."""
@@ -230,7 +237,7 @@ class ServiceBusReceiver:
         if transaction is not None:
             transaction._add_settlements(self, "complete", held)
             return
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         self._raise_lost("completed", await self._settle(entity, "complete", held))
 
     async def abandon_message(
@@ -259,11 +266,11 @@ class ServiceBusReceiver:
             # One that was delivered too often with this is dead-lettered by whoever would receive it next.
             transaction._add_settlements(self, "abandon", held)
             return
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
         lost = await self._settle(entity, "abandon", [one for one in held if one not in last])
         for one in last:
-            lost += await self._dead_letter(entity, [one], *endings.delivered_too_often(entity, one.delivery.count + 1))
+            lost += await self._dead_letter(entity, [one], *delivered_too_often(entity, one.delivery.count + 1))
         self._raise_lost("abandoned", lost)
 
     async def defer_message(
@@ -290,7 +297,7 @@ class ServiceBusReceiver:
         if transaction is not None:
             transaction._add_settlements(self, "defer", held)
             return
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         asked, lost = await self._ask(
             entity, held, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
         )
@@ -342,7 +349,7 @@ class ServiceBusReceiver:
             verb = "abandon" if self._path.is_dead_letter else "dead_letter"
             transaction._add_settlements(self, verb, held, reason, error_description)
             return
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         if self._path.is_dead_letter:
             # A dead-letter queue has none of its own: what is dead-lettered there stays there.
             lost = await self._settle(entity, "abandon", held)
@@ -455,11 +462,11 @@ class ServiceBusReceiver:
         entity = await self._entity()
         if self._session is not None:
             lock = await self._open_session(self._session, timeout)
-            self._browser.keep_to(lock.session)
+            self._peeker.keep_to(lock.session)
         if not sequence_number:
-            return await self._browser.look_on(entity, max_message_count)
+            return await self._peeker.look_on(self._context.peek_parts, entity, max_message_count)
         partition, offset = split_sequence_number(sequence_number)
-        return await self._browser.look_from(entity, partition, offset, max_message_count)
+        return await self._peeker.look_from(self._context.peek_parts, entity, partition, offset, max_message_count)
 
     @guarded
     async def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
@@ -482,32 +489,32 @@ class ServiceBusReceiver:
         self._check_open()
         if self._session is not None:
             raise ValueError("a session's receiver purges nothing: use one of the queue, without session_id")
-        entity = await self._services.entity(self._path)
-        topics, partitions = self._services.topics, range(entity.partitions)
+        entity = await self._context.catalog.entity(self._path)
+        topics, partitions = self._context.topics, range(entity.partitions)
         if before_enqueue_time_utc is None:
-            upto = await self._services.pool.run(topics.ends, entity.topic, partitions)
+            upto = await self._context.pool.run(topics.ends, entity.topic, partitions)
         else:
-            upto = await self._services.pool.run(
+            upto = await self._context.pool.run(
                 topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
             )
         await self._put_off(entity, upto)
         purged = 0
         purges = [Purge(entity.ledgers[partition], offset) for partition, offset in upto.items()]
         while purges:
-            await self._services.courier.ask(*purges)
+            await self._context.ledger_client.execute(*purges)
             purged += sum(purge.purged for purge in purges)
             purges = [Purge(purge.ledger, purge.upto) for purge in purges if purge.more]
         return purged
 
     async def _put_off(self, entity: Entity, upto: Mapping[int, int]) -> None:
         """Scheduled messages outlast a purge, also those that were stored and not told of yet."""
-        for partition, state in enumerate(await self._services.courier.states(entity.ledgers)):
+        for partition, state in enumerate(await self._context.ledger_client.states(entity.ledgers)):
             if entity.description.schedules or (state is not None and state.schedules):
                 first = 0 if state is None else state.cursor
                 for start in range(first, upto.get(partition, 0), LOOKED_AT_ONCE):
                     last = min(start + LOOKED_AT_ONCE, upto[partition]) - 1
-                    records = await self._services.keepsakes.read(entity, partition, start, last)
-                    await endings.put_off(self._services, entity, partition, records)
+                    records = await self._context.archive.read(entity, partition, start, last)
+                    await self._context.dispositions.put_off(entity, partition, records)
 
     async def _ask(
         self, entity: Entity, held: list[Held], operation: Callable[[Ledger, Held], S]
@@ -516,12 +523,12 @@ class ServiceBusReceiver:
         there, lost = still_there(held, entity)
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
         try:
-            await self._services.courier.ask(*operations)
+            await self._context.ledger_client.execute(*operations)
         except LedgersReplacedError:
-            if not await self._services.has_moved_on(entity):
+            if not await self._context.catalog.has_moved_on(entity):
                 raise
             # The others know of no lock from before, and say so.
-            return await self._ask(await self._services.entity(self._path), held, operation)
+            return await self._ask(await self._context.catalog.entity(self._path), held, operation)
         return list(zip(there, operations, strict=True)), lost
 
     async def _settle(self, entity: Entity, verb: str, held: list[Held]) -> list[ServiceBusReceivedMessage]:
@@ -543,7 +550,7 @@ class ServiceBusReceiver:
             records: dict[str, list[Record]] = defaultdict(list)
             for one in there:
                 records[one.delivery.lease] += [message._record for message in one.messages]
-            refused = await self._services.transfers.dead_letter(
+            refused = await self._context.transfers.dead_letter(
                 entity, partition, records, reason=reason, description=description
             )
             for one in there:
@@ -552,7 +559,7 @@ class ServiceBusReceiver:
 
     async def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]:
         """Lock messages anew, in one round trip; returns those whose locks were lost."""
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         asked, lost = await self._ask(
             entity, held, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
         )
@@ -564,7 +571,7 @@ class ServiceBusReceiver:
         """How long a message's lock lasts, as far as this client knows the ledger's clock."""
         if self._session is not None:
             return self._session._seconds_left()
-        return self._services.seconds_left(self._path, message._delivery.partition, message._lock_until)
+        return self._context.catalog.seconds_left(self._path, message._delivery.partition, message._lock_until)
 
     async def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
         """Lock deferred messages and read them; those that expired go where such messages go."""
@@ -582,14 +589,14 @@ class ServiceBusReceiver:
             )
             for partition, offsets in wanted.items()
         ]
-        reader = await self._services.reader(entity)
-        await self._services.courier.ask(*recalls)
+        reader = await self._context.readers.of(entity)
+        await self._context.ledger_client.execute(*recalls)
         if self._session is not None and any(recall.gone for recall in recalls):
             raise self._session._lost()
         releases = [recall.undo() for recall in recalls if recall.again]
         if len(releases) < len(recalls):
             if releases:
-                await self._services.courier.ask(*releases)
+                await self._context.ledger_client.execute(*releases)
             raise _not_deferred(
                 entity,
                 [
@@ -601,7 +608,7 @@ class ServiceBusReceiver:
         grants: list[Grant] = []
         try:
             if any(recall.ruled for recall in recalls):
-                entity = await self._services.entity_anew(entity)
+                entity = await self._context.catalog.entity_anew(entity)
                 reader.go_by(entity)
             for recall in recalls:
                 grants += await self._read_recalled(entity, reader, recall)
@@ -612,7 +619,7 @@ class ServiceBusReceiver:
             return messages
         except BaseException:
             for release in releases:
-                self._services.courier.later(release)
+                self._context.ledger_client.enqueue(release)
             # What is settled and was not handed out comes with the next call that receives.
             await reader.put_back([grant for grant in grants if not grant.delivery.lease])
             raise
@@ -699,7 +706,7 @@ class ServiceBusReceiver:
         if not messages:
             return
         try:
-            entity = await self._services.entity(self._path)
+            entity = await self._context.catalog.entity(self._path)
             await self._settle(entity, "release", by_delivery(messages))
         except ServiceBusError as error:
             LOGGER.warning("put_back entity=%s count=%d error=%s", self.entity_path, len(messages), error)
@@ -722,7 +729,7 @@ class ServiceBusReceiver:
                     f"{entity.kind} {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
                 )
             lock = None if self._session is None else await self._open_session(self._session, wait)
-            reader = await self._services.reader(entity)
+            reader = await self._context.readers.of(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
             left = deadline - time.monotonic()
             # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
@@ -733,7 +740,7 @@ class ServiceBusReceiver:
                 else:
                     grants = await reader.receive(count, patience, self._is_unwanted, take=take)
             except LedgersReplacedError:
-                if not await self._services.has_moved_on(entity):
+                if not await self._context.catalog.has_moved_on(entity):
                     raise
                 continue
             try:
@@ -753,7 +760,7 @@ class ServiceBusReceiver:
         Raises:
             ServiceBusError: It has sessions, and this is no session's receiver; or is gone, or cannot be asked for.
         """
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         if entity.is_topic:
             raise InvalidOperationError(
                 f"{self._path} is a topic: receive from one of its subscriptions, with get_subscription_receiver"
@@ -802,19 +809,19 @@ class ServiceBusReceiver:
         delivered: list[Grant] = []
         late: list[Grant] = []
         for grant in grants:
-            if await endings.outlives(self._services, entity, grant):
+            if await self._context.dispositions.outlives(entity, grant):
                 (late if self._is_late(entity, grant, late) else delivered).append(grant)
         for grant in late:
             # Before anything else is asked of the ledger, so that nothing of a session is granted that is behind it.
             ledger, lease = entity.ledgers[grant.delivery.partition], grant.delivery.lease
-            self._services.courier.later(Settlement(ledger, "release", lease, runs_of(grant.records)))
+            self._context.ledger_client.enqueue(Settlement(ledger, "release", lease, runs_of(grant.records)))
         if take:
             await self._settle_taken(entity, [grant for grant in delivered if grant.delivery.lease])
         messages: list[ServiceBusReceivedMessage] = []
         for grant in delivered:
             messages += [ServiceBusReceivedMessage(record, grant.delivery) for record in grant.records]
             if grant.records:
-                self._browser.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
+                self._peeker.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
         return messages
 
     def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
@@ -836,7 +843,7 @@ class ServiceBusReceiver:
         ]
         try:
             # What was settled must be seen to be, also by a task that is cancelled.
-            await uninterrupted(self._services.courier.ask(*settlements))  # type: ignore[func-returns-value, unused-ignore]
+            await uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
         finally:
             for grant, settlement in zip(grants, settlements, strict=True):
                 if settlement.done and settlement.error is None:
@@ -855,7 +862,7 @@ class ServiceBusReceiver:
         """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
         if transaction is not None:
-            transaction._check(self._services)
+            transaction._check(self._context)
         if self._session is not None and self._session._is_lost:
             raise self._session._lost()
         held = by_delivery(messages)
@@ -897,14 +904,6 @@ def _place_of(number: int, entity: Entity) -> tuple[int, int]:
     if partition >= entity.partitions:
         raise _not_deferred(entity, [number])
     return partition, offset
-
-
-def too_many_deferred(entity: Entity, partition: int) -> ServiceBusQuotaExceededError:
-    """What is said where a partition takes no more deferred messages."""
-    return ServiceBusQuotaExceededError(
-        f"{entity.path}, partition {partition}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
-        "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
-    )
 
 
 def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:

@@ -7,19 +7,18 @@ import random
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterable, Sequence, Set
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
 from kafkabus._async.compat import guarded
-from kafkabus._async.context import Services
+from kafkabus._async.context import ClientContext
+from kafkabus._async.entities.ledger_marks import is_scheduled, schedules
 from kafkabus._async.entities.partition_availability import LOOK_TIME
 from kafkabus._async.kafka.producer import OutgoingRecord
-from kafkabus._core.amqp_message import AmqpAnnotatedMessage
 from kafkabus._core.compatibility import warn, warn_of
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import (
@@ -34,17 +33,15 @@ from kafkabus._core.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus._core.message import (
+    MessageLike,
     Outgoing,
-    ServiceBusMessage,
     ServiceBusMessageBatch,
-    as_message,
-    is_mapping,
+    outgoing_of,
 )
-from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET, Failure, Parcel
+from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET, DeliveryReports, Failure
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
-from kafkabus._ledger.operations import Cancel, Schedule
+from kafkabus._ledger.operations import Cancel
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
@@ -60,8 +57,6 @@ DEFAULT_TIMEOUT = 60.0
 SHORT_TIMEOUT = 15.0
 """A time-out, in seconds, that leaves no time for another partition."""
 
-MessageLike = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
-
 
 class ServiceBusSender:
     """Sends messages to one queue; made by ``ServiceBusClient.get_queue_sender``. Safe to share between asyncio tasks.
@@ -74,14 +69,14 @@ class ServiceBusSender:
 
     def __init__(
         self,
-        services: Services,
+        context: ClientContext,
         entity_name: str,
         client_identifier: str | None = None,
     ) -> None:
         self.entity_name = entity_name
-        self.fully_qualified_namespace = services.settings.fully_qualified_namespace
+        self.fully_qualified_namespace = context.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
-        self._services = services
+        self._context = context
         self._path = EntityPath(entity_name)
         # Not always the same partition first, or senders that live for one message would all use that.
         self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
@@ -94,7 +89,7 @@ class ServiceBusSender:
     @guarded
     async def __aenter__(self) -> Self:
         self._check_open()
-        await self._services.entity(self._path)
+        await self._context.catalog.entity(self._path)
         return self
 
     async def __aexit__(
@@ -143,7 +138,7 @@ class ServiceBusSender:
         """
         self._check_open()
         warn_of(unsupported)
-        outgoing, seconds = _outgoing(message), _check_timeout(timeout)
+        outgoing, seconds = outgoing_of(message), _check_timeout(timeout)
         if transaction is None:
             await self._send(outgoing, seconds)
         else:
@@ -180,9 +175,9 @@ class ServiceBusSender:
         warn_of(unsupported)
         if isinstance(messages, ServiceBusMessageBatch):
             raise TypeError("messages is a ServiceBusMessageBatch: give the messages themselves")
-        outgoing = _outgoing(messages, schedule_time_utc)
+        outgoing = outgoing_of(messages, schedule_time_utc)
         places = await self._send(outgoing, _check_timeout(timeout))
-        found = [places.of(one) for one in outgoing]
+        found = [places.of(index) for index in range(len(outgoing))]
         numbers = [sequence_number(*place) for place in found if place is not None]
         if len(numbers) < len(outgoing):
             raise ServiceBusError(
@@ -212,7 +207,7 @@ class ServiceBusSender:
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if not numbers:
             return
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         offsets: dict[int, list[int]] = defaultdict(list)
         unknown: list[int] = []
         for number in numbers:
@@ -222,7 +217,7 @@ class ServiceBusSender:
             else:
                 unknown.append(number)
         cancels = [Cancel(entity.ledgers[partition], several) for partition, several in offsets.items()]
-        await self._services.courier.ask(*cancels)
+        await self._context.ledger_client.execute(*cancels)
         for one in cancels:
             unknown += [sequence_number(one.ledger.partition, offset) for offset in one.missing]
         if unknown:
@@ -234,7 +229,7 @@ class ServiceBusSender:
     @guarded
     async def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
         """Have messages sent by a transaction."""
-        transaction._check(self._services)
+        transaction._check(self._context)
         if outgoing:
             transaction._add_sends(self, outgoing, *await self._placed(outgoing, seconds))
 
@@ -246,7 +241,7 @@ class ServiceBusSender:
 
     async def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
         """The entity, which takes these messages as far as is known."""
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
         _check_sessions(entity, outgoing)
@@ -262,10 +257,10 @@ class ServiceBusSender:
             outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
         entity = await self._checked(outgoing, seconds)
         deadline = time.monotonic() + seconds
-        keyed, keyless = self._place(entity, outgoing, await self._services.outages.of(entity))
-        await announce(self._services, entity, outgoing, {record.partition for record in (*keyed, *keyless)})
-        unsent = _Unsent(entity, len(outgoing), seconds, self._services.settings.bootstrap_servers)
-        places = _Places(wanted=any(map(_is_scheduled, outgoing)))
+        keyed, keyless = self._place(entity, outgoing, await self._context.availability.of(entity))
+        await self._context.marks.announce(entity, outgoing, {record.partition for record in (*keyed, *keyless)})
+        unsent = _Unsent(entity, len(outgoing), seconds, self._context.settings.bootstrap_servers)
+        places = _Places(wanted=any(map(is_scheduled, outgoing)))
         if keyed:
             await self._send_keyed(entity, keyed, deadline, unsent, places)
         if keyless:
@@ -273,11 +268,11 @@ class ServiceBusSender:
         unsent.check()
         if places.wanted:
             try:
-                await self._services.courier.ask(*schedules(entity, outgoing, places.of))
+                await self._context.ledger_client.execute(*schedules(entity, outgoing, places.of))
             except LedgersReplacedError:
                 # They are stored: a sender that sent them again would store them twice.
-                anew = await self._services.entity(self._path)
-                await self._services.courier.ask(*schedules(anew, outgoing, places.of))
+                anew = await self._context.catalog.entity(self._path)
+                await self._context.ledger_client.execute(*schedules(anew, outgoing, places.of))
         return places
 
     async def _send_keyed(
@@ -293,20 +288,20 @@ class ServiceBusSender:
         Raises:
             ServiceBusCommunicationError: A partition is known to be unavailable, and stayed so; nothing was sent.
         """
-        services, partitions = self._services, {record.partition for record in records}
-        unavailable = await services.outages.over(entity, partitions, deadline)
+        context, partitions = self._context, {record.partition for record in records}
+        unavailable = await context.availability.wait_until_available(entity, partitions, deadline)
         if unavailable:
             raise ServiceBusCommunicationError(
                 f"{_unavailable(entity, unavailable, records)}; that did not end within {unsent.timeout:g} s; nothing was sent"
             )
         left = deadline - time.monotonic()
-        parcel = await services.outbox.send(
+        reports = await context.connections.record_producer.send(
             entity.topic, records, timeout=left - min(left / 4, LOOK_TIME), keep_offsets=places.wanted
         )
-        if parcel.failures or not parcel.done:
-            unsent.add(records, parcel, await services.outages.look(entity))
+        if reports.failures or not reports.done:
+            unsent.add(records, reports, await context.availability.look(entity))
         else:
-            places.add(records, parcel)
+            places.add(records, reports)
 
     async def _send_keyless(
         self,
@@ -318,22 +313,24 @@ class ServiceBusSender:
         outgoing: Sequence[Outgoing],
     ) -> None:
         """Send records to their partition, and what that does not take to the next one, until time runs out."""
-        services = self._services
+        context = self._context
         while True:
             left = max(0.0, deadline - time.monotonic())
-            parcel = await services.keyless_outbox.send(entity.topic, records, timeout=left, keep_offsets=places.wanted)
-            if parcel.done and not parcel.failures:
-                places.add(records, parcel)
+            reports = await context.connections.keyless_producer.send(
+                entity.topic, records, timeout=left, keep_offsets=places.wanted
+            )
+            if reports.done and not reports.failures:
+                places.add(records, reports)
                 return
-            unavailable = await services.outages.look(entity)
+            unavailable = await context.availability.look(entity)
             if (
-                not parcel.done
+                not reports.done
                 or time.monotonic() >= deadline
-                or not all(failure.elsewhere for failure in parcel.failures)
+                or not all(failure.elsewhere for failure in reports.failures)
             ):
-                unsent.add(records, parcel, unavailable)
+                unsent.add(records, reports, unavailable)
                 return
-            records = _failed(records, parcel.failures)
+            records = _failed(records, reports.failures)
             partition = self._next_partition(entity, unavailable | {records[0].partition})
             LOGGER.warning(
                 "send_elsewhere entity=%s from=%d to=%d count=%d error=%s",
@@ -341,9 +338,9 @@ class ServiceBusSender:
                 records[0].partition,
                 partition,
                 len(records),
-                parcel.failures[0].error,
+                reports.failures[0].error,
             )
-            await announce(services, entity, outgoing, {partition})
+            await context.marks.announce(entity, outgoing, {partition})
             records = [record._replace(partition=partition) for record in records]
 
     @guarded
@@ -358,7 +355,7 @@ class ServiceBusSender:
             MessagingEntityNotFoundError: There is no such queue.
         """
         self._check_open()
-        limit = (await self._services.entity(self._path)).max_message_bytes
+        limit = (await self._context.catalog.entity(self._path)).max_message_bytes
         if max_size_in_bytes is not None and max_size_in_bytes > limit:
             raise ValueError(f"max_size_in_bytes {max_size_in_bytes}: the namespace takes {limit} bytes")
         return ServiceBusMessageBatch(limit if max_size_in_bytes is None else max_size_in_bytes)
@@ -374,7 +371,7 @@ class ServiceBusSender:
         turn = -1
         keyed: list[OutgoingRecord] = []
         keyless: list[OutgoingRecord] = []
-        for envelope, value, headers, _ in outgoing:
+        for index, (envelope, value, headers, _) in enumerate(outgoing):
             try:
                 key = entity.key_of(envelope)
             except KeyRuleError as error:
@@ -383,11 +380,11 @@ class ServiceBusSender:
                 partition = partition_of(key, entity.partitions)
                 if partition in entity.full:
                     raise _is_full(entity, f"partition {partition}, that of key {key!r},")
-                keyed.append(OutgoingRecord(partition, key, value, headers))
+                keyed.append(OutgoingRecord(partition, key, value, headers, index))
             else:
                 if turn < 0:
                     turn = self._next_partition(entity, unavailable)
-                keyless.append(OutgoingRecord(turn, key, value, headers))
+                keyless.append(OutgoingRecord(turn, key, value, headers, index))
         return keyed, keyless
 
     def _next_partition(self, entity: Entity, unavailable: Set[int]) -> int:
@@ -408,37 +405,6 @@ class ServiceBusSender:
             raise ValueError(
                 "The handler has already been shutdown: this sender was closed, get another from the client"
             )
-
-
-def _outgoing(message: object, due: datetime | None = None) -> Sequence[Outgoing]:
-    """What is to be sent, checked and encoded; with a time, scheduled for then.
-
-    Raises:
-        TypeError: Something is no message.
-    """
-    if isinstance(message, ServiceBusMessageBatch):
-        return message._messages
-    if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)) or is_mapping(message):
-        outgoing = [_encoded(message, due)]
-    elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
-        outgoing = [_encoded(one, due) for one in message]
-    else:
-        as_message(message)
-        raise AssertionError("as_message takes only messages")
-    return outgoing
-
-
-def _encoded(message: MessageLike, due: datetime | None) -> Outgoing:
-    one = as_message(message)
-    if due is None:
-        return one._outgoing()
-    before = one.scheduled_enqueue_time_utc
-    one.scheduled_enqueue_time_utc = due
-    try:
-        outgoing = one._outgoing()
-        return outgoing._replace(envelope=replace(outgoing.envelope))
-    finally:
-        one.scheduled_enqueue_time_utc = before
 
 
 def _split(number: int) -> tuple[int, int]:
@@ -503,46 +469,6 @@ def _check_timeout(timeout: float | None) -> float:
     return timeout
 
 
-async def announce(services: Services, entity: Entity, outgoing: Sequence[Outgoing], partitions: Set[int]) -> None:
-    """Say what whoever is granted one of these messages must know before it is stored.
-
-    Args:
-        services: The client's connections.
-        entity: Where they are sent to.
-        outgoing: They.
-        partitions: Where they will stand.
-
-    Raises:
-        ServiceBusCommunicationError: Redis cannot be reached.
-    """
-    if any(one.envelope.time_to_live is not None for one in outgoing):
-        await services.mark(entity, partitions, "mortal")
-    if any(map(_is_scheduled, outgoing)):
-        await services.mark(entity, partitions, "schedules")
-
-
-def schedules(
-    entity: Entity, outgoing: Iterable[Outgoing], place_of: Callable[[Outgoing], tuple[int, int] | None]
-) -> list[Schedule]:
-    """What says which of the messages that were stored are scheduled, so that they count as such at once.
-
-    Args:
-        entity: Where they were stored.
-        outgoing: They.
-        place_of: Partition and offset of each, None where it was not stored.
-    """
-    items: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for one in outgoing:
-        due, place = one.envelope.scheduled_enqueue_time_utc, place_of(one)
-        if due is not None and place is not None:
-            items[place[0]].append((place[1], to_milliseconds(due)))
-    return [Schedule(entity.ledgers[partition], sorted(several)) for partition, several in items.items()]
-
-
-def _is_scheduled(one: Outgoing) -> bool:
-    return one.envelope.scheduled_enqueue_time_utc is not None
-
-
 class _Places:
     """Where the messages of one send were stored.
 
@@ -554,21 +480,20 @@ class _Places:
         self.wanted = wanted
         self._places: dict[int, tuple[int, int]] = {}
 
-    def add(self, records: Sequence[OutgoingRecord], parcel: Parcel) -> None:
+    def add(self, records: Sequence[OutgoingRecord], reports: DeliveryReports) -> None:
         """Records that were all stored: those of a partition in their order."""
         offsets: dict[int, list[int]] = defaultdict(list)
-        for partition, offset in parcel.stored:
+        for partition, offset in reports.stored:
             offsets[partition].append(offset)
         orders = {partition: iter(sorted(several)) for partition, several in offsets.items()}
         for record in records if self.wanted else ():
             offset = next(orders[record.partition])
             if offset != UNKNOWN_OFFSET:
-                # A message's headers are its own.
-                self._places[id(record.headers)] = (record.partition, offset)
+                self._places[record.index] = (record.partition, offset)
 
-    def of(self, message: Outgoing) -> tuple[int, int] | None:
-        """Partition and offset of a message; None where that is not known."""
-        return self._places.get(id(message.headers))
+    def of(self, index: int) -> tuple[int, int] | None:
+        """Partition and offset of the message at a position among those sent; None where that is not known."""
+        return self._places.get(index)
 
 
 class _Unsent:
@@ -587,11 +512,11 @@ class _Unsent:
         self._entity = entity
         self._total = total
         self._began = time.monotonic()
-        self._parts: list[tuple[Sequence[OutgoingRecord], Parcel, frozenset[int]]] = []
+        self._parts: list[tuple[Sequence[OutgoingRecord], DeliveryReports, frozenset[int]]] = []
 
-    def add(self, records: Sequence[OutgoingRecord], parcel: Parcel, unavailable: frozenset[int]) -> None:
+    def add(self, records: Sequence[OutgoingRecord], reports: DeliveryReports, unavailable: frozenset[int]) -> None:
         """Records of which some were not stored, and the partitions that are unavailable."""
-        self._parts.append((records, parcel, unavailable))
+        self._parts.append((records, reports, unavailable))
 
     def check(self) -> None:
         """Say how many were stored, which were not, and of which it is unknown.
@@ -603,22 +528,22 @@ class _Unsent:
         """
         if not self._parts:
             return
-        failures = [failure for _, parcel, _ in self._parts for failure in parcel.failures]
+        failures = [failure for _, reports, _ in self._parts for failure in reports.failures]
         causes: list[str] = []
         failed: list[str] = []
         unknown: list[str] = []
         missing = 0
-        for records, parcel, unavailable in self._parts:
-            missing += parcel.left + len(parcel.failures)
-            failed += [one.message_id for one in _failed(records, [f for f in parcel.failures if not f.unknown])]
-            unknown += [one.message_id for one in _failed(records, [f for f in parcel.failures if f.unknown])]
-            if not parcel.done:
+        for records, reports, unavailable in self._parts:
+            missing += reports.left + len(reports.failures)
+            failed += [one.message_id for one in _failed(records, [f for f in reports.failures if not f.unknown])]
+            unknown += [one.message_id for one in _failed(records, [f for f in reports.failures if f.unknown])]
+            if not reports.done:
                 unknown += [one.message_id for one in records if one.message_id not in failed]
             hit = unavailable & {record.partition for record in records}
             if hit:
                 causes.append(_unavailable(self._entity, hit, records))
-            elif parcel.failures:
-                causes.append(str(parcel.failures[0].error))
+            elif reports.failures:
+                causes.append(str(reports.failures[0].error))
         what = (
             f"of {self._total} messages to {self._entity.path}, {self._total - missing} were acknowledged within "
             f"{time.monotonic() - self._began:.3g} s; not stored are {failed[:10]}; unknown is it of {unknown[:10]} "

@@ -27,7 +27,7 @@ from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
-    from kafkabus._async.context import Services
+    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -45,10 +45,10 @@ class ServiceBusSession:
     """
 
     def __init__(
-        self, services: Services, path: EntityPath, session_id: str | None, max_wait_time: float | None
+        self, context: ClientContext, path: EntityPath, session_id: str | None, max_wait_time: float | None
     ) -> None:
         self.auto_renew_error: AutoLockRenewTimeout | AutoLockRenewFailed | None = None
-        self._services = services
+        self._context = context
         self._path = path
         self._wanted = session_id
         self._max_wait_time = max_wait_time
@@ -92,9 +92,9 @@ class ServiceBusSession:
         warn_of(unsupported)
         check_timeout(timeout)
         lock = await self._locked()
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         extend = Extend(entity.ledgers[lock.partition], lock.lease, entity.lock_ms)
-        await self._services.courier.ask(extend)
+        await self._context.ledger_client.execute(extend)
         if extend.expiry is None:
             lock.lost = True
             raise self._lost()
@@ -117,7 +117,7 @@ class ServiceBusSession:
         warn_of(unsupported)
         check_timeout(timeout)
         lock = await self._locked()
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         get = GetState(entity.ledgers[lock.partition], lock.lease)
         return await self._state(entity, lock, get)
 
@@ -143,7 +143,7 @@ class ServiceBusSession:
         check_timeout(timeout)
         content = _state_bytes(state)
         lock = await self._locked()
-        entity = await self._services.entity(self._path)
+        entity = await self._context.catalog.entity(self._path)
         if content is not None and len(content) > entity.max_message_bytes:
             raise MessageSizeExceededError(
                 f"a state of {len(content)} bytes: the namespace takes {entity.max_message_bytes}; nothing was changed"
@@ -153,7 +153,7 @@ class ServiceBusSession:
 
     async def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
         """The state, once its record is known to stand."""
-        await self._services.courier.ask(ask)
+        await self._context.ledger_client.execute(ask)
         if ask.gone:
             lock.lost = True
             raise self._lost()
@@ -161,7 +161,7 @@ class ServiceBusSession:
             return None
         if not ask.state.stored:
             # Also where another receiver set it and did not get to the end: what was seen is not taken back.
-            await self._services.session_states.store(entity, ask.ledger, ask.state)
+            await self._context.session_states.store(entity, ask.ledger, ask.state)
         return None if ask.state.value is None else base64.b64decode(ask.state.value)
 
     @property
@@ -175,8 +175,8 @@ class ServiceBusSession:
         return self._lock is not None and self._lock.lost
 
     async def _reader(self) -> SessionReader:
-        entity = await self._services.entity(self._path)
-        return await _session_reader(self._services, entity)
+        entity = await self._context.catalog.entity(self._path)
+        return await _session_reader(self._context, entity)
 
     async def _locked(self) -> SessionLock:
         """The lock.
@@ -208,14 +208,14 @@ class ServiceBusSession:
         """
         if self._lock is not None:
             return self._lock
-        entity = await self._services.entity(self._path)
-        reader = await _session_reader(self._services, entity)
+        entity = await self._context.catalog.entity(self._path)
+        reader = await _session_reader(self._context, entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
         try:
             lock, held = await reader.accept(self._wanted, seconds, closed)
         except LedgersReplacedError:
-            if not await self._services.has_moved_on(entity):
+            if not await self._context.catalog.has_moved_on(entity):
                 raise
             return await self._open(wait, closed)
         if lock is not None and self._is_open:
@@ -249,7 +249,7 @@ class ServiceBusSession:
         lock = self._lock
         if lock is None or lock.lost:
             return 0.0
-        return self._services.seconds_left(self._path, lock.partition, lock.expiry)
+        return self._context.catalog.seconds_left(self._path, lock.partition, lock.expiry)
 
     async def _close(self) -> None:
         """Give the session up."""
@@ -264,25 +264,25 @@ class ServiceBusSession:
             LOGGER.warning("leave_session entity=%s session=%r error=%s", self._path, lock.session, error)
 
 
-async def session_ids(services: Services, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
+async def session_ids(context: ClientContext, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
     """The ids of an entity's sessions.
 
     Raises:
         ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
     """
-    entity = await services.entity(path)
-    reader = await _session_reader(services, entity)
+    entity = await context.catalog.entity(path)
+    reader = await _session_reader(context, entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
     if state_updated_after is None:
         await reader.file_all(LIST_TIMEOUT)
         asked += [Sessions(ledger) for ledger in entity.ledgers]
-    await services.courier.ask(*asked)
+    await context.ledger_client.execute(*asked)
     return sorted({name for one in asked for name in one.names})
 
 
-async def _session_reader(services: Services, entity: Entity) -> SessionReader:
-    reader = await services.reader(entity)
+async def _session_reader(context: ClientContext, entity: Entity) -> SessionReader:
+    reader = await context.readers.of(entity)
     if not isinstance(reader, SessionReader):
         raise ServiceBusError(
             f"{entity.kind} {entity.path} has no sessions: receive from it without session_id, or create it with "

@@ -1,20 +1,12 @@
 """Sends and settlements that happen together, or not at all.
 
-What is to be done is kept until the ``with`` block ends. Then, in this order:
-
-1. the messages are stored in a Kafka transaction, with a marker that says what is settled (``_produce``);
-2. the ledgers take the messages that are settled out of their leases and note the marker with them (``_prepare``);
-3. the Kafka transaction is committed: from here on all of it has happened (``_decide``);
-4. the ledgers settle (``_settle``).
-
-Who dies after a step leaves what anybody can finish: whether a transaction was committed is told by its marker.
+What is to be done is kept until the ``with`` block ends; ``dispositions/transaction_commit.py`` carries it out.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -22,29 +14,18 @@ from types import TracebackType
 from typing_extensions import Self
 
 from kafkabus._async.compat import guarded, uninterrupted
-from kafkabus._async.context import Services
-from kafkabus._async.dispositions.transfer import Intent, Place, copy_of, identity
-from kafkabus._async.handles.receiver import DEFERRED_LIMIT, ServiceBusReceiver, too_many_deferred
-from kafkabus._async.handles.sender import DEFAULT_TIMEOUT, ServiceBusSender, announce, schedules
+from kafkabus._async.context import ClientContext
+from kafkabus._async.dispositions.transaction_commit import PendingSends, PendingSettlement
+from kafkabus._async.handles.receiver import ServiceBusReceiver
+from kafkabus._async.handles.sender import DEFAULT_TIMEOUT, ServiceBusSender
 from kafkabus._async.kafka.producer import OutgoingRecord
-from kafkabus._async.kafka.transactional_producer import Stored, Transactor
-from kafkabus._async.stores.transaction_markers import Marker, Settles
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import InvalidOperationError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
-from kafkabus._core.record import Delivery, Record, as_bytes
-from kafkabus._core.settlement import Held, raise_lost, still_there
-from kafkabus._ledger.operations import Ledger, Prepare, Resolve, Schedule
-from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
+from kafkabus._core.exceptions import InvalidOperationError
+from kafkabus._core.message import Outgoing
+from kafkabus._core.settlement import Held
 from kafkabus._runtime import forks
-from kafkabus_mapping import headers as h
-from kafkabus_mapping.codec import Envelope, encode_headers
-from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
-
-PREPARED_FOR = 15.0
-"""After how many seconds somebody else looks what became of a transaction whose client did not say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +42,6 @@ class _Sends:
         return _Sends(self.sender, self.outgoing, *await self.sender._placed(self.outgoing, DEFAULT_TIMEOUT))
 
 
-@dataclass(frozen=True, slots=True)
-class _Copies:
-    """Copies of a message for one subscription, to be stored in its topic's log."""
-
-    entity: Entity
-    records: Sequence[OutgoingRecord]
-    outgoing: Sequence[Outgoing] = ()
-
-    async def anew(self) -> _Copies:
-        """They are what they were."""
-        return self
-
-
-class _Holder:
-    """Who holds a message that its copies replace, in place of a receiver."""
-
-    def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
-        raise_lost(done, lost)
-
-
-@dataclass(frozen=True, slots=True)
-class _Settlement:
-    """Messages of one delivery to settle."""
-
-    receiver: ServiceBusReceiver | _Holder
-    path: EntityPath
-    verb: str
-    held: Held
-    reason: str | None = None
-    description: str | None = None
-
-
 class ServiceBusTransaction:
     """Sends and settlements that happen together, or not at all; made by ``ServiceBusClient.transaction``.
 
@@ -104,15 +53,14 @@ class ServiceBusTransaction:
         transaction_id: Made up, for logs.
     """
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, context: ClientContext) -> None:
         self.transaction_id = uuid.uuid4().hex
-        self._services = services
+        self._context = context
         self._open = False
         self._over = False
-        self._done = False
         self._key: tuple[str, str] | None = None
-        self._sends: list[_Sends | _Copies] = []
-        self._settlements: list[_Settlement] = []
+        self._sends: list[PendingSends] = []
+        self._settlements: list[PendingSettlement] = []
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -135,13 +83,14 @@ class ServiceBusTransaction:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._open, self._over = False, True
+        commit = self._context.commits.of(self.transaction_id, self._sends, self._settlements)
         try:
             if exc_type is None and (self._sends or self._settlements):
-                await uninterrupted(self._commit())  # type: ignore[func-returns-value, unused-ignore]
+                await uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
         finally:
-            self._mark(settled=self._done)
+            commit.mark(settled=commit.done)
 
-    def _check(self, services: Services) -> None:
+    def _check(self, context: ClientContext) -> None:
         """Whether a handle's work may be part of it.
 
         Raises:
@@ -149,7 +98,7 @@ class ServiceBusTransaction:
         """
         if not self._open:
             raise ValueError("the transaction is not open: use it within its 'with' block")
-        if services is not self._services:
+        if context is not self._context:
             raise ValueError(
                 "the transaction is of another client: use senders and receivers of the client that made it"
             )
@@ -193,247 +142,8 @@ class ServiceBusTransaction:
     ) -> None:
         """Have checked messages settled: ``complete``, ``abandon``, ``defer`` or ``dead_letter``."""
         for one in held:
-            self._settlements.append(_Settlement(receiver, receiver._path, verb, one, reason, description))
+            self._settlements.append(
+                PendingSettlement(receiver._path, verb, one, receiver._raise_lost, reason, description)
+            )
             for message in one.messages:
                 message._enlisted = True
-
-    def _mark(self, *, enlisted: bool = False, prepared: bool = False, settled: bool = False) -> None:
-        for one in self._settlements:
-            for message in one.held.messages:
-                message._enlisted, message._prepared, message._settled = enlisted, prepared, settled
-
-    async def _commit(self) -> None:
-        services = self._services
-        transactor = services.transactors.borrow()
-        try:
-            await self._carry_out(transactor)
-        except ServiceBusError:
-            raise
-        except BaseException:
-            transactor.forget()
-            raise
-        finally:
-            services.transactors.give_back(transactor)
-
-    async def _carry_out(self, transactor: Transactor) -> None:
-        entities = {one.path.key: await self._services.entity(one.path) for one in self._settlements}
-        self._sends = [await one.anew() for one in self._sends]
-        await self._announce()
-        await transactor.begin()
-        prepares: list[Prepare] = []
-        try:
-            marker, stored = await self._produce(transactor, entities)
-            prepares = self._prepares(marker, entities)
-            await self._prepare(prepares, entities)
-        except BaseException as error:
-            # It was never asked to be committed, so it never will be: nobody needs to know how its end went.
-            await self._give_up(transactor, prepares, wait=not isinstance(error, ServiceBusCommunicationError))
-            raise
-        await self._decide(transactor, marker, prepares)
-        await self._settle(prepares, stored)
-
-    async def _announce(self) -> None:
-        """What whoever is granted one of the messages must know before it is stored."""
-        for one in self._sends:
-            partitions = {record.partition for record in one.records}
-            await self._services.mark(one.entity, partitions, "transacts")
-            await announce(self._services, one.entity, one.outgoing, partitions)
-
-    # The steps, one by one, so that a test may stop after any of them.
-
-    async def _produce(self, transactor: Transactor, entities: dict[str, Entity]) -> tuple[Marker, list[Stored]]:
-        """Store what is sent, copies of what is dead-lettered, and the marker; returns that, and where the former stand."""
-        records = [(one.entity.topic, record) for one in self._sends for record in one.records]
-        sent = len(records)
-        for one in self._settlements:
-            if one.verb == "dead_letter":
-                records += await self._copies(one, entities[one.path.key])
-        settles = [
-            Settles(entity.ledgers[one.held.delivery.partition].keys.prefix, _ledger_verb(one.verb), one.held.ranges)
-            for one in self._settlements
-            if one.held.delivery.partition < (entity := entities[one.path.key]).partitions
-        ]
-        # The marker last: whoever sees it sees the others.
-        records.append(await self._services.markers.make(self.transaction_id, settles))
-        stored = await transactor.send(records)
-        return Marker(stored[-1].offset, self.transaction_id), stored[:sent]
-
-    async def _prepare(self, prepares: Sequence[Prepare], entities: dict[str, Entity]) -> None:
-        """Take the messages that are settled out of their leases.
-
-        Raises:
-            MessageLockLostError: Locks of some expired; nothing was done.
-            SessionLockLostError: That of a session.
-            ServiceBusQuotaExceededError: Too many messages are deferred.
-            ServiceBusCommunicationError: Redis cannot be reached.
-        """
-        # Nobody renews their locks meanwhile.
-        self._mark(enlisted=True, prepared=True)
-        await self._services.courier.ask(*prepares)
-        gone: dict[tuple[Ledger, str], list[Range]] = defaultdict(list)
-        for prepare in prepares:
-            for (_, lease, _), lost in zip(prepare.items, prepare.lost, strict=True):
-                gone[prepare.ledger, lease] += lost
-        for one in self._settlements:
-            entity = entities[one.path.key]
-            there, lost_messages = still_there([one.held], entity)
-            for held in there:
-                lost_messages += held.without(gone[entity.ledgers[held.delivery.partition], held.delivery.lease])[1]
-            one.receiver._raise_lost("settled, and nothing else of the transaction was done", lost_messages)
-        full = {prepare.ledger for prepare in prepares if prepare.full}
-        for entity in entities.values():
-            for ledger in full.intersection(entity.ledgers):
-                raise too_many_deferred(entity, ledger.partition)
-
-    async def _decide(self, transactor: Transactor, marker: Marker, prepares: Sequence[Prepare]) -> None:
-        """Commit the Kafka transaction, and where it is unknown whether that was done, find out.
-
-        Raises:
-            ServiceBusCommunicationError: It was not committed; or that is unknown still.
-        """
-        try:
-            await transactor.commit()
-        except ServiceBusError as error:
-            try:
-                await transactor.reset()
-                committed = await self._services.markers.wait_for(marker)
-            except ServiceBusError as unknown:
-                self._done = True
-                raise ServiceBusCommunicationError(
-                    f"whether transaction {self.transaction_id} was committed is unknown, as Kafka cannot be asked: all of it "
-                    f"was done, or nothing, and its messages are available again then ({unknown})",
-                    error=error,
-                ) from error
-            if not committed:
-                await self._take_back(prepares, wait=True)
-                raise ServiceBusCommunicationError(
-                    f"transaction {self.transaction_id} was not committed, and nothing of it was done: {error}",
-                    error=error,
-                ) from error
-        self._done = True
-
-    async def _settle(self, prepares: Sequence[Prepare], stored: Sequence[Stored]) -> None:
-        """Settle what was prepared, and say what was scheduled; whoever comes later does it where this fails."""
-        operations = [*_resolves(prepares, committed=True), *self._schedules(stored)]
-        try:
-            await self._services.courier.ask(*operations)
-        except ServiceBusError as error:
-            LOGGER.warning(
-                "transaction_unsettled transaction=%s: it is committed, and settled by whoever comes next: %s",
-                self.transaction_id,
-                error,
-            )
-
-    async def _give_up(self, transactor: Transactor, prepares: Sequence[Prepare], *, wait: bool) -> None:
-        """Nothing of it is to happen."""
-        try:
-            await transactor.abort()
-        except ServiceBusError as error:
-            LOGGER.warning(
-                "transaction_open transaction=%s: the broker aborts it after a while: %s", self.transaction_id, error
-            )
-        await self._take_back(prepares, wait=wait)
-
-    async def _take_back(self, prepares: Sequence[Prepare], *, wait: bool) -> None:
-        """The messages are locked as they were; at once, or with what the ledgers are asked next."""
-        resolves = _resolves(prepares, committed=False)
-        if not wait:
-            for resolve in resolves:
-                self._services.courier.later(resolve)
-            return
-        try:
-            await self._services.courier.ask(*resolves)
-        except ServiceBusError as error:
-            LOGGER.warning(
-                "transaction_prepared transaction=%s: its messages come again after a while: %s",
-                self.transaction_id,
-                error,
-            )
-
-    async def _copies(self, one: _Settlement, entity: Entity) -> list[tuple[str, OutgoingRecord]]:
-        """Topics and records of dead-lettered messages."""
-        partition = one.held.delivery.partition
-        if partition >= entity.partitions:
-            return []
-        source, letters = Place(entity, partition), await self._services.entity(entity.path.dead_letter)
-        await self._services.mark(letters, [partition], "transacts")
-        destination = Place(letters, partition)
-        intent = Intent(0, one.reason, one.description)
-        return [
-            (destination.entity.topic, copy_of(message._record, source, destination, intent))
-            for message in one.held.messages
-        ]
-
-    def _prepares(self, marker: Marker, entities: dict[str, Entity]) -> list[Prepare]:
-        """What each ledger is to prepare."""
-        items: dict[Ledger, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
-        for one in self._settlements:
-            delivery, entity = one.held.delivery, entities[one.path.key]
-            if delivery.partition < entity.partitions:
-                offsets = offsets_of(one.held.ranges)
-                items[entity.ledgers[delivery.partition]][_ledger_verb(one.verb), delivery.lease] += offsets
-        return [
-            Prepare(
-                ledger,
-                [(verb, lease, merge_offsets(offsets)) for (verb, lease), offsets in several.items()],
-                marker.to_text(),
-                int(PREPARED_FOR * 1000),
-                DEFERRED_LIMIT,
-            )
-            for ledger, several in items.items()
-        ]
-
-    def _schedules(self, stored: Sequence[Stored]) -> list[Schedule]:
-        """What of what was stored is scheduled."""
-        records = [record for one in self._sends for record in one.records]
-        places = {id(record.headers): place for record, place in zip(records, stored, strict=True)}
-        return [
-            schedule
-            for one in self._sends
-            for schedule in schedules(one.entity, one.outgoing, lambda outgoing: places[id(outgoing.headers)])
-        ]
-
-
-async def replace_by_copies(
-    services: Services, entity: Entity, delivery: Delivery, record: Record, envelopes: Sequence[Envelope]
-) -> None:
-    """Settle a message of a subscription, and store what its rules made of it, for this subscription alone; both or neither.
-
-    Args:
-        services: The client's connections.
-        entity: The subscription.
-        delivery: With the lease that holds the message.
-        record: Its record.
-        envelopes: Of the copies.
-
-    Raises:
-        MessageLockLostError: The lease does not hold it any more; nothing was done.
-        ServiceBusCommunicationError: Kafka or Redis cannot be reached; it comes again, or its copies do.
-    """
-    topic, held = await services.entity(entity.log_path), Held(delivery)
-    held.messages.append(ServiceBusReceivedMessage(record, delivery))
-    source = identity(entity.ledgers[delivery.partition], record.offset() or 0)
-    noted = [(h.TRANSFER_SOURCE, source.encode()), (h.ADDRESSED_TO, entity.path.key.encode())]
-    body, key = as_bytes(record.value()), record.key()
-    copies = [OutgoingRecord(delivery.partition, key, body, [*encode_headers(one), *noted]) for one in envelopes]
-    transaction = ServiceBusTransaction(services)
-    transaction._sends.append(_Copies(topic, copies))
-    transaction._settlements.append(_Settlement(_Holder(), entity.path, "complete", held))
-    await transaction._commit()
-
-
-def _ledger_verb(verb: str) -> str:
-    """What becomes of a message here; what is dead-lettered is done with, as its copy stands elsewhere."""
-    return "complete" if verb == "dead_letter" else verb
-
-
-def _resolves(prepares: Sequence[Prepare], *, committed: bool) -> list[Resolve]:
-    return [
-        Resolve(
-            prepare.ledger,
-            merge_offsets(offset for _, _, ranges in prepare.items for offset in offsets_of(ranges)),
-            prepare.transaction,
-            committed=committed,
-        )
-        for prepare in prepares
-    ]

@@ -1,12 +1,12 @@
-"""Companion topics: what a namespace writes down for itself, in one partition each."""
+"""CompactedTopic topics: what a namespace writes down for itself, in one partition each."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
 from kafkabus._async.compat import Pool
-from kafkabus._async.kafka.offset_reader import READ_TIMEOUT, PointReader
-from kafkabus._async.kafka.producer import Outbox, OutgoingRecord
+from kafkabus._async.kafka.offset_reader import READ_TIMEOUT, OffsetReader
+from kafkabus._async.kafka.producer import OutgoingRecord, RecordProducer
 from kafkabus._core.exceptions import ServiceBusCommunicationError
 from kafkabus._core.record import Record
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
@@ -16,14 +16,14 @@ READ_AT_ONCE = 5_000
 """How many records are read in one go."""
 
 
-class Companion:
-    """One companion topic, created when it is first written to.
+class CompactedTopic:
+    """One compacted_topic topic, created when it is first written to.
 
     Args:
         name: Of the topic.
         config: Its settings.
         topics: The cluster's topics.
-        outbox: Writes records.
+        record_producer: Writes records.
         points: Reads them.
         pool: Threads for blocking calls.
         servers: Where Kafka is, for errors.
@@ -38,15 +38,15 @@ class Companion:
         config: Mapping[str, str],
         *,
         topics: Topics,
-        outbox: Outbox,
-        points: PointReader,
+        record_producer: RecordProducer,
+        points: OffsetReader,
         pool: Pool,
         servers: str,
     ) -> None:
         self.name = name
         self._config = config
         self._topics = topics
-        self._outbox = outbox
+        self._producer = record_producer
         self._points = points
         self._pool = pool
         self._servers = servers
@@ -79,15 +79,15 @@ class Companion:
         """
         await self.make_ready()
         outgoing = [OutgoingRecord(0, key, value, []) for key, value in records.items()]
-        parcel = await self._outbox.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
-        if not parcel.done or parcel.failures:
+        reports = await self._producer.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
+        if not reports.done or reports.failures:
             self._exists = False
-            refusal = next((one.error for one in parcel.failures if one.error.code() in NO_RIGHTS), None)
+            refusal = next((one.error for one in reports.failures if one.error.code() in NO_RIGHTS), None)
             if refusal is not None:
                 raise no_rights(self._servers, f"write to topic {self.name!r}", refusal)
-            reason = parcel.failures[0].error if parcel.failures else f"no answer within {timeout:.0f} s"
+            reason = reports.failures[0].error if reports.failures else f"no answer within {timeout:.0f} s"
             raise ServiceBusCommunicationError(f"{what} was not stored in {self.name}: {reason}")
-        return [offset for _, offset in parcel.stored]
+        return [offset for _, offset in reports.stored]
 
     async def read(self, start: int = 0) -> tuple[list[Record], int]:
         """The records from an offset on, and where the topic ended.

@@ -8,14 +8,14 @@ import threading
 from confluent_kafka import Producer
 
 from kafkabus._async.compat import Pool
-from kafkabus._kafka.delivery_reports import SERVE_SLICE, Parcel
+from kafkabus._kafka.delivery_reports import SERVE_SLICE, DeliveryReports
 
 
 class Deliveries:
     """Serves a producer's acknowledgements while somebody waits for any: one pool thread for all tasks.
 
     Args:
-        producer: The producer that the parcels were given to.
+        producer: The producer that the records were given to.
         pool: Threads for blocking calls.
     """
 
@@ -26,8 +26,8 @@ class Deliveries:
         self._waiting = 0
         self._serving = False
 
-    async def wait(self, parcel: Parcel, timeout: float) -> bool:
-        """Wait until each record of a parcel was acknowledged or given up; False where time ran out first."""
+    async def wait(self, reports: DeliveryReports, timeout: float) -> bool:
+        """Wait until each record of the reports was acknowledged or given up; False where time ran out first."""
         loop = asyncio.get_running_loop()
         arrived = loop.create_future()
 
@@ -35,7 +35,7 @@ class Deliveries:
             if not arrived.done():
                 arrived.set_result(None)
 
-        parcel.when_done(lambda: loop.call_soon_threadsafe(arrive))
+        reports.when_done(lambda: loop.call_soon_threadsafe(arrive))
         with self._guard:
             self._waiting += 1
             serve = not self._serving
@@ -48,7 +48,7 @@ class Deliveries:
         finally:
             with self._guard:
                 self._waiting -= 1
-        return parcel.done
+        return reports.done
 
     def _serve(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Reading records by offset: messages that were granted before, and whole companion topics."""
+"""Reading records by offset: messages that were granted before, and whole compacted_topic topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONSUMERS = 4
 """How many reads of a client go on at a time."""
 
 
-class PointReader:
+class OffsetReader:
     """All reads by offset of a client; safe to share.
 
     A few kept consumers share the work, so that a partition that does not answer delays no other.
@@ -98,7 +98,7 @@ class _PointConsumer:
             consumer.close()
 
     def read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
-        """See ``PointReader.read``."""
+        """See ``OffsetReader.read``."""
         try:
             return self._read(topic, partition, first, last, deadline)
         except BaseException:

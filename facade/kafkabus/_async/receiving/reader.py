@@ -17,20 +17,26 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import methodcaller
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkabus._async.compat import Lock, acquire, sleep, try_acquire, uninterrupted
-from kafkabus._async.dispositions import disposition as endings
-from kafkabus._async.dispositions.duplicate_scan import judge_on
+from kafkabus._async.connections import Connections
+from kafkabus._async.dispositions.disposition import Dispositions
+from kafkabus._async.dispositions.duplicate_scan import DuplicateScan
+from kafkabus._async.dispositions.transfer import Transfers
+from kafkabus._async.entities.catalog import EntityCatalog
+from kafkabus._async.entities.ledger_marks import LedgerMarks
+from kafkabus._async.entities.recovery import EntityRecovery
 from kafkabus._async.kafka.offset_reader import READ_TIMEOUT, SILENCE, LogTruncatedError, UnfinishedReadError
-from kafkabus._async.redis.notifications import Doorbell
+from kafkabus._async.redis.notifications import ClaimNotifications
+from kafkabus._async.stores.record_archive import RecordArchive
+from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.duplicate_detection import home_of, judge
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._core.fetch_plan import PartitionView, Plan, PlannedClaim, home_partitions, runs_of, sweeps
-from kafkabus._core.record import Delivery, Record, part_scheduled, schedule_of
+from kafkabus._core.record import Record, part_scheduled, schedule_of
 from kafkabus._kafka.client_factory import open_consumer
 from kafkabus._kafka.client_options import LOGGER as KAFKA_LOGGER
 from kafkabus._kafka.client_options import PASSING, consumer_options
@@ -48,9 +54,6 @@ from kafkabus._ledger.operations import (
     new_lease,
 )
 from kafkabus._ledger.ranges import Range, common, merge_offsets, offsets_of
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus.reader")
 
@@ -85,17 +88,29 @@ GATHER = 0.005
 _PARTITION_OF = methodcaller("partition")
 
 
-@dataclass(slots=True)
-class Grant:
-    """Messages that were granted together.
+@dataclass(frozen=True, slots=True)
+class ReaderParts:
+    """What a client's readers work with.
 
     Attributes:
-        delivery: What they have in common.
-        records: Them, in offset order.
+        connections: The client's.
+        catalog: The client's entities.
+        recovery: For logs and ledgers that were lost.
+        marks: What ledgers are told of messages.
+        archive: Records that are kept apart from their logs.
+        duplicate_scan: Finds duplicates.
+        transfers: Move messages.
+        dispositions: For messages that nobody gets.
     """
 
-    delivery: Delivery
-    records: list[Record]
+    connections: Connections
+    catalog: EntityCatalog
+    recovery: EntityRecovery
+    marks: LedgerMarks
+    archive: RecordArchive
+    duplicate_scan: DuplicateScan
+    transfers: Transfers
+    dispositions: Dispositions
 
 
 _TRUNCATED = re.compile(r"truncation.*broker end offset is (-?\d+)")
@@ -114,21 +129,22 @@ class Reader:
     """Reads an entity for all receivers of one client.
 
     Args:
-        services: The client's connections.
+        parts: What it works with.
         entity: What to read.
         in_order: Whether nothing is received of a partition while anything else of it is under way, and nothing new before
             what came back, so that the order of messages holds that have to arrive somewhere.
     """
 
-    def __init__(self, services: Services, entity: Entity, *, in_order: bool = False) -> None:
-        self._services = services
+    def __init__(self, parts: ReaderParts, entity: Entity, *, in_order: bool = False) -> None:
+        self._parts = parts
+        self._connections = parts.connections
         self._entity = entity
-        self._chooser, self._rules_version = entity.chooser, entity.rules_version
+        self._subscription_filter, self._rules_version = entity.subscription_filter, entity.rules_version
         self._in_order = in_order
         # Those without a home partition do not all begin with the same one.
-        self._plan = Plan(entity.partitions, zlib.crc32(services.client_id.encode()))
+        self._plan = Plan(entity.partitions, zlib.crc32(parts.connections.client_id.encode()))
         self._turn = Lock()
-        self._bell = Doorbell(services.redis, entity.channel)
+        self._bell = ClaimNotifications(parts.connections.redis, entity.channel)
         self._consumer: Consumer | None = None
         self._next_slow_poll = 0.0
         self._closed = False
@@ -138,7 +154,7 @@ class Reader:
         self._full = False
         self._looked_at = 0.0
         # What may be a duplicate, or is not wanted by a subscription, is read before it is claimed.
-        self._few_until = math.inf if entity.detects_duplicates or entity.chooser is not None else 0.0
+        self._few_until = math.inf if entity.detects_duplicates or entity.subscription_filter is not None else 0.0
         self._taken: list[Grant] = []
 
     def go_by(self, entity: Entity) -> None:
@@ -185,7 +201,7 @@ class Reader:
                 planned = self._plan.claims(left, fresh=not self._full)
                 if planned:
                     await self._claim(planned, take, grants)
-                    looks = self._entity.detects_duplicates or self._chooser is not None
+                    looks = self._entity.detects_duplicates or self._subscription_filter is not None
                     if looks and not grants and time.monotonic() >= deadline:
                         # However much there is that is to be looked at first, or no message.
                         return grants
@@ -212,7 +228,7 @@ class Reader:
             await sleep(wait)
             return True
         try:
-            await self._services.pool.run(self._fill, want, wait)
+            await self._connections.pool.run(self._fill, want, wait)
         except _OutOfLogError as error:
             await self._find_way_back(error.view, error)
             return False
@@ -241,18 +257,18 @@ class Reader:
         Raises:
             ServiceBusError: It was truncated; who comes again is served.
         """
-        services, topic, partition = self._services, self._entity.topic, view.partition
+        connections, topic, partition = self._connections, self._entity.topic, view.partition
         ledger = self._entity.ledgers[partition]
         # The cursor before the end: it is never beyond an end that is asked for afterwards. A subscription's may be beyond what
         # is committed, where it was created while a transaction was open.
-        (state,) = await services.courier.states([ledger])
-        start = (await services.pool.run(services.topics.starts, topic, [partition]))[partition]
-        end = (await services.pool.run(services.topics.stored_ends, topic, [partition]))[partition]
+        (state,) = await connections.ledger_client.states([ledger])
+        start = (await connections.pool.run(connections.topics.starts, topic, [partition]))[partition]
+        end = (await connections.pool.run(connections.topics.stored_ends, topic, [partition]))[partition]
         if state is not None:
             cut = _TRUNCATED.search(str(error))
             await self._check_end(partition, state, start, end, None if cut is None else int(cut[1]))
             if state.cursor < start:
-                await services.courier.ask(Purge(ledger, start))
+                await connections.ledger_client.execute(Purge(ledger, start))
                 LOGGER.error(
                     "lost_by_the_log entity=%s partition=%d offsets=%s: deleted before anybody received them",
                     self._entity.path,
@@ -260,7 +276,7 @@ class Reader:
                     [(state.cursor, start - 1)],
                 )
             if state.judged is not None and state.judged < start:
-                await services.courier.ask(judge(self._entity, partition, 0, 0, [], log_start=start))
+                await connections.ledger_client.execute(judge(self._entity, partition, 0, 0, [], log_start=start))
         # Else only this reader lagged behind what others settled.
         self._astray = True
 
@@ -278,12 +294,12 @@ class Reader:
             ServiceBusError: It was.
         """
         if cut is not None and cut >= 0:
-            await self._services.go_on_from(self._entity, partition, cut)
+            await self._parts.recovery.go_on_from(self._entity, partition, cut)
         elif cut is not None and start == end == state.cursor:
             # The brokers know no epoch of a log without records; none was lost.
             self._unverified[partition] = state.cursor
         elif cut is not None or (state.cursor > end and (state.epoch is None or partition in self._doubted)):
-            await self._services.go_on_from(self._entity, partition, None)
+            await self._parts.recovery.go_on_from(self._entity, partition, None)
         elif state.cursor > end:
             # Begun anew at the cursor, Kafka's client asks where the log was truncated.
             self._doubted.add(partition)
@@ -298,10 +314,10 @@ class Reader:
                 ledger = self._entity.ledgers[grant.delivery.partition]
                 # A session's lease holds what was handed out before, too.
                 ranges = runs_of(grant.records) if grant.delivery.session else None
-                self._services.courier.later(Settlement(ledger, "release", grant.delivery.lease, ranges))
+                self._connections.ledger_client.enqueue(Settlement(ledger, "release", grant.delivery.lease, ranges))
             else:
                 self._taken.append(grant)
-        self._services.pool.soon(self._flush())  # aio-only
+        self._connections.pool.soon(self._flush())  # aio-only
 
     def _taken_before(self, want: int) -> list[Grant]:
         """Up to ``want`` messages that an earlier call settled and could not hand out."""
@@ -317,7 +333,7 @@ class Reader:
 
     async def _flush(self) -> None:
         try:
-            await self._services.courier.flush()
+            await self._connections.ledger_client.flush()
         except ServiceBusError as error:
             LOGGER.warning("put_back entity=%s error=%s", self._entity.path, error)
 
@@ -354,7 +370,7 @@ class Reader:
         await self._bell.close()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await self._services.pool.run(consumer.close)
+            await self._connections.pool.run(consumer.close)
 
     async def close(self) -> None:
         """Stop reading; whoever waits receives nothing.
@@ -385,12 +401,15 @@ class Reader:
     async def _tend(self, *, idle: bool) -> None:
         """Whatever keeps the plan true beside the records: rules, heartbeat, homes, doorbell, leases that expired."""
         now = time.monotonic()
-        if self._entity.chooser is not self._chooser:
+        if self._entity.subscription_filter is not self._subscription_filter:
             # What was read was chosen by other rules, or settings.
-            self._chooser, self._rules_version = self._entity.chooser, self._entity.rules_version
+            self._subscription_filter, self._rules_version = (
+                self._entity.subscription_filter,
+                self._entity.rules_version,
+            )
             self._astray = True
         if self._astray:
-            await self._services.pool.run(self._stop_reading, [view for view in self._plan.views if view.assigned])
+            await self._connections.pool.run(self._stop_reading, [view for view in self._plan.views if view.assigned])
             self._astray = False
         if now >= self._next_slow_poll:
             self._next_slow_poll = now + SLOW_POLL
@@ -408,7 +427,7 @@ class Reader:
         self._plan.expire(now)
         begin, stop = self._plan.wanted(now)
         if stop:
-            await self._services.pool.run(self._stop_reading, stop)
+            await self._connections.pool.run(self._stop_reading, stop)
         if begin:
             await self._start_reading(begin)
 
@@ -417,17 +436,19 @@ class Reader:
         self._plan.views[partition].returned = True
 
     async def _find_homes(self) -> None:
-        services, entity = self._services, self._entity
-        clients = await services.courier.heartbeat(entity.receivers_key, services.client_id, HEARTBEAT_LIFETIME)
+        connections, entity = self._connections, self._entity
+        clients = await connections.ledger_client.heartbeat(
+            entity.receivers_key, connections.client_id, HEARTBEAT_LIFETIME
+        )
         self._plan.crowded = len(clients) > entity.partitions
-        homes = home_partitions(services.client_id, clients, entity.partitions)
+        homes = home_partitions(connections.client_id, clients, entity.partitions)
         for view in self._plan.views:
             view.home = view.partition in homes
 
     async def _ask_for_returned(self) -> None:
         """Ask every ledger, without claiming, for ranges to be granted again."""
         claims = [(view, Claim.of_nothing(self._entity.ledgers[view.partition])) for view in self._plan.views]
-        await self._services.courier.ask(*(claim for _, claim in claims))
+        await self._connections.ledger_client.execute(*(claim for _, claim in claims))
         for view, claim in claims:
             if view.assigned:
                 await self._go_to(view, claim.granted)
@@ -435,13 +456,13 @@ class Reader:
 
     async def _look_around(self) -> None:
         """See what waits in partitions that others read, and whether to claim all before it is read."""
-        plan, services = self._plan, self._services
+        plan, connections = self._plan, self._connections
         plan.ahead = False
         if plan.alone or plan.few:
             return
         try:
-            tails = await services.pool.run(
-                services.topics.tails, self._entity.topic, range(len(plan.views)), TAILS_TIMEOUT
+            tails = await connections.pool.run(
+                connections.topics.tails, self._entity.topic, range(len(plan.views)), TAILS_TIMEOUT
             )
         except ServiceBusError as error:
             # As where a partition has no leader: to ask each second would hold up the others.
@@ -457,7 +478,7 @@ class Reader:
 
     async def _look_at_memory(self) -> None:
         """While Redis is nearly full, nothing new is claimed; settling and what was granted before go on."""
-        full = await self._services.courier.is_full()
+        full = await self._connections.ledger_client.is_full()
         if full != self._full:
             LOGGER.warning("redis_full entity=%s full=%s: nothing new is received while it is", self._entity.path, full)
         self._full = full
@@ -467,13 +488,13 @@ class Reader:
         view.returned = granted.returned > 0
         view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
         if granted.moves:
-            await self._services.transfers.finish(self._entity, view.partition)
+            await self._parts.transfers.finish(self._entity, view.partition)
         if granted.overdue:
-            await endings.activate(self._services, self._entity, view.partition)
+            await self._parts.dispositions.activate(self._entity, view.partition)
 
     async def _claim(self, planned: Sequence[PlannedClaim], take: bool, grants: list[Grant]) -> None:
         """One round trip of claims; what was granted, with its records, is added to ``grants``."""
-        await self._services.tell_topic(self._entity, self._chooser)
+        await self._parts.marks.tell_topic(self._entity, self._subscription_filter)
         lock_ms, known = self._entity.lock_ms, len(grants)
         claims = [
             Claim(
@@ -500,10 +521,10 @@ class Reader:
             if take:
                 # What is settled by being granted must be seen to arrive, also by a task that is cancelled.
                 await uninterrupted(
-                    self._services.courier.ask(*judges, *claims)  # type: ignore[func-returns-value, unused-ignore]
+                    self._connections.ledger_client.execute(*judges, *claims)  # type: ignore[func-returns-value, unused-ignore]
                 )
             else:
-                await self._services.courier.ask(*judges, *claims)
+                await self._connections.ledger_client.execute(*judges, *claims)
         finally:
             # Nothing is waited for until all that is here already is in the list, where no error can lose it.
             settled = [(plan, claim) for plan, claim in zip(planned, claims, strict=True) if claim.was_granted]
@@ -518,7 +539,7 @@ class Reader:
             grant.records = await self._postpone(grant.delivery, grant.records)
             if self._has_strays:
                 await self._lead_strays_away(grant)
-            grant.records = await endings.as_received(self._services, self._entity, grant.delivery, grant.records)
+            grant.records = await self._parts.dispositions.as_received(self._entity, grant.delivery, grant.records)
             if not grant.records:
                 grants.remove(grant)
 
@@ -526,18 +547,20 @@ class Reader:
         """Scheduled messages wait for their time from now on, also those of plain producers. Returns the others."""
         items, others = part_scheduled(records)
         if items:
-            await self._services.courier.ask(Postpone(self._entity.ledgers[delivery.partition], delivery.lease, items))
+            await self._connections.ledger_client.execute(
+                Postpone(self._entity.ledgers[delivery.partition], delivery.lease, items)
+            )
         return others
 
     @property
     def _has_strays(self) -> bool:
         """Whether plain producers may have stored messages in other partitions than those where their ids belong."""
-        return self._entity.detects_duplicates and self._entity.partitions > 1 and self._chooser is None
+        return self._entity.detects_duplicates and self._entity.partitions > 1 and self._subscription_filter is None
 
     @property
     def _looks_at_granted(self) -> bool:
         """Whether what was granted may have to go elsewhere all the same."""
-        return self._has_strays or (self._chooser is not None and self._chooser.may_fail)
+        return self._has_strays or (self._subscription_filter is not None and self._subscription_filter.may_fail)
 
     async def _lead_strays_away(self, grant: Grant) -> None:
         """Such messages go where they belong, and are judged there."""
@@ -547,7 +570,7 @@ class Reader:
             by_home[here if home is None else home].append(record)
         grant.records = by_home.pop(here, [])
         for home, strays in by_home.items():
-            await endings.move(self._services, self._entity, grant.delivery, home, strays)
+            await self._parts.dispositions.move(self._entity, grant.delivery, home, strays)
 
     def _judges(self, seen: Iterable[tuple[PartitionView, Seen | None]]) -> list[Judge]:
         """What has ledgers find the duplicates among what was read and is to be granted."""
@@ -576,11 +599,11 @@ class Reader:
             view.judged = one.judged
             if one.torn is not None:
                 cut = view.first_later(one.torn)
-                await self._services.go_on_from(self._entity, view.partition, cut)
+                await self._parts.recovery.go_on_from(self._entity, view.partition, cut)
             elif one.ahead:
                 # A ledger made anew looks at the window once more.
                 upto = min(one.start, view.seen_from)
-                view.judged = await judge_on(self._services, self._entity, view.partition, one.judged, upto)
+                view.judged = await self._parts.duplicate_scan.scan(self._entity, view.partition, one.judged, upto)
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
         """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""
@@ -636,7 +659,7 @@ class Reader:
 
     async def _learn_rules(self) -> None:
         """The rules were changed: whatever is granted is known by those that count now, and read on by them."""
-        self._entity = await self._services.entity_anew(self._entity)
+        self._entity = await self._parts.catalog.entity_anew(self._entity)
 
     def _doubt(self, view: PartitionView) -> None:
         """Read a log from its ledger's cursor before anything else: Kafka's client says then whether it was truncated."""
@@ -659,7 +682,7 @@ class Reader:
     async def _go_to(self, view: PartitionView, granted: Granted) -> None:
         elsewhere = view.moved(granted)
         if elsewhere is not None:
-            await self._services.pool.run(self._seek, view.partition, elsewhere)
+            await self._connections.pool.run(self._seek, view.partition, elsewhere)
 
     def _is_late(self, grants: Sequence[Grant]) -> bool:
         """Whether what was granted should be handed out now: a quarter of its lock is over."""
@@ -686,14 +709,14 @@ class Reader:
 
     async def _read_granted(self, delivery: Delivery, ranges: Sequence[Range]) -> list[Record]:
         """Likewise, their records as they are stored."""
-        ledger, topics = self._entity.ledgers[delivery.partition], self._services.topics
+        ledger, topics = self._entity.ledgers[delivery.partition], self._connections.topics
         read, upto = await self._read_in_time(delivery, ranges)
         wanted = set(offsets_of(common(ranges, [(0, upto)])))
         records = [record for record in read if record.offset() in wanted]
         if len(records) == len(wanted):
             return records
         gone = merge_offsets(wanted - {record.offset() or 0 for record in records})
-        start = (await self._services.pool.run(topics.starts, self._entity.topic, [ledger.partition], GRANTED_READ))[
+        start = (await self._connections.pool.run(topics.starts, self._entity.topic, [ledger.partition], GRANTED_READ))[
             ledger.partition
         ]
         if delivery.deferred and gone[-1][1] >= start:
@@ -706,7 +729,7 @@ class Reader:
             LOGGER.error("lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, ledger.partition, lost)
         else:
             LOGGER.debug("no_messages entity=%s partition=%d offsets=%s", self._entity.path, ledger.partition, gone)
-        await self._services.courier.ask(Settlement(ledger, "complete", delivery.lease, gone))
+        await self._connections.ledger_client.execute(Settlement(ledger, "complete", delivery.lease, gone))
         return records
 
     async def _read_in_time(self, delivery: Delivery, ranges: Sequence[Range]) -> tuple[list[Record], int]:
@@ -717,7 +740,7 @@ class Reader:
         most = READ_TIMEOUT if delivery.deferred else GRANTED_READ
         timeout = min(most, ledger.seconds_until(delivery.expiry) / 2)
         try:
-            read = await self._services.keepsakes.read_as_stored(entity, view.partition, first, last, timeout)
+            read = await self._parts.archive.read_as_stored(entity, view.partition, first, last, timeout)
         except LogTruncatedError:
             self._doubt(view)
             raise
@@ -729,14 +752,14 @@ class Reader:
                 view.fall_silent(time.monotonic() + LEAVE_SILENT)
             upto = (error.records[-1].offset() or 0) if error.records else first - 1
             rest = common(ranges, [(upto + 1, last)])
-            await self._services.courier.ask(Settlement(ledger, "release", delivery.lease, rest))
+            await self._connections.ledger_client.execute(Settlement(ledger, "release", delivery.lease, rest))
             return error.records, upto
         return read, last
 
     async def _start_reading(self, views: Sequence[PartitionView]) -> None:
         """Begin at each ledger's cursor: what lies before it was granted already."""
-        states = await self._services.courier.states([self._entity.ledgers[view.partition] for view in views])
-        await self._services.pool.run(
+        states = await self._connections.ledger_client.states([self._entity.ledgers[view.partition] for view in views])
+        await self._connections.pool.run(
             self._assign,
             [
                 (view, 0, None)
@@ -750,7 +773,7 @@ class Reader:
 
     def _assign(self, places: Sequence[tuple[PartitionView, int, int | None]]) -> None:
         if self._consumer is None:
-            settings = self._services.settings
+            settings = self._connections.settings
             self._consumer = open_consumer(settings, consumer_options(settings, f"kafkabus.{self._entity.topic}"))
         self._consumer.incremental_assign(
             [
@@ -795,9 +818,9 @@ class Reader:
                 return
             missing -= self._add([message])
         gathering, until = 0.0, time.monotonic() + CHOOSE_FOR
-        while missing > 0 and (self._chooser is None or time.monotonic() < until):
+        while missing > 0 and (self._subscription_filter is None or time.monotonic() < until):
             # Of many records few may be wanted.
-            count = missing if self._chooser is None else max(missing, CHOSEN_AT_ONCE)
+            count = missing if self._subscription_filter is None else max(missing, CHOSEN_AT_ONCE)
             messages = consumer.consume(min(count, 10_000), gathering)
             if messages:
                 missing -= self._add(messages)
@@ -818,7 +841,7 @@ class Reader:
                 events += [(view, event) for event in found]
                 records = [record for record in records if record.error() is None]
             if records and view.assigned:
-                added += view.add(records, self._chooser, keep_all=self._entity.detects_duplicates)
+                added += view.add(records, self._subscription_filter, keep_all=self._entity.detects_duplicates)
         # An error is raised only now: what came with it must not be taken for a hole.
         for view, event in events:
             self._take_event(view, event)
@@ -839,7 +862,7 @@ class Reader:
         elif code in PASSING:
             KAFKA_LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity.path, view.partition, error)
         elif error is not None and code in NO_RIGHTS:
-            servers = self._services.settings.bootstrap_servers
+            servers = self._connections.settings.bootstrap_servers
             raise no_rights(servers, f"read topic {self._entity.topic!r}", error)
         else:
             # Kafka's client would go on behind what it cannot read, and that would be settled as a hole.

@@ -7,17 +7,13 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkabus._async.compat import Alarm, Lock
-from kafkabus._async.receiving.reader import Reader
+from kafkabus._async.receiving.reader import Reader, ReaderParts
 from kafkabus._async.receiving.session_reader import SessionReader
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus_mapping.names import EntityPath
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus.reader")
 
@@ -40,11 +36,11 @@ class Readers:
     """The readers of one client.
 
     Args:
-        services: The client's connections.
+        parts: What they work with.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, parts: ReaderParts) -> None:
+        self._parts = parts
         self._turn = Lock()
         self._guard = threading.Lock()
         self._known: dict[str, _Known] = {}
@@ -57,7 +53,9 @@ class Readers:
 
         Raises:
             ValueError: The client was closed.
+            MessagingEntityNotFoundError: The entity's topic is another one than before.
         """
+        await self._parts.recovery.check_topic(entity)
         known = self._known.get(entity.path.key)
         if known is None or known.entity.generation != entity.generation:
             known = await self._open(entity)
@@ -66,13 +64,18 @@ class Readers:
         self._watch()
         return known.reader
 
+    def make(self, entity: Entity, *, in_order: bool = False) -> Reader:
+        """A reader of an entity that nobody shares; see ``Reader``."""
+        if entity.has_sessions and not in_order:
+            return SessionReader(self._parts, entity)
+        return Reader(self._parts, entity, in_order=in_order)
+
     async def _open(self, entity: Entity) -> _Known:
         async with self._turn:
             known = self._known.get(entity.path.key)
             if known is not None and known.entity.generation == entity.generation:
                 return known
-            services = self._services
-            reader = SessionReader(services, entity) if entity.has_sessions else Reader(services, entity)
+            reader = self.make(entity)
             with self._guard:
                 if self._closed:
                     raise ValueError("The handler has already been shutdown: its client was closed, get another")

@@ -71,7 +71,7 @@ class _Errand:
         return all(operation.done for operation in self.operations)
 
 
-class Courier:
+class LedgerClient:
     """One client's way to the ledgers; safe to share.
 
     While a round trip is under way, operations gather for the next one, which carries one request for each ledger that has
@@ -101,7 +101,7 @@ class Courier:
         self._errands: dict[_Errand, None] = {}
         self._script_for: Callable[[frozenset[str]], Script] = request_script
 
-    async def ask(self, *operations: Operation) -> None:
+    async def execute(self, *operations: Operation) -> None:
         """Have operations done, each by its ledger, in one round trip where possible; returns when all are done.
 
         Raises:
@@ -136,7 +136,7 @@ class Courier:
             if operation.error is not None:
                 raise operation.error
 
-    def later(self, operation: Operation) -> None:
+    def enqueue(self, operation: Operation) -> None:
         """Have an operation done with the next round trip, whosever it is; nobody waits for it."""
         self._add(operation)
 
@@ -554,7 +554,7 @@ class Courier:
         """Nobody sees what an operation was granted."""
         undo = operation.undo()
         if undo is not None:
-            self.later(undo)
+            self.enqueue(undo)
 
     async def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))

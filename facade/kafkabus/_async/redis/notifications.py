@@ -6,7 +6,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 
-class Doorbell:
+class ClaimNotifications:
     """The bell of one entity.
 
     Args:

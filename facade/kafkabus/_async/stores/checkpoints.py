@@ -6,15 +6,12 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from kafkabus._async.compat import Lock
+from kafkabus._async.connections import Connections
 from kafkabus._core.record import as_bytes
-from kafkabus._kafka.topic_admin import COMPANION_TOPIC
+from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.snapshot import Snapshot, block_content, block_text, block_version, head_version, read_snapshot
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -36,11 +33,11 @@ class Checkpoints:
     """A namespace's checkpoints.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._companion = services.companion("checkpoints", COMPANION_TOPIC)
+    def __init__(self, connections: Connections) -> None:
+        self._topic = connections.compacted_topic("checkpoints", COMPACTED_TOPIC)
         self._lock = Lock()
         self._written: dict[str, _Written] = {}
         self._read_to = 0
@@ -138,7 +135,7 @@ class Checkpoints:
         records: dict[str | None, bytes | None] = {
             key: None if text is None else text.encode() for key, text in texts.items()
         }
-        await self._companion.store("a checkpoint", records, timeout=30.0)
+        await self._topic.store("a checkpoint", records, timeout=30.0)
         for key, text in texts.items():
             self._keep(key, text)
 
@@ -146,7 +143,7 @@ class Checkpoints:
         """Read what the topic holds beyond what was read of it before, where that is a while ago."""
         if time.monotonic() - self._read_at <= BELIEVED_FOR:
             return
-        records, self._read_to = await self._companion.read(self._read_to)
+        records, self._read_to = await self._topic.read(self._read_to)
         for record in records:
             key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             self._keep(key, None if value is None else value.decode())

@@ -9,17 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkabus._async.compat import Lock
+from kafkabus._async.connections import Connections
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET
 from kafkabus._kafka.topic_admin import CLOCK_TOPIC
 from kafkabus._ledger.operations import Claim
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -46,16 +43,16 @@ class _Measured:
     ledgers_ms: float
 
 
-class Clocks:
+class ClockSkew:
     """What a client knows of the clocks.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._companion = services.companion("clock", CLOCK_TOPIC)
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._topic = connections.compacted_topic("clock", CLOCK_TOPIC)
         self._lock = Lock()
         self._known: dict[str, _Measured] = {}
 
@@ -99,12 +96,12 @@ class Clocks:
 
     async def _measure(self, entity: Entity) -> _Measured:
         # An answer with the ledger's time in it.
-        await self._services.courier.ask(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
-        (offset,) = await self._companion.store("a record that shows the time", {None: None}, timeout=10.0)
+        await self._connections.ledger_client.execute(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
+        (offset,) = await self._topic.store("a record that shows the time", {None: None}, timeout=10.0)
         at = time.monotonic()
         if offset == UNKNOWN_OFFSET:
-            raise ServiceBusError(f"a record was stored in {self._companion.name}, and the broker did not say where")
-        record = await self._companion.read_one(offset)
+            raise ServiceBusError(f"a record was stored in {self._topic.name}, and the broker did not say where")
+        record = await self._topic.read_one(offset)
         ledgers_ms = _offset(entity) or 0.0
         measured = self._known[entity.holder_id] = _Measured(at, record.timestamp()[1] - at * 1000, ledgers_ms)
         for ledger in entity.ledgers:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from kafkabus._async.compat import sleep
-from kafkabus._async.kafka.compacted_topic import Companion
+from kafkabus._async.kafka.compacted_topic import CompactedTopic
 from kafkabus._async.redis.connection import Described, DescriptionCache
 from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusError, ServiceBusQuotaExceededError
 from kafkabus._core.record import as_bytes, place_of
@@ -27,7 +27,7 @@ TURN_PATIENCE = 60.0
 """How long, in seconds, a client waits for its turn."""
 
 
-class Directory:
+class EntityDescriptions:
     """What entities a namespace has.
 
     The topic counts. The cache may be older: its Redis was a replica that lagged behind when it was promoted, or who wrote to
@@ -35,12 +35,12 @@ class Directory:
     begins with all that the topic holds.
 
     Args:
-        companion: The topic that holds their descriptions.
+        compacted_topic: The topic that holds their descriptions.
         cache: Descriptions in Redis.
     """
 
-    def __init__(self, companion: Companion, cache: DescriptionCache) -> None:
-        self._companion = companion
+    def __init__(self, compacted_topic: CompactedTopic, cache: DescriptionCache) -> None:
+        self._topic = compacted_topic
         self._cache = cache
         self._turns: Counter[str] = Counter()
         self._upto = 0
@@ -62,7 +62,7 @@ class Directory:
         """
         # In this order: what others write meanwhile is beyond.
         upto, _ = await self._cache.get(_NAMESPACE)
-        end = await self._companion.end()
+        end = await self._topic.end()
         if upto > end > 0:
             # Another topic of that name.
             await self._cache.empty()
@@ -99,7 +99,7 @@ class Directory:
             texts = await self._load()
         return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
 
-    def changing(self, name: str) -> Turn:
+    def changing(self, name: str) -> DescriptionLock:
         """Of clients that enter this at once, one is in it at a time: to read an entity's description, and write another.
 
         The client that is in it begins with all that the topic holds.
@@ -107,7 +107,7 @@ class Directory:
         Args:
             name: The entity's.
         """
-        return Turn(self, self._cache, name, self._turns)
+        return DescriptionLock(self, self._cache, name, self._turns)
 
     def is_changing(self, name: str) -> bool:
         """Whether this client is in its turn at changing an entity's description."""
@@ -139,7 +139,7 @@ class Directory:
 
     async def _write(self, name: str, text: str | None) -> None:
         record: dict[str | None, bytes | None] = {name: None if text is None else text.encode()}
-        (offset,) = await self._companion.store(f"the description of {name!r}", record, timeout=60.0)
+        (offset,) = await self._topic.store(f"the description of {name!r}", record, timeout=60.0)
         if offset == UNKNOWN_OFFSET:
             await self._load()
         else:
@@ -160,7 +160,7 @@ class Directory:
         """Read the topic to its end and fill the cache."""
         described: dict[str, Described] = {}
         life = await self._cache.life()
-        records, end = await self._companion.read()
+        records, end = await self._topic.read()
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
@@ -170,24 +170,26 @@ class Directory:
         return {name: text for name, (_, text) in described.items() if text is not None}
 
 
-class Turn:
+class DescriptionLock:
     """A client's turn at changing an entity's description.
 
     Args:
-        directory: What entities there are.
+        descriptions: What entities there are.
         cache: Where it is written down whose turn it is.
         name: The entity's.
         turns: How many turns this client has, by name.
     """
 
-    def __init__(self, directory: Directory, cache: DescriptionCache, name: str, turns: Counter[str]) -> None:
-        self._directory = directory
+    def __init__(
+        self, descriptions: EntityDescriptions, cache: DescriptionCache, name: str, turns: Counter[str]
+    ) -> None:
+        self._descriptions = descriptions
         self._cache = cache
         self._name = name.lower()
         self._turns = turns
         self._token = uuid.uuid4().hex
 
-    async def __aenter__(self) -> Turn:
+    async def __aenter__(self) -> DescriptionLock:
         deadline = time.monotonic() + TURN_PATIENCE
         while not await self._cache.take_turn(self._name, self._token, TURN):
             if time.monotonic() >= deadline:
@@ -196,7 +198,7 @@ class Turn:
                 )
             await sleep(0.02)
         try:
-            await self._directory.catch_up()
+            await self._descriptions.catch_up()
         except BaseException:
             await self._end()
             raise

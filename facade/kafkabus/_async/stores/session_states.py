@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from kafkabus._async.connections import Connections
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import SessionLockLostError
 from kafkabus._core.record import as_bytes
-from kafkabus._kafka.topic_admin import COMPANION_TOPIC
+from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.operations import Ledger, State, StateStored
 from kafkabus._ledger.snapshot import StoredState
 from kafkabus_mapping.keys import partition_of
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import Services
 
 TIMEOUT = 60.0
 """How long a state may take to be stored, in seconds."""
@@ -26,12 +23,12 @@ class SessionStates:
     """A client's way to that topic.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._companion = services.companion("session-states", COMPANION_TOPIC)
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._topic = connections.compacted_topic("session-states", COMPACTED_TOPIC)
 
     async def store(self, entity: Entity, ledger: Ledger, state: State) -> None:
         """Store a state, and whichever is found to be later: what stands last is what counts.
@@ -52,9 +49,9 @@ class SessionStates:
             if later.value is not None:
                 value = json.dumps([later.version, later.updated, later.value], separators=(",", ":")).encode()
             key = f"{_prefix(entity)}{later.session}"
-            await self._companion.store(f"the state of session {later.session!r}", {key: value}, timeout=TIMEOUT)
+            await self._topic.store(f"the state of session {later.session!r}", {key: value}, timeout=TIMEOUT)
             stored = StateStored(ledger, later.session, later.version)
-            await self._services.courier.ask(stored)
+            await self._connections.ledger_client.execute(stored)
             later, lost = stored.state, lost or stored.lost
         if lost:
             raise SessionLockLostError(
@@ -78,7 +75,7 @@ class SessionStates:
             if entity.has_sessions:
                 ledgers[_prefix(entity)][ledger.partition].append(ledger)
         counts = {_prefix(entity): entity.partitions for entity in places.values()}
-        records, _ = await self._companion.read() if ledgers else ([], 0)
+        records, _ = await self._topic.read() if ledgers else ([], 0)
         for record in records:
             key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             ends = (at + 1 for at, letter in enumerate(key) if letter == "/")
@@ -102,13 +99,13 @@ class SessionStates:
         """
         if not entity.has_sessions:
             return
-        records, _ = await self._companion.read()
+        records, _ = await self._topic.read()
         last = {(as_bytes(record.key()) or b"").decode(): record.value() for record in records}
         gone: dict[str | None, bytes | None] = {
             key: None for key, value in last.items() if key.startswith(_prefix(entity)) and value is not None
         }
         if gone:
-            await self._companion.store("that sessions are gone", gone, timeout=TIMEOUT)
+            await self._topic.store("that sessions are gone", gone, timeout=TIMEOUT)
 
 
 def _prefix(entity: Entity) -> str:

@@ -12,9 +12,10 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafkabus._async.compat import sleep
+from kafkabus._async.connections import Connections
 from kafkabus._async.kafka.producer import OutgoingRecord
 from kafkabus._core.exceptions import ServiceBusCommunicationError
 from kafkabus._core.record import Record, as_bytes
@@ -22,9 +23,6 @@ from kafkabus._kafka.topic_admin import MARKER_TOPIC
 from kafkabus._ledger.operations import Ledger, Resolve, read_runs, words_of
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._ledger.snapshot import Snapshot
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import Services
 
 LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
 
@@ -78,23 +76,23 @@ def _read(record: Record) -> list[Settles]:
     ]
 
 
-class Markers:
+class TransactionMarkers:
     """A namespace's transactions.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._companion = services.companion(PURPOSE, MARKER_TOPIC)
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._topic = connections.compacted_topic(PURPOSE, MARKER_TOPIC)
         self._exists = False
 
     async def make(self, transaction_id: str, settled: Sequence[Settles]) -> tuple[str, OutgoingRecord]:
         """Topic and record of a transaction's marker."""
-        await self._companion.make_ready()
+        await self._topic.make_ready()
         text = json.dumps([(one.prefix, one.verb, words_of(one.ranges)) for one in settled], separators=(",", ":"))
-        return self._companion.name, OutgoingRecord(0, transaction_id, text.encode(), [])
+        return self._topic.name, OutgoingRecord(0, transaction_id, text.encode(), [])
 
     async def end(self) -> int:
         """All transactions whose marker is below are decided; what is prepared later has one that is not.
@@ -104,7 +102,7 @@ class Markers:
         """
         if not await self._there():
             return 0
-        return (await self._services.pool.run(self._services.topics.ends, self._companion.name, [0]))[0]
+        return (await self._connections.pool.run(self._connections.topics.ends, self._topic.name, [0]))[0]
 
     async def was_committed(self, marker: Marker) -> bool | None:
         """What became of a transaction; None where that is not decided yet.
@@ -112,16 +110,16 @@ class Markers:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        services, topic = self._services, self._companion.name
+        connections, topic = self._connections, self._topic.name
         # It was stored before it was named: where the topic is not known it is gone, or new to the broker that was asked.
-        await self._companion.make_ready()
-        starts = await services.pool.run(services.topics.starts, topic, [0])
-        stored = await services.pool.run(services.topics.stored_ends, topic, [0])
+        await self._topic.make_ready()
+        starts = await connections.pool.run(connections.topics.starts, topic, [0])
+        stored = await connections.pool.run(connections.topics.stored_ends, topic, [0])
         if starts[0] <= marker.offset < stored[0]:
-            committed = await services.pool.run(services.topics.ends, topic, [0])
+            committed = await connections.pool.run(connections.topics.ends, topic, [0])
             if committed[0] <= marker.offset:
                 return None
-            records = await services.points.read(topic, 0, marker.offset, marker.offset)
+            records = await connections.offset_reader.read(topic, 0, marker.offset, marker.offset)
             return any(as_bytes(record.key()) == marker.transaction_id.encode() for record in records)
         LOGGER.error(
             "transaction_forgotten transaction=%s offset=%d: topic %s does not hold its marker any more, so what it was to "
@@ -164,7 +162,7 @@ class Markers:
             )
             if committed is not None:
                 ranges = merge_offsets(offsets)
-                await self._services.courier.ask(Resolve(ledger, ranges, text, committed=committed))
+                await self._connections.ledger_client.execute(Resolve(ledger, ranges, text, committed=committed))
 
     async def account_for(self, snapshots: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
         """Snapshots as they are by what became of transactions; see ``Snapshot.after``.
@@ -203,7 +201,7 @@ class Markers:
         found: dict[str, list[Settles]] = {}
         start = min(begins.values(), default=end)
         if start < end:
-            async for upto, records in self._companion.batches(start):
+            async for upto, records in self._topic.batches(start):
                 for record in records:
                     for one in _read(record):
                         if begins.get(one.prefix, end) <= (record.offset() or 0) < end:
@@ -215,8 +213,8 @@ class Markers:
     async def _wait_for_all(self) -> None:
         """Wait until each transaction is decided whose marker is stored."""
         if await self._there():
-            services, topic = self._services, self._companion.name
-            stored = (await services.pool.run(services.topics.stored_ends, topic, [0]))[0]
+            connections, topic = self._connections, self._topic.name
+            stored = (await connections.pool.run(connections.topics.stored_ends, topic, [0]))[0]
             deadline = time.monotonic() + DECIDED_WITHIN
             while await self.end() < stored:
                 await self._wait(deadline)
@@ -224,7 +222,7 @@ class Markers:
     async def _wait(self, deadline: float) -> None:
         if time.monotonic() > deadline:
             raise ServiceBusCommunicationError(
-                f"a transaction of topic {self._companion.name} is open for more than {DECIDED_WITHIN:g} s: Kafka aborts such "
+                f"a transaction of topic {self._topic.name} is open for more than {DECIDED_WITHIN:g} s: Kafka aborts such "
                 "by itself, is it running?"
             )
         await sleep(0.05)
@@ -232,6 +230,6 @@ class Markers:
     async def _there(self) -> bool:
         """Whether there was any transaction yet."""
         if not self._exists:
-            services = self._services
-            self._exists = await services.pool.run(services.topics.describe, self._companion.name) is not None
+            connections = self._connections
+            self._exists = await connections.pool.run(connections.topics.describe, self._topic.name) is not None
         return self._exists

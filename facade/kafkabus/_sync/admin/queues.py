@@ -142,11 +142,11 @@ class ServiceBusAdministrationClient(TopicAdministration):
         if not isinstance(name, str):
             raise TypeError(f"the queue's name is {type(name).__name__}: use str")
         checked(check_entity, name)
-        directory = self._connections().directory
-        with directory.changing(name) as turn:
+        descriptions = self._connections().descriptions
+        with descriptions.changing(name) as lock:
             description = self._update(QueueDescription, name, QueueProperties, queue, settings)
-            turn.check()
-            directory.put(description)
+            lock.check()
+            descriptions.put(description)
 
     @guarded
     def get_queue(self, queue_name: str) -> QueueProperties:
@@ -177,9 +177,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
             MessagingEntityNotFoundError: There is no such queue.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        services = self._connections()
+        context = self._connections()
         description = self._description(queue_name)
-        services.delete(description)
+        context.lifecycle.delete(description)
 
     @guarded
     def list_queues(self) -> Iterator[QueueProperties]:
@@ -188,7 +188,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().directory.all():
+        for description in self._connections().descriptions.all():
             if isinstance(description, QueueDescription):
                 yield self._properties(QueueProperties, description)
 
@@ -199,7 +199,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        every = self._connections().directory.all()
+        every = self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, QueueDescription)]
         yield from self._counted(listed, self._runtime)
 

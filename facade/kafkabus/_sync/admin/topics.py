@@ -39,7 +39,6 @@ from kafkabus._core.rule_properties import (
 )
 from kafkabus._sync.admin.base import Administration, checked, named, obey, reason_of, validated
 from kafkabus._sync.compat import guarded
-from kafkabus._sync.entities.rule_changes import change_rules, settle_rules
 from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_with
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules
 from kafkabus_mapping.names import EntityPath, check_entity, check_part
@@ -151,13 +150,13 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = checked(check_entity, _name_in("topic", topic, settings))
-        services = self._connections()
-        with services.directory.changing(name) as turn:
+        context = self._connections()
+        with context.descriptions.changing(name) as lock:
             description = self._update(TopicDescription, name, TopicProperties, topic, settings)
-            turn.check()
-            services.directory.put(description)
+            lock.check()
+            context.descriptions.put(description)
         try:
-            services.share(description)
+            context.lifecycle.share(description)
         except OperationTimeoutError as error:
             raise OperationTimeoutError(
                 f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
@@ -194,15 +193,15 @@ class TopicAdministration(Administration):
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        description, services = self._topic(topic_name), self._connections()
+        description, context = self._topic(topic_name), self._connections()
         needed = {
-            subscription.own_name: [services.needed_from(reader, ledger) for ledger in reader.ledgers]
-            for subscription in services.subscriptions_of(description)
+            subscription.own_name: [context.recovery.needed_from(reader, ledger) for ledger in reader.ledgers]
+            for subscription in context.catalog.subscriptions_of(description)
             for reader in [self._entity(EntityPath(subscription.name), subscription)]
         }
         partitions = range(description.partitions)
-        ends = services.pool.run(services.topics.ends, description.topic, partitions)
-        starts = services.pool.run(services.topics.starts, description.topic, partitions)
+        ends = context.pool.run(context.topics.ends, description.topic, partitions)
+        starts = context.pool.run(context.topics.starts, description.topic, partitions)
         records = {
             name: [ends[partition] - max(starts[partition], offsets[partition]) for partition in partitions]
             for name, offsets in needed.items()
@@ -227,7 +226,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        self._connections().delete(self._topic(topic_name))
+        self._connections().lifecycle.delete(self._topic(topic_name))
 
     @guarded
     def list_topics(self) -> Iterator[TopicProperties]:
@@ -236,7 +235,7 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().directory.all():
+        for description in self._connections().descriptions.all():
             if isinstance(description, TopicDescription):
                 yield self._properties(TopicProperties, description)
 
@@ -247,7 +246,7 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        every = self._connections().directory.all()
+        every = self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, TopicDescription)]
         yield from self._counted(listed, self._topic_runtime)
 
@@ -314,17 +313,17 @@ class TopicAdministration(Administration):
             "auto_delete_on_idle": auto_delete_on_idle,
             "status": status,
         }
-        directory = self._connections().directory
-        with directory.changing(topic_name) as topics_turn, directory.changing(name) as turn:
+        descriptions = self._connections().descriptions
+        with descriptions.changing(topic_name) as topics_lock, descriptions.changing(name) as lock:
             description = self._new_subscription(topic_name, name, given)
-            topics_turn.check()
-            turn.check()
-            directory.put(description)
+            topics_lock.check()
+            lock.check()
+            descriptions.put(description)
         return self._properties(SubscriptionProperties, description)
 
     def _new_subscription(self, topic_name: str, name: str, given: Mapping[str, object]) -> SubscriptionDescription:
         """The description of a subscription whose ledgers are there."""
-        services, settings, path = self._connections(), dict(given), EntityPath(name)
+        context, settings, path = self._connections(), dict(given), EntityPath(name)
         for which in (path.dead_letter, path.transfer_dead_letter):
             log_name(self._settings.namespace, which)  # Both names may be too long together.
         topic = self._topic(topic_name)
@@ -332,7 +331,7 @@ class TopicAdministration(Administration):
             raise MessagingEntityNotFoundError(f"{named(TopicDescription, topic.name)} is being deleted")
         self._check_free(name)
         self._resolve_destinations(settings, to_others_than=topic.name)
-        if len(services.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
+        if len(context.catalog.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
             raise ServiceBusQuotaExceededError(
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
@@ -351,8 +350,8 @@ class TopicAdministration(Administration):
             }
         )
         description = validated(SubscriptionDescription, changed(empty, settings), "created")
-        obey(services.namespace(), description)
-        offsets = services.begin_subscription(self._entity(path, description))
+        obey(context.catalog.namespace(), description)
+        offsets = context.recovery.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(default,), offsets=offsets),)})
 
     @guarded
@@ -375,11 +374,11 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = checked(subscription_path, topic_name, _name_in("subscription", subscription, settings))
-        directory = self._connections().directory
-        with directory.changing(name) as turn:
+        descriptions = self._connections().descriptions
+        with descriptions.changing(name) as lock:
             description = self._update(SubscriptionDescription, name, SubscriptionProperties, subscription, settings)
-            turn.check()
-            directory.put(description)
+            lock.check()
+            descriptions.put(description)
 
     @guarded
     def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
@@ -415,7 +414,7 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        self._connections().delete(self._subscription(topic_name, subscription_name))
+        self._connections().lifecycle.delete(self._subscription(topic_name, subscription_name))
 
     @guarded
     def list_subscriptions(self, topic_name: str) -> Iterator[SubscriptionProperties]:
@@ -426,7 +425,7 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().subscriptions_of(self._topic(topic_name)):
+        for description in self._connections().catalog.subscriptions_of(self._topic(topic_name)):
             yield self._properties(SubscriptionProperties, description)
 
     @guarded
@@ -438,7 +437,7 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        listed = self._connections().subscriptions_of(self._topic(topic_name))
+        listed = self._connections().catalog.subscriptions_of(self._topic(topic_name))
         yield from self._counted(listed, self._subscription_runtime)
 
     @guarded
@@ -584,22 +583,22 @@ class TopicAdministration(Administration):
         self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
     ) -> None:
         """Give a subscription other rules, which are made of those that it has; a change that was cut off is done before."""
-        services = self._connections()
-        with services.directory.changing(checked(subscription_path, topic_name, name)) as turn:
-            description = settle_rules(services, turn, self._subscription(topic_name, name))
-            change_rules(services, turn, description, wanted(description))
+        context = self._connections()
+        with context.descriptions.changing(checked(subscription_path, topic_name, name)) as lock:
+            description = context.rule_changes.settle(lock, self._subscription(topic_name, name))
+            context.rule_changes.change(lock, description, wanted(description))
 
     def _topic_runtime(self, description: TopicDescription) -> TopicRuntimeProperties:
-        path, services = EntityPath(description.name), self._connections()
+        path, context = EntityPath(description.name), self._connections()
         entity = self._entity(path, description)
-        states = services.courier.states(entity.ledgers)
-        subscriptions = services.subscriptions_of(description)
+        states = context.ledger_client.states(entity.ledgers)
+        subscriptions = context.catalog.subscriptions_of(description)
         rules = [rule for one in subscriptions for rule in one.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
-        ends = services.pool.run(services.topics.ends, entity.topic, range(entity.partitions))
+        ends = context.pool.run(context.topics.ends, entity.topic, range(entity.partitions))
         waiting = [0 if state is None else state.scheduled for state in states]
-        for one in services.readers_of(entity):
-            for partition, state in enumerate(services.courier.states(one.ledgers)):
+        for one in context.catalog.readers_of(entity):
+            for partition, state in enumerate(context.ledger_client.states(one.ledgers)):
                 if state is not None:
                     waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.held)
         return TopicRuntimeProperties(

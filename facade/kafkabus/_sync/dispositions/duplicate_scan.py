@@ -6,14 +6,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kafkabus._core.duplicate_detection import judge
 from kafkabus._core.entity import Entity
 from kafkabus._ledger.operations import LedgerState
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
+from kafkabus._sync.connections import Connections
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -25,60 +22,68 @@ LOOK_BACK = 100
 """How many offsets before them are looked at: whether those are still the records that were judged."""
 
 
-def judge_on(services: Services, entity: Entity, partition: int, at: int, end: int) -> int:
-    """Find the duplicates in one partition, as far as that goes in ``JUDGE_FOR``.
+class DuplicateScan:
+    """Finds duplicates before anybody reads them.
 
     Args:
-        services: The client's connections.
-        entity: Whose records are looked at.
-        partition: Where.
-        at: Up to which offset that is known, as far as the caller knows.
-        end: Up to where it is to be known, at the most where the log ends.
-
-    Returns:
-        Up to which offset it is known now which records are duplicates.
-
-    Raises:
-        ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        connections: The client's.
     """
-    until = time.monotonic() + JUDGE_FOR
-    if at < end and services.courier.is_full():
-        # What is settled needs room, too.
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def scan(self, entity: Entity, partition: int, at: int, end: int) -> int:
+        """Find the duplicates in one partition, as far as that goes in ``JUDGE_FOR``.
+
+        Args:
+            entity: Whose records are looked at.
+            partition: Where.
+            at: Up to which offset that is known, as far as the caller knows.
+            end: Up to where it is to be known, at the most where the log ends.
+
+        Returns:
+            Up to which offset it is known now which records are duplicates.
+
+        Raises:
+            ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        """
+        until = time.monotonic() + JUDGE_FOR
+        if at < end and self._connections.ledger_client.is_full():
+            # What is settled needs room, too.
+            return at
+        while at < end and time.monotonic() < until:
+            upto = min(end, at + JUDGED_AT_ONCE)
+            records = self._connections.offset_reader.read(entity.topic, partition, max(0, at - LOOK_BACK), upto - 1)
+            one = judge(entity, partition, at, upto, records)
+            self._connections.ledger_client.execute(one)
+            at = one.judged
+            if one.torn is not None:
+                # Whoever reads on from the cursor finds out from where on.
+                LOGGER.warning(
+                    "torn entity=%s partition=%d judged=%d: its log was truncated", entity.path, partition, at
+                )
+                break
         return at
-    while at < end and time.monotonic() < until:
-        upto = min(end, at + JUDGED_AT_ONCE)
-        records = services.points.read(entity.topic, partition, max(0, at - LOOK_BACK), upto - 1)
-        one = judge(entity, partition, at, upto, records)
-        services.courier.ask(one)
-        at = one.judged
-        if one.torn is not None:
-            # Whoever reads on from the cursor finds out from where on.
-            LOGGER.warning("torn entity=%s partition=%d judged=%d: its log was truncated", entity.path, partition, at)
-            break
-    return at
 
+    def scan_to(
+        self, entity: Entity, states: Mapping[int, LedgerState | None], ends: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Likewise in several partitions, up to their ends; returns up to where it is known of each.
 
-def judge_to(
-    services: Services, entity: Entity, states: Mapping[int, LedgerState | None], ends: Mapping[int, int]
-) -> dict[int, int]:
-    """Likewise in several partitions, up to their ends; returns up to where it is known of each.
+        Args:
+            entity: Whose records are looked at.
+            states: Of the ledgers of the partitions.
+            ends: Of their logs.
+        """
+        upto: dict[int, int] = {}
+        for partition, state in states.items():
+            at = 0 if state is None or state.judged is None else state.judged
+            upto[partition] = min(ends[partition], self.scan(entity, partition, at, ends[partition]))
+        return upto
 
-    Args:
-        services: The client's connections.
-        entity: Whose records are looked at.
-        states: Of the ledgers of the partitions.
-        ends: Of their logs.
-    """
-    upto: dict[int, int] = {}
-    for partition, state in states.items():
-        at = 0 if state is None or state.judged is None else state.judged
-        upto[partition] = min(ends[partition], judge_on(services, entity, partition, at, ends[partition]))
-    return upto
-
-
-def judge_all(services: Services, entity: Entity, partitions: Sequence[int]) -> None:
-    """Likewise, of whoever did not ask for states and ends; nothing where no duplicates are detected."""
-    if entity.detects_duplicates:
-        states = services.courier.states([entity.ledgers[partition] for partition in partitions])
-        ends = services.pool.run(services.topics.ends, entity.topic, partitions)
-        judge_to(services, entity, dict(zip(partitions, states, strict=True)), ends)
+    def scan_all(self, entity: Entity, partitions: Sequence[int]) -> None:
+        """Likewise, of whoever did not ask for states and ends; nothing where no duplicates are detected."""
+        if entity.detects_duplicates:
+            states = self._connections.ledger_client.states([entity.ledgers[partition] for partition in partitions])
+            ends = self._connections.pool.run(self._connections.topics.ends, entity.topic, partitions)
+            self.scan_to(entity, dict(zip(partitions, states, strict=True)), ends)

@@ -14,7 +14,6 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
@@ -23,14 +22,17 @@ from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
 from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Retreat, Void
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
+from kafkabus._sync.connections import Connections
+from kafkabus._sync.entities.catalog import EntityCatalog
+from kafkabus._sync.entities.ledger_marks import LedgerMarks
 from kafkabus._sync.kafka.producer import OutgoingRecord
+from kafkabus._sync.stores.clock_skew import ClockSkew
+from kafkabus._sync.stores.record_archive import RecordArchive
+from kafkabus._sync.stores.transaction_markers import TransactionMarkers
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import LONGEST_REASON, Headers, record_size
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
 
 LOGGER = logging.getLogger("kafkabus._sync.dispositions.transfer")
 
@@ -108,11 +110,30 @@ class Transfers:
     """A client's transfers: into dead-letter queues, into other partitions, and on to other queues.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
+        catalog: The client's entities.
+        marks: What ledgers are told of messages.
+        clock_skew: What is known of the brokers' clock.
+        archive: Records that are kept apart from their logs.
+        markers: What became of transactions.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(
+        self,
+        connections: Connections,
+        catalog: EntityCatalog,
+        *,
+        marks: LedgerMarks,
+        clock_skew: ClockSkew,
+        archive: RecordArchive,
+        markers: TransactionMarkers,
+    ) -> None:
+        self._connections = connections
+        self._catalog = catalog
+        self._marks = marks
+        self._clock_skew = clock_skew
+        self._archive = archive
+        self._markers = markers
         self._ends: dict[tuple[str, int], int] = {}
 
     def dead_letter(
@@ -144,7 +165,7 @@ class Transfers:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
-        source, destination = Place(entity, partition), Place(self._services.entity(path), partition)
+        source, destination = Place(entity, partition), Place(self._catalog.entity(path), partition)
         # A complaint about a rule may quote all of it.
         reason, description = (
             None if text is None else text[:LONGEST_REASON].encode(errors="replace").decode()
@@ -202,11 +223,11 @@ class Transfers:
         """
         place, began = Place(entity, partition), time.monotonic()
         intent = Intent(end, path=str(entity.path), partition=partition)
-        now = self._services.clocks.now_ms(entity, partition)
+        now = self._clock_skew.now_ms(entity, partition)
         if now is None:
             return 0
         activate = Activate(place.ledger, ACTIVATED_AT_ONCE, intent.to_text(), _ms(ORPHAN_AGE), now)
-        self._services.courier.ask(activate)
+        self._connections.ledger_client.execute(activate)
         if not activate.begun:
             return 0
         found = self._read(place, activate.begun)
@@ -271,14 +292,14 @@ class Transfers:
                 finally:
                     self.end(source, there, ends)
         finally:
-            self._services.markers.resolve(source.ledger, prepared)
+            self._markers.resolve(source.ledger, prepared)
 
     def _entity_of(self, source: Place, text: str | None, topic_id: str | None) -> Entity | None:
         """Where a transfer goes; None where that is gone, or another one of that name."""
         if text is None:
-            return self._services.entity(source.entity.path.dead_letter)
+            return self._catalog.entity(source.entity.path.dead_letter)
         try:
-            entity = self._services.entity(EntityPath.parse(text))
+            entity = self._catalog.entity(EntityPath.parse(text))
         except MessagingEntityNotFoundError:
             return None
         if entity.path.key != source.entity.path.key:
@@ -290,7 +311,7 @@ class Transfers:
         """Where messages were to go is gone: they wait again, and whoever forwards them finds out."""
         # As before producing: whoever was paused for longer may find that another has finished this.
         if time.monotonic() - began <= ORPHAN_AGE / 2:
-            self._services.courier.ask(*(Retreat(source.ledger, orphan) for orphan in orphans))
+            self._connections.ledger_client.execute(*(Retreat(source.ledger, orphan) for orphan in orphans))
             LOGGER.warning(
                 "transfer_given_up entity=%s partition=%d count=%d: its destination was deleted",
                 source.entity.path,
@@ -312,7 +333,7 @@ class Transfers:
             )
             for lease, held in records.items()
         ]
-        self._services.courier.ask(*begins)
+        self._connections.ledger_client.execute(*begins)
         return {begin.lease: begin.lost for begin in begins}
 
     def produce(
@@ -327,32 +348,32 @@ class Transfers:
         outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
         if destination.entity.expires and any_lives(record for record, _ in copies):
             # As before they are sent.
-            self._services.mark(destination.entity, {destination.partition}, "mortal")
+            self._marks.mark(destination.entity, {destination.partition}, "mortal")
         # Judged directly before producing: whoever was paused for longer may find that another has finished this.
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
-        parcel = self._services.transfer_outbox.send(
+        reports = self._connections.transfer_producer.send(
             destination.entity.topic, outgoing, timeout=ORPHAN_AGE / 2, keep_offsets=True
         )
-        if not parcel.done or parcel.failures:
-            why = parcel.failures[0].error if parcel.failures else "no acknowledgement in time"
+        if not reports.done or reports.failures:
+            why = reports.failures[0].error if reports.failures else "no acknowledgement in time"
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
-        if any(offset < 0 for _, offset in parcel.stored):
+        if any(offset < 0 for _, offset in reports.stored):
             raise OperationTimeoutError(
                 _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
             )
-        self._ends[destination.entity.generation, destination.partition] = parcel.stored[-1][1] + 1
-        return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, parcel.stored, strict=True)}
+        self._ends[destination.entity.generation, destination.partition] = reports.stored[-1][1] + 1
+        return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, reports.stored, strict=True)}
 
     def end(self, source: Place, destination: Place, ends: dict[int, int]) -> None:
         """The source gives the messages up; copies that lost are taken out of the destination."""
         moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
-        self._services.courier.ask(*moves)
+        self._connections.ledger_client.execute(*moves)
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
-            readers = self._services.readers_of(destination.entity)
+            readers = self._catalog.readers_of(destination.entity)
             voids = [Void(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
-            self._services.courier.ask(*voids)
+            self._connections.ledger_client.execute(*voids)
             for void in voids:
                 LOGGER.info(
                     "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
@@ -368,7 +389,7 @@ class Transfers:
         more = True
         while more:
             adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
-            self._services.courier.ask(adopt)
+            self._connections.ledger_client.execute(adopt)
             orphans += adopt.orphans
             more = adopt.more
         if orphans:
@@ -388,8 +409,8 @@ class Transfers:
         gone = [orphan for orphan in orphans if orphan.offset not in found]
         if gone:
             entity, partition = source.entity, source.partition
-            start = (self._services.pool.run(self._services.topics.starts, entity.topic, [partition]))[partition]
-            self._services.courier.ask(
+            start = (self._connections.pool.run(self._connections.topics.starts, entity.topic, [partition]))[partition]
+            self._connections.ledger_client.execute(
                 *(Retreat(source.ledger, orphan, gone=True) for orphan in gone if orphan.offset < start)
             )
         copies = [
@@ -402,7 +423,7 @@ class Transfers:
         found: dict[int, Record] = {}
         for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
             first, last = sweep[0][0], sweep[-1][1]
-            stored = self._services.keepsakes.read_as_stored(source.entity, source.partition, first, last)
+            stored = self._archive.read_as_stored(source.entity, source.partition, first, last)
             for record in source.entity.granted(stored):
                 found[record.offset() or 0] = record
         lost = [offset for offset in offsets if offset not in found]
@@ -424,7 +445,7 @@ class Transfers:
         return known
 
     def _ask_end(self, place: Place) -> int:
-        ends = self._services.pool.run(self._services.topics.ends, place.entity.topic, [place.partition])
+        ends = self._connections.pool.run(self._connections.topics.ends, place.entity.topic, [place.partition])
         return ends[place.partition]
 
     def search(self, source: Place, destination: Place, orphans: Sequence[Orphan]) -> dict[int, int]:
@@ -432,7 +453,7 @@ class Transfers:
         wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
         where = destination.entity.topic, destination.partition
-        stored = self._services.pool.run(self._services.topics.stored_ends, where[0], [where[1]])
+        stored = self._connections.pool.run(self._connections.topics.stored_ends, where[0], [where[1]])
         end = self._ask_end(destination)
         if end < stored[where[1]]:
             raise OperationTimeoutError(
@@ -442,7 +463,9 @@ class Transfers:
         found: dict[int, int] = {}
         for first in range(start, end, SEARCHED_AT_ONCE):
             last = min(end, first + SEARCHED_AT_ONCE) - 1
-            for record in self._services.points.read(destination.entity.topic, destination.partition, first, last):
+            for record in self._connections.offset_reader.read(
+                destination.entity.topic, destination.partition, first, last
+            ):
                 here = wanted.get(_source_of(record))
                 if here is not None:
                     found.setdefault(here, record.offset() or 0)

@@ -7,14 +7,11 @@ Nothing is asked while all is well: a partition is noticed when a record for it 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._sync.compat import sleep
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
+from kafkabus._sync.connections import Connections
 
 LOOK_TIME = 8.0
 """How long, in seconds, brokers are asked how things are."""
@@ -23,15 +20,15 @@ LOOK_AGAIN = 1.0
 _NONE: frozenset[int] = frozenset()
 
 
-class Outages:
+class PartitionAvailability:
     """What a client knows of them.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         self._known: dict[str, tuple[float, frozenset[int]]] = {}
 
     def of(self, entity: Entity) -> frozenset[int]:
@@ -60,12 +57,12 @@ class Outages:
     def _ask(self, topic: str) -> frozenset[int] | None:
         """The unavailable partitions; None where nobody answers."""
         try:
-            described = self._services.pool.run(self._services.topics.describe, topic, LOOK_TIME)
+            described = self._connections.pool.run(self._connections.topics.describe, topic, LOOK_TIME)
         except ServiceBusError:
             return None
         return _NONE if described is None else frozenset(described.unavailable)
 
-    def over(self, entity: Entity, partitions: set[int], deadline: float) -> frozenset[int]:
+    def wait_until_available(self, entity: Entity, partitions: set[int], deadline: float) -> frozenset[int]:
         """Wait until partitions take records, or until a moment of the monotonic clock; those that do not by then."""
         while True:
             unavailable = partitions & self.of(entity)

@@ -18,65 +18,100 @@ from kafkabus._core.exceptions import ServiceBusQuotaExceededError
 from kafkabus._core.rule_properties import DEFAULT_RULE
 from kafkabus._ledger.operations import Rule
 from kafkabus._ledger.ranges import NEVER
+from kafkabus._sync.connections import Connections
+from kafkabus._sync.entities.catalog import EntityCatalog
+from kafkabus._sync.stores.checkpoints import Checkpoints
+from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
 from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
 from kafkabus_mapping.filters.rules import RuleDescription
 
 if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
-    from kafkabus._sync.stores.entity_descriptions import Turn
+    from kafkabus._sync.stores.entity_descriptions import DescriptionLock
 
 LARGEST = 1_900_000
 """Most bytes of a subscription's description with its rules; what else is changed of it has room beyond."""
 
 
-def change_rules(
-    services: Services, turn: Turn, description: SubscriptionDescription, rules: Sequence[RuleDescription]
-) -> SubscriptionDescription:
-    """Give a subscription other rules.
+class RuleChanges:
+    """Changes the rules of subscriptions.
 
     Args:
-        services: The client's connections.
-        turn: This client's, at changing the subscription.
-        description: The subscription, as ``settle_rules`` returned it in that turn.
-        rules: All that it is to have.
-
-    Raises:
-        ServiceBusQuotaExceededError: They are too large; nothing was changed.
-        OperationTimeoutError: The turn is over; the change may be half done, and is then done by upkeep.
-        ServiceBusCommunicationError: Kafka or Redis cannot be reached; likewise.
+        connections: The client's.
+        descriptions: Of all entities of the namespace.
+        catalog: The client's entities.
+        checkpoints: What was written down of ledgers.
     """
-    ordered = sorted(rules, key=lambda rule: (rule.name.lower() != DEFAULT_RULE.lower(), rule.name.lower()))
-    sets = _still_counting(services, description)
-    changing = description.model_copy(update={"changing": tuple(ordered), "rule_sets": sets})
-    _check_size(changing)
-    turn.check()
-    services.directory.put(changing)
-    return settle_rules(services, turn, changing)
 
+    def __init__(
+        self,
+        connections: Connections,
+        descriptions: EntityDescriptions,
+        catalog: EntityCatalog,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._connections = connections
+        self._descriptions = descriptions
+        self._catalog = catalog
+        self._checkpoints = checkpoints
 
-def settle_rules(services: Services, turn: Turn, description: SubscriptionDescription) -> SubscriptionDescription:
-    """Go on with a change of rules that is under way, where one is; returns the subscription as it is described then.
+    def change(
+        self, lock: DescriptionLock, description: SubscriptionDescription, rules: Sequence[RuleDescription]
+    ) -> SubscriptionDescription:
+        """Give a subscription other rules.
 
-    Args:
-        services: The client's connections.
-        turn: This client's, at changing the subscription.
-        description: The subscription, as it was read in that turn.
+        Args:
+            lock: This client's, at changing the subscription.
+            description: The subscription, as ``settle`` returned it in that turn.
+            rules: All that it is to have.
 
-    Raises:
-        OperationTimeoutError: The turn is over; the change is half done, and is then done by upkeep.
-        ServiceBusCommunicationError: Kafka or Redis cannot be reached.
-    """
-    if description.changing is None:
-        return description
-    entity, partitions = services.entity_of(description), range(description.partitions)
-    version = description.rules_version + 1
-    ends = services.pool.run(services.topics.stored_ends, description.topic, partitions)
-    told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
-    services.courier.ask(*told)
-    settled = _settled(description, tuple(one.counts_from for one in told))
-    turn.check()
-    services.directory.put(settled)
-    return settled
+        Raises:
+            ServiceBusQuotaExceededError: They are too large; nothing was changed.
+            OperationTimeoutError: The turn is over; the change may be half done, and is then done by upkeep.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; likewise.
+        """
+        ordered = sorted(rules, key=lambda rule: (rule.name.lower() != DEFAULT_RULE.lower(), rule.name.lower()))
+        sets = self._still_counting(description)
+        changing = description.model_copy(update={"changing": tuple(ordered), "rule_sets": sets})
+        _check_size(changing)
+        lock.check()
+        self._descriptions.put(changing)
+        return self.settle(lock, changing)
+
+    def settle(self, lock: DescriptionLock, description: SubscriptionDescription) -> SubscriptionDescription:
+        """Go on with a change of rules that is under way, where one is; returns the subscription as it is described then.
+
+        Args:
+            lock: This client's, at changing the subscription.
+            description: The subscription, as it was read in that turn.
+
+        Raises:
+            OperationTimeoutError: The turn is over; the change is half done, and is then done by upkeep.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if description.changing is None:
+            return description
+        entity, partitions = self._catalog.entity_of(description), range(description.partitions)
+        version = description.rules_version + 1
+        ends = self._connections.pool.run(self._connections.topics.stored_ends, description.topic, partitions)
+        told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
+        self._connections.ledger_client.execute(*told)
+        settled = _settled(description, tuple(one.counts_from for one in told))
+        lock.check()
+        self._descriptions.put(settled)
+        return settled
+
+    def _still_counting(self, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
+        """Those of its rule sets by which messages were chosen that are not settled, or that the log has."""
+        entity = self._catalog.entity_of(description)
+        starts = self._connections.pool.run(self._connections.topics.starts, entity.topic, range(entity.partitions))
+        needed = dict(starts)
+        for ledger in entity.ledgers:
+            snapshot = self._checkpoints.read(ledger.keys.prefix)
+            needed[ledger.partition] = min(starts[ledger.partition], 0 if snapshot is None else snapshot.watermark)
+        sets = list(description.rule_sets)
+        while len(sets) > 1 and all(offset <= needed[partition] for partition, offset in enumerate(sets[1].offsets)):
+            del sets[0]
+        return tuple(sets)
 
 
 def _settled(description: SubscriptionDescription, offsets: tuple[int, ...]) -> SubscriptionDescription:
@@ -101,17 +136,3 @@ def _check_size(changing: SubscriptionDescription) -> None:
             f"the description of {changing.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or shorter "
             "rules; rules that were changed count until the messages are settled that were sent before"
         )
-
-
-def _still_counting(services: Services, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
-    """Those of its rule sets by which messages were chosen that are not settled, or that the log has."""
-    entity = services.entity_of(description)
-    starts = services.pool.run(services.topics.starts, entity.topic, range(entity.partitions))
-    needed = dict(starts)
-    for ledger in entity.ledgers:
-        snapshot = services.checkpoints.read(ledger.keys.prefix)
-        needed[ledger.partition] = min(starts[ledger.partition], 0 if snapshot is None else snapshot.watermark)
-    sets = list(description.rule_sets)
-    while len(sets) > 1 and all(offset <= needed[partition] for partition, offset in enumerate(sets[1].offsets)):
-        del sets[0]
-    return tuple(sets)

@@ -24,7 +24,7 @@ from kafkabus._core.settings import Settings, host_of, parse_settings, settings_
 from kafkabus._runtime import forks
 from kafkabus._runtime.weak import WeakList
 from kafkabus._sync.compat import guarded
-from kafkabus._sync.context import Services
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.paging import Paged
 from kafkabus._sync.handles.processor import SLICE, OnError, OnMessage, ServiceBusProcessor, ServiceBusSessionProcessor
@@ -92,7 +92,7 @@ class ServiceBusClient:
         self._settings = settings
         self._guard = threading.Lock()
         forks.watch(self)
-        self._services: Services | None = None
+        self._context: ClientContext | None = None
         # One that the application forgot needs no closing.
         self._handles: WeakList[ServiceBusSender | ServiceBusReceiver] = WeakList()
 
@@ -113,9 +113,9 @@ class ServiceBusClient:
         """Close all senders and receivers that this client made; the client itself can be used again."""
         for handle in self._handles:
             handle.close()
-        services, self._services = self._services, None
-        if services is not None:
-            services.close()
+        context, self._context = self._context, None
+        if context is not None:
+            context.close()
 
     @guarded
     def get_queue_sender(
@@ -587,10 +587,10 @@ class ServiceBusClient:
         return self._sessions(name, state_updated_after)
 
     def _sessions(self, name: str, state_updated_after: datetime | None) -> Paged[str]:
-        path, services = EntityPath(name), self._connections()
+        path, context = EntityPath(name), self._connections()
 
         def fetch() -> list[str]:
-            return session_ids(services, path, state_updated_after)
+            return session_ids(context, path, state_updated_after)
 
         return Paged(fetch)
 
@@ -645,11 +645,11 @@ class ServiceBusClient:
             )
         return ServiceBusSession(self._connections(), path, session_id, max_wait_time)
 
-    def _connections(self) -> Services:
+    def _connections(self) -> ClientContext:
         with self._guard:
-            if self._services is None:
-                self._services = Services(self._settings)
-            return self._services
+            if self._context is None:
+                self._context = ClientContext(self._settings)
+            return self._context
 
     def _check_entity_path(self, *names: str) -> None:
         only = self._settings.entity_path

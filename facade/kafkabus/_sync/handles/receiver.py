@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from typing_extensions import Self
 
 from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.enums import ServiceBusReceiveMode
 from kafkabus._core.exceptions import (
@@ -25,21 +26,29 @@ from kafkabus._core.exceptions import (
     MessageNotFoundError,
     MessagingEntityDisabledError,
     ServiceBusError,
-    ServiceBusQuotaExceededError,
 )
 from kafkabus._core.fetch_plan import runs_of
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.record import Delivery, Record, session_of
-from kafkabus._core.settlement import Held, by_delivery, check_unsettled, raise_lost, still_there
+from kafkabus._core.record import Record, session_of
+from kafkabus._core.settlement import (
+    DEFERRED_LIMIT,
+    Held,
+    by_delivery,
+    check_unsettled,
+    raise_lost,
+    still_there,
+    too_many_deferred,
+)
 from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import caller_left, guarded, on_left, uninterrupted
-from kafkabus._sync.context import DESCRIPTION_AGE, Services
-from kafkabus._sync.dispositions import disposition as endings
+from kafkabus._sync.context import ClientContext
+from kafkabus._sync.dispositions.disposition import delivered_too_often
+from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
 from kafkabus._sync.handles.session import ServiceBusSession
-from kafkabus._sync.receiving.peek import Browser
-from kafkabus._sync.receiving.reader import Grant, Reader
+from kafkabus._sync.receiving.peek import MessagePeeker
+from kafkabus._sync.receiving.reader import Reader
 from kafkabus._sync.receiving.session_reader import SessionLock, SessionReader
 from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
 from kafkabus_mapping.names import EntityPath
@@ -56,8 +65,6 @@ S = TypeVar("S", bound=Settlement)
 
 DEFAULT_WAIT = 60.0
 """How long a receive waits for a first message where nobody says otherwise, in seconds."""
-DEFERRED_LIMIT = 100_000
-"""How many messages of one partition may be deferred at a time."""
 LOOKED_AT_ONCE = 1_000
 """How many offsets are read together to look for scheduled messages."""
 FOREVER = 3600.0
@@ -75,7 +82,7 @@ class ServiceBusReceiver:
 
     def __init__(
         self,
-        services: Services,
+        context: ClientContext,
         path: EntityPath,
         *,
         receive_mode: ServiceBusReceiveMode,
@@ -86,20 +93,20 @@ class ServiceBusReceiver:
         session: ServiceBusSession | None = None,
     ) -> None:
         self.entity_path = str(path)
-        self.fully_qualified_namespace = services.settings.fully_qualified_namespace
+        self.fully_qualified_namespace = context.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBReceiver-{uuid.uuid4()}"
-        self._services = services
+        self._context = context
         self._path = path
         self._mode = receive_mode
         self._max_wait_time = max_wait_time
         self._prefetch_count = prefetch_count
         self._renewer = auto_lock_renewer
         self._session = session
-        self._browser = Browser(services)
+        self._peeker = MessagePeeker()
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         self._half_lock = 0.0
         self._closed = False
-        services.readers.opened(path)
+        context.readers.opened(path)
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -135,7 +142,7 @@ class ServiceBusReceiver:
         if self._session is not None:
             self._session._close()
         if not before:
-            self._services.readers.closed(self._path)
+            self._context.readers.closed(self._path)
 
     def next(self) -> ServiceBusReceivedMessage:
         """The next message, as ``next(receiver)`` returns it."""
@@ -231,7 +238,7 @@ class ServiceBusReceiver:
         if transaction is not None:
             transaction._add_settlements(self, "complete", held)
             return
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         self._raise_lost("completed", self._settle(entity, "complete", held))
 
     def abandon_message(
@@ -260,11 +267,11 @@ class ServiceBusReceiver:
             # One that was delivered too often with this is dead-lettered by whoever would receive it next.
             transaction._add_settlements(self, "abandon", held)
             return
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
         lost = self._settle(entity, "abandon", [one for one in held if one not in last])
         for one in last:
-            lost += self._dead_letter(entity, [one], *endings.delivered_too_often(entity, one.delivery.count + 1))
+            lost += self._dead_letter(entity, [one], *delivered_too_often(entity, one.delivery.count + 1))
         self._raise_lost("abandoned", lost)
 
     def defer_message(
@@ -291,7 +298,7 @@ class ServiceBusReceiver:
         if transaction is not None:
             transaction._add_settlements(self, "defer", held)
             return
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         asked, lost = self._ask(
             entity, held, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
         )
@@ -343,7 +350,7 @@ class ServiceBusReceiver:
             verb = "abandon" if self._path.is_dead_letter else "dead_letter"
             transaction._add_settlements(self, verb, held, reason, error_description)
             return
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         if self._path.is_dead_letter:
             # A dead-letter queue has none of its own: what is dead-lettered there stays there.
             lost = self._settle(entity, "abandon", held)
@@ -456,11 +463,11 @@ class ServiceBusReceiver:
         entity = self._entity()
         if self._session is not None:
             lock = self._open_session(self._session, timeout)
-            self._browser.keep_to(lock.session)
+            self._peeker.keep_to(lock.session)
         if not sequence_number:
-            return self._browser.look_on(entity, max_message_count)
+            return self._peeker.look_on(self._context.peek_parts, entity, max_message_count)
         partition, offset = split_sequence_number(sequence_number)
-        return self._browser.look_from(entity, partition, offset, max_message_count)
+        return self._peeker.look_from(self._context.peek_parts, entity, partition, offset, max_message_count)
 
     @guarded
     def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
@@ -483,32 +490,32 @@ class ServiceBusReceiver:
         self._check_open()
         if self._session is not None:
             raise ValueError("a session's receiver purges nothing: use one of the queue, without session_id")
-        entity = self._services.entity(self._path)
-        topics, partitions = self._services.topics, range(entity.partitions)
+        entity = self._context.catalog.entity(self._path)
+        topics, partitions = self._context.topics, range(entity.partitions)
         if before_enqueue_time_utc is None:
-            upto = self._services.pool.run(topics.ends, entity.topic, partitions)
+            upto = self._context.pool.run(topics.ends, entity.topic, partitions)
         else:
-            upto = self._services.pool.run(
+            upto = self._context.pool.run(
                 topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
             )
         self._put_off(entity, upto)
         purged = 0
         purges = [Purge(entity.ledgers[partition], offset) for partition, offset in upto.items()]
         while purges:
-            self._services.courier.ask(*purges)
+            self._context.ledger_client.execute(*purges)
             purged += sum(purge.purged for purge in purges)
             purges = [Purge(purge.ledger, purge.upto) for purge in purges if purge.more]
         return purged
 
     def _put_off(self, entity: Entity, upto: Mapping[int, int]) -> None:
         """Scheduled messages outlast a purge, also those that were stored and not told of yet."""
-        for partition, state in enumerate(self._services.courier.states(entity.ledgers)):
+        for partition, state in enumerate(self._context.ledger_client.states(entity.ledgers)):
             if entity.description.schedules or (state is not None and state.schedules):
                 first = 0 if state is None else state.cursor
                 for start in range(first, upto.get(partition, 0), LOOKED_AT_ONCE):
                     last = min(start + LOOKED_AT_ONCE, upto[partition]) - 1
-                    records = self._services.keepsakes.read(entity, partition, start, last)
-                    endings.put_off(self._services, entity, partition, records)
+                    records = self._context.archive.read(entity, partition, start, last)
+                    self._context.dispositions.put_off(entity, partition, records)
 
     def _ask(
         self, entity: Entity, held: list[Held], operation: Callable[[Ledger, Held], S]
@@ -517,12 +524,12 @@ class ServiceBusReceiver:
         there, lost = still_there(held, entity)
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
         try:
-            self._services.courier.ask(*operations)
+            self._context.ledger_client.execute(*operations)
         except LedgersReplacedError:
-            if not self._services.has_moved_on(entity):
+            if not self._context.catalog.has_moved_on(entity):
                 raise
             # The others know of no lock from before, and say so.
-            return self._ask(self._services.entity(self._path), held, operation)
+            return self._ask(self._context.catalog.entity(self._path), held, operation)
         return list(zip(there, operations, strict=True)), lost
 
     def _settle(self, entity: Entity, verb: str, held: list[Held]) -> list[ServiceBusReceivedMessage]:
@@ -544,7 +551,7 @@ class ServiceBusReceiver:
             records: dict[str, list[Record]] = defaultdict(list)
             for one in there:
                 records[one.delivery.lease] += [message._record for message in one.messages]
-            refused = self._services.transfers.dead_letter(
+            refused = self._context.transfers.dead_letter(
                 entity, partition, records, reason=reason, description=description
             )
             for one in there:
@@ -553,7 +560,7 @@ class ServiceBusReceiver:
 
     def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]:
         """Lock messages anew, in one round trip; returns those whose locks were lost."""
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         asked, lost = self._ask(
             entity, held, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
         )
@@ -565,7 +572,7 @@ class ServiceBusReceiver:
         """How long a message's lock lasts, as far as this client knows the ledger's clock."""
         if self._session is not None:
             return self._session._seconds_left()
-        return self._services.seconds_left(self._path, message._delivery.partition, message._lock_until)
+        return self._context.catalog.seconds_left(self._path, message._delivery.partition, message._lock_until)
 
     def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
         """Lock deferred messages and read them; those that expired go where such messages go."""
@@ -583,14 +590,14 @@ class ServiceBusReceiver:
             )
             for partition, offsets in wanted.items()
         ]
-        reader = self._services.reader(entity)
-        self._services.courier.ask(*recalls)
+        reader = self._context.readers.of(entity)
+        self._context.ledger_client.execute(*recalls)
         if self._session is not None and any(recall.gone for recall in recalls):
             raise self._session._lost()
         releases = [recall.undo() for recall in recalls if recall.again]
         if len(releases) < len(recalls):
             if releases:
-                self._services.courier.ask(*releases)
+                self._context.ledger_client.execute(*releases)
             raise _not_deferred(
                 entity,
                 [
@@ -602,7 +609,7 @@ class ServiceBusReceiver:
         grants: list[Grant] = []
         try:
             if any(recall.ruled for recall in recalls):
-                entity = self._services.entity_anew(entity)
+                entity = self._context.catalog.entity_anew(entity)
                 reader.go_by(entity)
             for recall in recalls:
                 grants += self._read_recalled(entity, reader, recall)
@@ -613,7 +620,7 @@ class ServiceBusReceiver:
             return messages
         except BaseException:
             for release in releases:
-                self._services.courier.later(release)
+                self._context.ledger_client.enqueue(release)
             # What is settled and was not handed out comes with the next call that receives.
             reader.put_back([grant for grant in grants if not grant.delivery.lease])
             raise
@@ -700,7 +707,7 @@ class ServiceBusReceiver:
         if not messages:
             return
         try:
-            entity = self._services.entity(self._path)
+            entity = self._context.catalog.entity(self._path)
             self._settle(entity, "release", by_delivery(messages))
         except ServiceBusError as error:
             LOGGER.warning("put_back entity=%s count=%d error=%s", self.entity_path, len(messages), error)
@@ -723,7 +730,7 @@ class ServiceBusReceiver:
                     f"{entity.kind} {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
                 )
             lock = None if self._session is None else self._open_session(self._session, wait)
-            reader = self._services.reader(entity)
+            reader = self._context.readers.of(entity)
             take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
             left = deadline - time.monotonic()
             # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
@@ -734,7 +741,7 @@ class ServiceBusReceiver:
                 else:
                     grants = reader.receive(count, patience, self._is_unwanted, take=take)
             except LedgersReplacedError:
-                if not self._services.has_moved_on(entity):
+                if not self._context.catalog.has_moved_on(entity):
                     raise
                 continue
             try:
@@ -754,7 +761,7 @@ class ServiceBusReceiver:
         Raises:
             ServiceBusError: It has sessions, and this is no session's receiver; or is gone, or cannot be asked for.
         """
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         if entity.is_topic:
             raise InvalidOperationError(
                 f"{self._path} is a topic: receive from one of its subscriptions, with get_subscription_receiver"
@@ -803,19 +810,19 @@ class ServiceBusReceiver:
         delivered: list[Grant] = []
         late: list[Grant] = []
         for grant in grants:
-            if endings.outlives(self._services, entity, grant):
+            if self._context.dispositions.outlives(entity, grant):
                 (late if self._is_late(entity, grant, late) else delivered).append(grant)
         for grant in late:
             # Before anything else is asked of the ledger, so that nothing of a session is granted that is behind it.
             ledger, lease = entity.ledgers[grant.delivery.partition], grant.delivery.lease
-            self._services.courier.later(Settlement(ledger, "release", lease, runs_of(grant.records)))
+            self._context.ledger_client.enqueue(Settlement(ledger, "release", lease, runs_of(grant.records)))
         if take:
             self._settle_taken(entity, [grant for grant in delivered if grant.delivery.lease])
         messages: list[ServiceBusReceivedMessage] = []
         for grant in delivered:
             messages += [ServiceBusReceivedMessage(record, grant.delivery) for record in grant.records]
             if grant.records:
-                self._browser.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
+                self._peeker.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
         return messages
 
     def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
@@ -837,7 +844,7 @@ class ServiceBusReceiver:
         ]
         try:
             # What was settled must be seen to be, also by a task that is cancelled.
-            uninterrupted(self._services.courier.ask(*settlements))  # type: ignore[func-returns-value, unused-ignore]
+            uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
         finally:
             for grant, settlement in zip(grants, settlements, strict=True):
                 if settlement.done and settlement.error is None:
@@ -856,7 +863,7 @@ class ServiceBusReceiver:
         """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
         if transaction is not None:
-            transaction._check(self._services)
+            transaction._check(self._context)
         if self._session is not None and self._session._is_lost:
             raise self._session._lost()
         held = by_delivery(messages)
@@ -898,14 +905,6 @@ def _place_of(number: int, entity: Entity) -> tuple[int, int]:
     if partition >= entity.partitions:
         raise _not_deferred(entity, [number])
     return partition, offset
-
-
-def too_many_deferred(entity: Entity, partition: int) -> ServiceBusQuotaExceededError:
-    """What is said where a partition takes no more deferred messages."""
-    return ServiceBusQuotaExceededError(
-        f"{entity.path}, partition {partition}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
-        "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
-    )
 
 
 def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:

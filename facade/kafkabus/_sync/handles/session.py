@@ -28,7 +28,7 @@ from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
+    from kafkabus._sync.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -46,10 +46,10 @@ class ServiceBusSession:
     """
 
     def __init__(
-        self, services: Services, path: EntityPath, session_id: str | None, max_wait_time: float | None
+        self, context: ClientContext, path: EntityPath, session_id: str | None, max_wait_time: float | None
     ) -> None:
         self.auto_renew_error: AutoLockRenewTimeout | AutoLockRenewFailed | None = None
-        self._services = services
+        self._context = context
         self._path = path
         self._wanted = session_id
         self._max_wait_time = max_wait_time
@@ -93,9 +93,9 @@ class ServiceBusSession:
         warn_of(unsupported)
         check_timeout(timeout)
         lock = self._locked()
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         extend = Extend(entity.ledgers[lock.partition], lock.lease, entity.lock_ms)
-        self._services.courier.ask(extend)
+        self._context.ledger_client.execute(extend)
         if extend.expiry is None:
             lock.lost = True
             raise self._lost()
@@ -118,7 +118,7 @@ class ServiceBusSession:
         warn_of(unsupported)
         check_timeout(timeout)
         lock = self._locked()
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         get = GetState(entity.ledgers[lock.partition], lock.lease)
         return self._state(entity, lock, get)
 
@@ -144,7 +144,7 @@ class ServiceBusSession:
         check_timeout(timeout)
         content = _state_bytes(state)
         lock = self._locked()
-        entity = self._services.entity(self._path)
+        entity = self._context.catalog.entity(self._path)
         if content is not None and len(content) > entity.max_message_bytes:
             raise MessageSizeExceededError(
                 f"a state of {len(content)} bytes: the namespace takes {entity.max_message_bytes}; nothing was changed"
@@ -154,7 +154,7 @@ class ServiceBusSession:
 
     def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
         """The state, once its record is known to stand."""
-        self._services.courier.ask(ask)
+        self._context.ledger_client.execute(ask)
         if ask.gone:
             lock.lost = True
             raise self._lost()
@@ -162,7 +162,7 @@ class ServiceBusSession:
             return None
         if not ask.state.stored:
             # Also where another receiver set it and did not get to the end: what was seen is not taken back.
-            self._services.session_states.store(entity, ask.ledger, ask.state)
+            self._context.session_states.store(entity, ask.ledger, ask.state)
         return None if ask.state.value is None else base64.b64decode(ask.state.value)
 
     @property
@@ -176,8 +176,8 @@ class ServiceBusSession:
         return self._lock is not None and self._lock.lost
 
     def _reader(self) -> SessionReader:
-        entity = self._services.entity(self._path)
-        return _session_reader(self._services, entity)
+        entity = self._context.catalog.entity(self._path)
+        return _session_reader(self._context, entity)
 
     def _locked(self) -> SessionLock:
         """The lock.
@@ -209,14 +209,14 @@ class ServiceBusSession:
         """
         if self._lock is not None:
             return self._lock
-        entity = self._services.entity(self._path)
-        reader = _session_reader(self._services, entity)
+        entity = self._context.catalog.entity(self._path)
+        reader = _session_reader(self._context, entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
         try:
             lock, held = reader.accept(self._wanted, seconds, closed)
         except LedgersReplacedError:
-            if not self._services.has_moved_on(entity):
+            if not self._context.catalog.has_moved_on(entity):
                 raise
             return self._open(wait, closed)
         if lock is not None and self._is_open:
@@ -250,7 +250,7 @@ class ServiceBusSession:
         lock = self._lock
         if lock is None or lock.lost:
             return 0.0
-        return self._services.seconds_left(self._path, lock.partition, lock.expiry)
+        return self._context.catalog.seconds_left(self._path, lock.partition, lock.expiry)
 
     def _close(self) -> None:
         """Give the session up."""
@@ -265,25 +265,25 @@ class ServiceBusSession:
             LOGGER.warning("leave_session entity=%s session=%r error=%s", self._path, lock.session, error)
 
 
-def session_ids(services: Services, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
+def session_ids(context: ClientContext, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
     """The ids of an entity's sessions.
 
     Raises:
         ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
     """
-    entity = services.entity(path)
-    reader = _session_reader(services, entity)
+    entity = context.catalog.entity(path)
+    reader = _session_reader(context, entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
     if state_updated_after is None:
         reader.file_all(LIST_TIMEOUT)
         asked += [Sessions(ledger) for ledger in entity.ledgers]
-    services.courier.ask(*asked)
+    context.ledger_client.execute(*asked)
     return sorted({name for one in asked for name in one.names})
 
 
-def _session_reader(services: Services, entity: Entity) -> SessionReader:
-    reader = services.reader(entity)
+def _session_reader(context: ClientContext, entity: Entity) -> SessionReader:
+    reader = context.readers.of(entity)
     if not isinstance(reader, SessionReader):
         raise ServiceBusError(
             f"{entity.kind} {entity.path} has no sessions: receive from it without session_id, or create it with "

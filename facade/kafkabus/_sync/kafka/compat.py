@@ -8,7 +8,7 @@ from collections import deque
 
 from confluent_kafka import Producer
 
-from kafkabus._kafka.delivery_reports import SERVE_SLICE, Parcel
+from kafkabus._kafka.delivery_reports import SERVE_SLICE, DeliveryReports
 from kafkabus._sync.compat import Pool
 
 
@@ -18,7 +18,7 @@ class Deliveries:
     A thread that sends alone so pays for no change of threads.
 
     Args:
-        producer: The producer that the parcels were given to.
+        producer: The producer that the records were given to.
         pool: Not used here.
     """
 
@@ -27,10 +27,10 @@ class Deliveries:
         self._turn = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
 
-    def wait(self, parcel: Parcel, timeout: float) -> bool:
-        """Wait until each record of a parcel was acknowledged or given up; False where time ran out first."""
+    def wait(self, reports: DeliveryReports, timeout: float) -> bool:
+        """Wait until each record of the reports was acknowledged or given up; False where time ran out first."""
         deadline = time.monotonic() + timeout
-        while not parcel.done:
+        while not reports.done:
             left = deadline - time.monotonic()
             if left <= 0:
                 # Whoever handed the turn over to this thread counts on its being taken.
@@ -43,13 +43,13 @@ class Deliveries:
                     self._turn.release()
                     self._hand_over()
             else:
-                self._wait_for_turn(parcel, left)
+                self._wait_for_turn(reports, left)
         return True
 
-    def _wait_for_turn(self, parcel: Parcel, timeout: float) -> None:
+    def _wait_for_turn(self, reports: DeliveryReports, timeout: float) -> None:
         wake = threading.Event()
         self._waiting.append(wake)
-        parcel.when_done(wake.set)
+        reports.when_done(wake.set)
         # The server may have left between the failed attempt and the entry above: then nobody would wake us.
         if self._turn.locked():
             wake.wait(timeout)

@@ -15,7 +15,7 @@ from kafkabus._core.record import as_bytes
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import producer_options
-from kafkabus._kafka.delivery_reports import Content, Parcel
+from kafkabus._kafka.delivery_reports import Content, DeliveryReports
 from kafkabus._sync.compat import Pool, sleep
 from kafkabus._sync.kafka.compat import Deliveries
 from kafkabus_mapping.codec import Headers
@@ -30,12 +30,14 @@ class OutgoingRecord(NamedTuple):
         key: The partition key, or None.
         value: The body.
         headers: The properties.
+        index: Position of its message among those that are sent together.
     """
 
     partition: int
     key: str | bytes | None
     value: bytes | None
     headers: Headers
+    index: int = 0
 
     @property
     def content(self) -> Content:
@@ -78,7 +80,7 @@ def look_again(pool: Pool, producer: Producer, topic: str, error: KafkaException
 _UNKNOWN = {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
-class Outbox:
+class RecordProducer:
     """One producer for all senders of a client; safe to share.
 
     Args:
@@ -94,23 +96,23 @@ class Outbox:
 
     def send(
         self, topic: str, records: Sequence[OutgoingRecord], *, timeout: float, keep_offsets: bool = False
-    ) -> Parcel:
+    ) -> DeliveryReports:
         """Produce records and wait until each was acknowledged or given up, or time ran out.
 
         Args:
             topic: Kafka topic.
             records: In the order in which each partition shall hold them.
             timeout: In seconds.
-            keep_offsets: Whether the parcel shall say where the records were stored.
+            keep_offsets: Whether the reports shall say where the records were stored.
 
         Returns:
             What became of them; not ``done`` where time ran out.
         """
         began = time.monotonic()
         deadline = began + timeout
-        parcel = Parcel(len(records), keep_offsets=keep_offsets)
-        produce, acknowledge = self._producer.produce, parcel.acknowledge
-        for partition, key, value, headers in records:
+        reports = DeliveryReports(len(records), keep_offsets=keep_offsets)
+        produce, acknowledge = self._producer.produce, reports.acknowledge
+        for partition, key, value, headers, _ in records:
             while True:
                 try:
                     produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
@@ -119,12 +121,12 @@ class Outbox:
                     # The producer's queue is full: acknowledgements make room.
                     self._pool.run(self._producer.flush, 0.1)
                     if time.monotonic() > deadline:
-                        return parcel
+                        return reports
                 except KafkaException as error:
                     look_again(self._pool, self._producer, topic, error, min(deadline, began + TOPIC_APPEARS_WITHIN))
-        if not parcel.done:
-            self._deliveries.wait(parcel, deadline - time.monotonic())
-        return parcel
+        if not reports.done:
+            self._deliveries.wait(reports, deadline - time.monotonic())
+        return reports
 
     def close(self) -> None:
         """Send what is left; whoever waits for it is told."""

@@ -39,7 +39,7 @@ class Stored(NamedTuple):
     offset: int
 
 
-class Transactor:
+class TransactionalProducer:
     """A producer that has one transaction at a time.
 
     Args:
@@ -221,7 +221,7 @@ def _is_passing(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and bool(error.args[0].retriable())
 
 
-class Transactors:
+class TransactionalProducers:
     """A client's transactional producers: as many as it has transactions at a time; safe to share.
 
     Args:
@@ -236,18 +236,18 @@ class Transactors:
         self._client_id = client_id
         self._guard = threading.Lock()
         self._count = 0
-        self._idle: list[Transactor] = []
+        self._idle: list[TransactionalProducer] = []
 
-    def borrow(self) -> Transactor:
+    def borrow(self) -> TransactionalProducer:
         """One that has no transaction."""
         with self._guard:
             if self._idle:
                 return self._idle.pop()
             self._count += 1
             name = f"kafkabus.{self._settings.namespace}.{self._client_id}.{self._count}"
-            return Transactor(self._settings, self._pool, name)
+            return TransactionalProducer(self._settings, self._pool, name)
 
-    def give_back(self, transactor: Transactor) -> None:
+    def give_back(self, transactional_producer: TransactionalProducer) -> None:
         """Nobody uses it any more, and it has no transaction."""
         with self._guard:
-            self._idle.append(transactor)
+            self._idle.append(transactional_producer)

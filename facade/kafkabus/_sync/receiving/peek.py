@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import Record, as_bytes, scheduled_for, session_of
 from kafkabus._ledger.operations import Found, Peek
-from kafkabus._sync.dispositions.duplicate_scan import judge_all
+from kafkabus._sync.connections import Connections
+from kafkabus._sync.dispositions.duplicate_scan import DuplicateScan
+from kafkabus._sync.stores.record_archive import RecordArchive
 from kafkabus_mapping.codec import record_size
 from kafkabus_mapping.keys import partition_of
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
 
 PEEKED_BYTES = 256 * 1024
 """How much one call returns at the most, keys and headers counted, beside a first message that is larger by itself."""
@@ -43,15 +41,25 @@ class _Room:
         return True
 
 
-class Browser:
-    """One receiver's way through its entity's messages, with a place of its own in each partition.
+@dataclass(frozen=True, slots=True)
+class PeekParts:
+    """What peeking works with.
 
-    Args:
-        services: The client's connections.
+    Attributes:
+        connections: The client's.
+        archive: Records that are kept apart from their logs.
+        duplicate_scan: Finds duplicates.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    connections: Connections
+    archive: RecordArchive
+    duplicate_scan: DuplicateScan
+
+
+class MessagePeeker:
+    """One receiver's way through its entity's messages, with a place of its own in each partition."""
+
+    def __init__(self) -> None:
         self._session: str | None = None
         self._generation = ""
         self._places: dict[int, int] = {}
@@ -66,7 +74,7 @@ class Browser:
         self._forget_others(entity)
         self._places[partition] = max(self._places.get(partition, 0), offset + 1)
 
-    def look_on(self, entity: Entity, count: int) -> list[ServiceBusReceivedMessage]:
+    def look_on(self, parts: PeekParts, entity: Entity, count: int) -> list[ServiceBusReceivedMessage]:
         """The next messages, oldest first, of one partition after the other.
 
         Raises:
@@ -74,9 +82,13 @@ class Browser:
         """
         self._forget_others(entity)
         order = [(self._turn + step) % entity.partitions for step in range(entity.partitions)]
-        return self._look(entity, order, {partition: self._places.get(partition, 0) for partition in order}, count)
+        return self._look(
+            parts, entity, order, {partition: self._places.get(partition, 0) for partition in order}, count
+        )
 
-    def look_from(self, entity: Entity, partition: int, offset: int, count: int) -> list[ServiceBusReceivedMessage]:
+    def look_from(
+        self, parts: PeekParts, entity: Entity, partition: int, offset: int, count: int
+    ) -> list[ServiceBusReceivedMessage]:
         """The messages from a place on, in the order of their sequence numbers.
 
         Raises:
@@ -84,7 +96,7 @@ class Browser:
         """
         self._forget_others(entity)
         order = list(range(partition, entity.partitions))
-        return self._look(entity, order, {**dict.fromkeys(order, 0), partition: offset}, count)
+        return self._look(parts, entity, order, {**dict.fromkeys(order, 0), partition: offset}, count)
 
     def _forget_others(self, entity: Entity) -> None:
         """Places are those of one queue, and not of the next one of its name."""
@@ -92,34 +104,34 @@ class Browser:
             self._generation, self._places = entity.generation, {}
 
     def _look(
-        self, entity: Entity, order: Sequence[int], places: dict[int, int], count: int
+        self, parts: PeekParts, entity: Entity, order: Sequence[int], places: dict[int, int], count: int
     ) -> list[ServiceBusReceivedMessage]:
         if self._session is not None:
             order = [one for one in order if one == partition_of(self._session, entity.partitions)]
         if not order:
             return []
-        judge_all(self._services, entity, order)
+        parts.duplicate_scan.scan_all(entity, order)
         peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
-        self._services.courier.ask(*peeks)
+        parts.connections.ledger_client.execute(*peeks)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        ends = self._services.pool.run(self._services.topics.ends, entity.topic, order)
+        ends = parts.connections.pool.run(parts.connections.topics.ends, entity.topic, order)
         room, messages = _Room(count, PEEKED_BYTES), list[ServiceBusReceivedMessage]()
         for partition, peek in zip(order, peeks, strict=True):
             self._turn = partition
-            messages += self._look_at(entity, partition, peek, ends[partition], room)
+            messages += self._look_at(parts, entity, partition, peek, ends[partition], room)
             if room.messages <= 0:
                 return messages
         self._turn = order[0]
         return messages
 
     def _look_at(
-        self, entity: Entity, partition: int, peek: Peek, end: int, room: _Room
+        self, parts: PeekParts, entity: Entity, partition: int, peek: Peek, end: int, room: _Room
     ) -> list[ServiceBusReceivedMessage]:
         """Messages of one partition: what is not settled below the cursor, then what lies beyond it."""
         messages: list[ServiceBusReceivedMessage] = []
         below = [one for one in peek.found if one.first < peek.cursor]
         for sweep in sweeps(_slices(below), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
-            for record in self._read(entity, partition, sweep[0].first, sweep[-1].last):
+            for record in self._read(parts, entity, partition, sweep[0].first, sweep[-1].last):
                 offset = record.offset() or 0
                 one = next((one for one in sweep if one.first <= offset <= one.last), None)
                 if one is not None and not self._add(entity, partition, record, one, room, messages):
@@ -127,13 +139,13 @@ class Browser:
         if room.messages > 0 and sum(one.last - one.first + 1 for one in below) >= peek.limit:
             # Of other sessions, it turned out.
             more = Peek(peek.ledger, below[-1].last + 1, peek.limit, self._session)
-            self._services.courier.ask(more)
-            return messages + self._look_at(entity, partition, more, end, room)
+            parts.connections.ledger_client.execute(more)
+            return messages + self._look_at(parts, entity, partition, more, end, room)
         waiting = {one.first: one for one in peek.found if one.scheduled}
         at = max(peek.start, peek.cursor)
         while at < end and room.messages > 0:
             upto = min(end, at + min(room.messages, READ_AT_ONCE))
-            for record in self._read(entity, partition, at, upto - 1):
+            for record in self._read(parts, entity, partition, at, upto - 1):
                 offset = record.offset() or 0
                 found = waiting.get(offset)
                 if (found or offset not in peek.voids) and not self._add(
@@ -145,8 +157,8 @@ class Browser:
             self._places[partition] = max(end, peek.start)
         return messages
 
-    def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        records = self._services.keepsakes.read(entity, partition, first, last)
+    def _read(self, parts: PeekParts, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
+        records = parts.archive.read(entity, partition, first, last)
         return [record for record in records if self._session is None or session_of(record) == self._session]
 
     def _add(

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
+from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError, SessionLockLostError
 from kafkabus._core.fetch_plan import PartitionView, runs_of, sweeps
-from kafkabus._core.record import Delivery, Record, scheduled_for, session_of
+from kafkabus._core.record import Record, scheduled_for, session_of
 from kafkabus._ledger.operations import (
     Accept,
     Claim,
@@ -38,13 +38,10 @@ from kafkabus._ledger.operations import (
 )
 from kafkabus._ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
 from kafkabus._sync.compat import acquire, sleep
-from kafkabus._sync.dispositions import disposition as endings
-from kafkabus._sync.receiving.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Grant, Reader
+from kafkabus._sync.dispositions.disposition import delivered_too_often
+from kafkabus._sync.receiving.reader import POLL_SLICE, SLOW_POLL, SWEPT_AT_ONCE, Reader, ReaderParts
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
 
 FILED_AT_ONCE = 2_000
 """How many messages are read, and then filed, in one go."""
@@ -88,12 +85,12 @@ class SessionReader(Reader):
     """Reads an entity with sessions for all receivers of one client.
 
     Args:
-        services: The client's connections.
+        parts: What it works with.
         entity: What to read.
     """
 
-    def __init__(self, services: Services, entity: Entity) -> None:
-        super().__init__(services, entity)
+    def __init__(self, parts: ReaderParts, entity: Entity) -> None:
+        super().__init__(parts, entity)
         # Partitions that are nobody's home, or another client's, are read as soon as the homes are dry.
         self._few_until = math.inf
         self._kept = _Kept()
@@ -135,7 +132,7 @@ class SessionReader(Reader):
     def _lock(self, ledger: Ledger, session: str | None) -> tuple[SessionLock | None, bool]:
         accept = Accept(ledger, new_lease(), session, self._entity.lock_ms, self._entity.max_deliveries)
         try:
-            self._services.courier.ask(accept)
+            self._connections.ledger_client.execute(accept)
         except BaseException:
             # Where it was granted all the same, it is given up now, not with whoever comes next.
             self.put_back([])
@@ -155,8 +152,10 @@ class SessionReader(Reader):
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         deadline = time.monotonic() + timeout
-        ends = self._services.pool.run(self._services.topics.ends, self._entity.topic, range(self._entity.partitions))
-        (*states,) = self._services.courier.states(self._entity.ledgers)
+        ends = self._connections.pool.run(
+            self._connections.topics.ends, self._entity.topic, range(self._entity.partitions)
+        )
+        (*states,) = self._connections.ledger_client.states(self._entity.ledgers)
         for view, state in zip(self._plan.views, states, strict=True):
             end, cursor = ends[view.partition], 0 if state is None else state.cursor
             while cursor < end:
@@ -179,7 +178,7 @@ class SessionReader(Reader):
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached; the lock expires by itself.
         """
-        self._services.courier.ask(Leave(self._entity.ledgers[lock.partition], lock.lease))
+        self._connections.ledger_client.execute(Leave(self._entity.ledgers[lock.partition], lock.lease))
 
     def receive_next(self, lock: SessionLock, want: int, timeout: float, closed: Callable[[], bool]) -> list[Grant]:
         """The next messages of a locked session, in order, waiting until at least one is there.
@@ -235,7 +234,7 @@ class SessionReader(Reader):
     def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> None:
         """Ask once for the next messages."""
         following = Next(self._entity.ledgers[lock.partition], lock.lease, want, self._entity.rules_version)
-        self._services.courier.ask(following)
+        self._connections.ledger_client.execute(following)
         if following.gone:
             lock.lost = True
             raise lock_lost(lock.session, self._entity.path)
@@ -248,7 +247,7 @@ class SessionReader(Reader):
                 self._learn_rules()
             self._add_following(lock, following, grants)
         except BaseException:
-            self._services.courier.later(following.undo())
+            self._connections.ledger_client.enqueue(following.undo())
             raise
 
     def _add_following(self, lock: SessionLock, following: Next, grants: list[Grant]) -> None:
@@ -260,7 +259,7 @@ class SessionReader(Reader):
                 grants.append(Grant(delivery, records))
             if cut is not None:
                 rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
-                self._services.courier.ask(Settlement(following.ledger, "release", lock.lease, rest))
+                self._connections.ledger_client.execute(Settlement(following.ledger, "release", lock.lease, rest))
                 return
 
     def _records(self, delivery: Delivery, ranges: Sequence[Range]) -> tuple[list[Record], int | None]:
@@ -365,9 +364,9 @@ class SessionReader(Reader):
         filings = [self._filing(view) for view in views]
         if not filings:
             return
-        self._services.tell_topic(self._entity, self._chooser)
+        self._parts.marks.tell_topic(self._entity, self._subscription_filter)
         judges = self._judges(zip(views, (filing.seen for filing in filings), strict=True))
-        self._services.courier.ask(*judges, *filings)
+        self._connections.ledger_client.execute(*judges, *filings)
         self._follow_judges(judges)
         for view, filing in zip(views, filings, strict=True):
             granted = filing.granted
@@ -409,7 +408,11 @@ class SessionReader(Reader):
                 and partition_of(session, self._entity.partitions) != partition
             ):
                 session = None
-            if session is not None and self._chooser is not None and self._chooser.sets_apart(record):
+            if (
+                session is not None
+                and self._subscription_filter is not None
+                and self._subscription_filter.sets_apart(record)
+            ):
                 session = None
             offsets[session].append(record.offset() or 0)
         strays = merge_offsets(offsets.pop(None, ()))
@@ -428,17 +431,17 @@ class SessionReader(Reader):
         """
         by_partition: dict[int | None, list[Record]] = defaultdict(list)
         strays = self._postpone(delivery, strays)
-        for record in endings.as_received(self._services, self._entity, delivery, strays):
+        for record in self._parts.dispositions.as_received(self._entity, delivery, strays):
             session = session_of(record)
             by_partition[None if session is None else partition_of(session, self._entity.partitions)].append(record)
         for there, records in by_partition.items():
             if there is None:
-                endings.give_up(self._services, self._entity, delivery, records, *NO_SESSION)
-            elif self._chooser is not None:
+                self._parts.dispositions.give_up(self._entity, delivery, records, *NO_SESSION)
+            elif self._subscription_filter is not None:
                 # Other subscriptions read the same log.
-                endings.give_up(self._services, self._entity, delivery, records, *ELSEWHERE)
+                self._parts.dispositions.give_up(self._entity, delivery, records, *ELSEWHERE)
             else:
-                endings.move(self._services, self._entity, delivery, there, records)
+                self._parts.dispositions.move(self._entity, delivery, there, records)
 
     def _place(self, view: PartitionView) -> None:
         """Read what waits to be placed in its session, and place it."""
@@ -449,14 +452,14 @@ class SessionReader(Reader):
             lock_ms=self._entity.lock_ms,
             rules=self._entity.rules_version,
         )
-        self._services.courier.ask(claim)
+        self._connections.ledger_client.execute(claim)
         try:
             if claim.granted.ruled:
                 self._learn_rules()
             self._place_claimed(claim)
         except BaseException:
             # Nothing is granted to anybody while somebody holds these.
-            self._services.courier.later(claim.undo())
+            self._connections.ledger_client.enqueue(claim.undo())
             self.put_back([])
             raise
         self._note(view, claim.granted)
@@ -471,13 +474,13 @@ class SessionReader(Reader):
                 hopeless = count >= self._entity.max_deliveries
                 sessions, strays = ({}, runs_of(records)) if hopeless else self._by_session(ledger.partition, records)
                 place = Place(ledger, claim.lease, sessions, strays, self._entity.lock_ms)
-                self._services.courier.ask(place)
+                self._connections.ledger_client.execute(place)
                 astray = set(offsets_of(strays))
                 stray = [record for record in records if record.offset() in astray]
                 delivery = self._entity.delivery(ledger.partition, place.apart, place.expiry, count)
                 if hopeless:
-                    reason = endings.delivered_too_often(self._entity, count)
-                    endings.give_up(self._services, self._entity, delivery, stray, *reason)
+                    reason = delivered_too_often(self._entity, count)
+                    self._parts.dispositions.give_up(self._entity, delivery, stray, *reason)
                 else:
                     self._lead_away(delivery, stray)
 

@@ -7,7 +7,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 
-class Doorbell:
+class ClaimNotifications:
     """The bell of one entity.
 
     Args:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
@@ -18,9 +17,7 @@ from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET
 from kafkabus._kafka.topic_admin import CLOCK_TOPIC
 from kafkabus._ledger.operations import Claim
 from kafkabus._sync.compat import Lock
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
+from kafkabus._sync.connections import Connections
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -47,16 +44,16 @@ class _Measured:
     ledgers_ms: float
 
 
-class Clocks:
+class ClockSkew:
     """What a client knows of the clocks.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._companion = services.companion("clock", CLOCK_TOPIC)
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._topic = connections.compacted_topic("clock", CLOCK_TOPIC)
         self._lock = Lock()
         self._known: dict[str, _Measured] = {}
 
@@ -100,12 +97,12 @@ class Clocks:
 
     def _measure(self, entity: Entity) -> _Measured:
         # An answer with the ledger's time in it.
-        self._services.courier.ask(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
-        (offset,) = self._companion.store("a record that shows the time", {None: None}, timeout=10.0)
+        self._connections.ledger_client.execute(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
+        (offset,) = self._topic.store("a record that shows the time", {None: None}, timeout=10.0)
         at = time.monotonic()
         if offset == UNKNOWN_OFFSET:
-            raise ServiceBusError(f"a record was stored in {self._companion.name}, and the broker did not say where")
-        record = self._companion.read_one(offset)
+            raise ServiceBusError(f"a record was stored in {self._topic.name}, and the broker did not say where")
+        record = self._topic.read_one(offset)
         ledgers_ms = _offset(entity) or 0.0
         measured = self._known[entity.holder_id] = _Measured(at, record.timestamp()[1] - at * 1000, ledgers_ms)
         for ledger in entity.ledgers:

@@ -13,7 +13,7 @@ from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusError, Se
 from kafkabus._core.record import as_bytes, place_of
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET
 from kafkabus._sync.compat import sleep
-from kafkabus._sync.kafka.compacted_topic import Companion
+from kafkabus._sync.kafka.compacted_topic import CompactedTopic
 from kafkabus._sync.redis.connection import Described, DescriptionCache
 from kafkabus_mapping.entities import EntityDescription, read_description
 from kafkabus_mapping.namespaces import NamespaceDescription
@@ -28,7 +28,7 @@ TURN_PATIENCE = 60.0
 """How long, in seconds, a client waits for its turn."""
 
 
-class Directory:
+class EntityDescriptions:
     """What entities a namespace has.
 
     The topic counts. The cache may be older: its Redis was a replica that lagged behind when it was promoted, or who wrote to
@@ -36,12 +36,12 @@ class Directory:
     begins with all that the topic holds.
 
     Args:
-        companion: The topic that holds their descriptions.
+        compacted_topic: The topic that holds their descriptions.
         cache: Descriptions in Redis.
     """
 
-    def __init__(self, companion: Companion, cache: DescriptionCache) -> None:
-        self._companion = companion
+    def __init__(self, compacted_topic: CompactedTopic, cache: DescriptionCache) -> None:
+        self._topic = compacted_topic
         self._cache = cache
         self._turns: Counter[str] = Counter()
         self._upto = 0
@@ -63,7 +63,7 @@ class Directory:
         """
         # In this order: what others write meanwhile is beyond.
         upto, _ = self._cache.get(_NAMESPACE)
-        end = self._companion.end()
+        end = self._topic.end()
         if upto > end > 0:
             # Another topic of that name.
             self._cache.empty()
@@ -100,7 +100,7 @@ class Directory:
             texts = self._load()
         return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
 
-    def changing(self, name: str) -> Turn:
+    def changing(self, name: str) -> DescriptionLock:
         """Of clients that enter this at once, one is in it at a time: to read an entity's description, and write another.
 
         The client that is in it begins with all that the topic holds.
@@ -108,7 +108,7 @@ class Directory:
         Args:
             name: The entity's.
         """
-        return Turn(self, self._cache, name, self._turns)
+        return DescriptionLock(self, self._cache, name, self._turns)
 
     def is_changing(self, name: str) -> bool:
         """Whether this client is in its turn at changing an entity's description."""
@@ -140,7 +140,7 @@ class Directory:
 
     def _write(self, name: str, text: str | None) -> None:
         record: dict[str | None, bytes | None] = {name: None if text is None else text.encode()}
-        (offset,) = self._companion.store(f"the description of {name!r}", record, timeout=60.0)
+        (offset,) = self._topic.store(f"the description of {name!r}", record, timeout=60.0)
         if offset == UNKNOWN_OFFSET:
             self._load()
         else:
@@ -161,7 +161,7 @@ class Directory:
         """Read the topic to its end and fill the cache."""
         described: dict[str, Described] = {}
         life = self._cache.life()
-        records, end = self._companion.read()
+        records, end = self._topic.read()
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
@@ -171,24 +171,26 @@ class Directory:
         return {name: text for name, (_, text) in described.items() if text is not None}
 
 
-class Turn:
+class DescriptionLock:
     """A client's turn at changing an entity's description.
 
     Args:
-        directory: What entities there are.
+        descriptions: What entities there are.
         cache: Where it is written down whose turn it is.
         name: The entity's.
         turns: How many turns this client has, by name.
     """
 
-    def __init__(self, directory: Directory, cache: DescriptionCache, name: str, turns: Counter[str]) -> None:
-        self._directory = directory
+    def __init__(
+        self, descriptions: EntityDescriptions, cache: DescriptionCache, name: str, turns: Counter[str]
+    ) -> None:
+        self._descriptions = descriptions
         self._cache = cache
         self._name = name.lower()
         self._turns = turns
         self._token = uuid.uuid4().hex
 
-    def __enter__(self) -> Turn:
+    def __enter__(self) -> DescriptionLock:
         deadline = time.monotonic() + TURN_PATIENCE
         while not self._cache.take_turn(self._name, self._token, TURN):
             if time.monotonic() >= deadline:
@@ -197,7 +199,7 @@ class Turn:
                 )
             sleep(0.02)
         try:
-            self._directory.catch_up()
+            self._descriptions.catch_up()
         except BaseException:
             self._end()
             raise

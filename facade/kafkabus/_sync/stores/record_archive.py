@@ -12,19 +12,17 @@ import json
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for
-from kafkabus._kafka.topic_admin import COMPANION_TOPIC
+from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.ranges import NEVER
 from kafkabus._sync.compat import Lock
+from kafkabus._sync.connections import Connections
 from kafkabus._sync.kafka.offset_reader import READ_TIMEOUT, UnfinishedReadError
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import Services
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -38,11 +36,11 @@ TIMEOUT = 30.0
 """How long it may take until records are stored, in seconds."""
 
 
-class Keepsake(NamedTuple):
+class ArchivedRecord(NamedTuple):
     """What is known of a message that is kept apart.
 
     Attributes:
-        at: Offset of its copy among the keepsakes.
+        at: Offset of its copy among the archive.
         due: When it is to be enqueued, ms since 1970, where it is scheduled.
     """
 
@@ -50,39 +48,39 @@ class Keepsake(NamedTuple):
     due: int | None
 
 
-class Keepsakes:
+class RecordArchive:
     """A namespace's messages that are kept apart; safe to share.
 
     Args:
-        services: The client's connections.
+        connections: The client's.
     """
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._companion = services.companion("keepsakes", COMPANION_TOPIC)
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._topic = connections.compacted_topic("archive", COMPACTED_TOPIC)
         self._lock = Lock()
         self._read_to = 0
-        self._known: dict[tuple[str, int], dict[int, Keepsake]] = {}
+        self._known: dict[tuple[str, int], dict[int, ArchivedRecord]] = {}
 
     def read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
         """The entity's messages from one offset of its log to another, those that are kept apart too, as they are received.
 
         Raises:
-            ServiceBusError: As of ``PointReader.read``.
+            ServiceBusError: As of ``OffsetReader.read``.
         """
         return entity.received(self.read_as_stored(entity, partition, first, last))
 
     def read_as_stored(
         self, entity: Entity, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
     ) -> list[Record]:
-        """The records of an entity's log from one offset to another, those that are kept apart too; see ``PointReader.read``.
+        """The records of an entity's log from one offset to another, those that are kept apart too; see ``OffsetReader.read``.
 
         Raises:
-            ServiceBusError: As of ``PointReader.read``.
+            ServiceBusError: As of ``OffsetReader.read``.
         """
-        services, deadline = self._services, time.monotonic() + timeout
+        connections, deadline = self._connections, time.monotonic() + timeout
         try:
-            records = services.points.read(entity.topic, partition, first, last, timeout)
+            records = connections.offset_reader.read(entity.topic, partition, first, last, timeout)
         except UnfinishedReadError as error:
             if error.records and error.records[0].offset() == first:
                 raise
@@ -90,17 +88,17 @@ class Keepsakes:
             raise UnfinishedReadError(str(error), []) from error
         if last < first or (records and records[0].offset() == first):
             return records
-        start = (services.pool.run(services.topics.starts, entity.topic, [partition]))[partition]
+        start = (connections.pool.run(connections.topics.starts, entity.topic, [partition]))[partition]
         if records and first >= start:
             return records
         there = {record.offset() for record in records}
         apart: list[Record] = []
-        for offset, keepsake in sorted((self._find(entity, partition, first, last)).items()):
+        for offset, archived in sorted((self._find(entity, partition, first, last)).items()):
             if offset not in there:
-                apart.append(self._fetch(keepsake, deadline))
+                apart.append(self._fetch(archived, deadline))
         return [*apart, *records]
 
-    def of(self, entity: Entity, partition: int) -> dict[int, Keepsake]:
+    def of(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:
         """What is kept of a log, by its offset.
 
         Raises:
@@ -108,7 +106,7 @@ class Keepsakes:
         """
         return self._find(entity, partition, 0, NEVER)
 
-    def of_each(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, dict[int, Keepsake]]:
+    def of_each(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, dict[int, ArchivedRecord]]:
         """What is kept of several logs, by the ledger of each, see ``of``.
 
         Args:
@@ -144,10 +142,10 @@ class Keepsakes:
                 continue
             texts[_key(entity, partition, offset)], size = text, size + len(text)
             if size >= STORED_AT_ONCE:
-                self._companion.store(_WHAT, texts, timeout=TIMEOUT)
+                self._topic.store(_WHAT, texts, timeout=TIMEOUT)
                 texts, size = {}, 0
         if texts:
-            self._companion.store(_WHAT, texts, timeout=TIMEOUT)
+            self._topic.store(_WHAT, texts, timeout=TIMEOUT)
         LOGGER.info("kept_apart entity=%s partition=%d count=%d", entity.path, partition, len(records) - len(too_large))
         return too_large
 
@@ -159,17 +157,22 @@ class Keepsakes:
         """
         if offsets:
             gone: dict[str | None, bytes | None] = {_key(entity, partition, offset): None for offset in offsets}
-            self._companion.store("that a message is settled", gone, timeout=TIMEOUT)
+            self._topic.store("that a message is settled", gone, timeout=TIMEOUT)
 
-    def _find(self, entity: Entity, partition: int, first: int, last: int) -> dict[int, Keepsake]:
+    def drop_all(self, entity: Entity) -> None:
+        """Nobody asks for any of an entity's messages any more."""
+        for partition in range(entity.partitions):
+            self.drop(entity, partition, self.of(entity, partition))
+
+    def _find(self, entity: Entity, partition: int, first: int, last: int) -> dict[int, ArchivedRecord]:
         with self._lock:
             self._learn()
             known = self._known.get((entity.holder_id, partition), {})
             return {offset: one for offset, one in known.items() if first <= offset <= last}
 
-    def _fetch(self, keepsake: Keepsake, deadline: float) -> StoredRecord:
+    def _fetch(self, archived: ArchivedRecord, deadline: float) -> StoredRecord:
         try:
-            record = self._companion.read_one(keepsake.at, max(1.0, deadline - time.monotonic()))
+            record = self._topic.read_one(archived.at, max(1.0, deadline - time.monotonic()))
         except (ServiceBusError, ValueError) as error:
             raise ServiceBusCommunicationError(f"a message that is kept apart: {error}", error=error) from error
         return _record(as_bytes(record.value()) or b"")
@@ -183,9 +186,9 @@ class Keepsakes:
             raise ServiceBusCommunicationError(f"messages that are kept apart: {error}", error=error) from error
 
     def _read_on(self) -> None:
-        if not self._companion.is_there():
+        if not self._topic.is_there():
             return
-        for upto, records in self._companion.batches(self._read_to, READ_AT_ONCE):
+        for upto, records in self._topic.batches(self._read_to, READ_AT_ONCE):
             for record in records:
                 where, _, offset = (as_bytes(record.key()) or b"").decode().rpartition("#")
                 topic_id, _, partition = where.rpartition("/")
@@ -194,7 +197,7 @@ class Keepsakes:
                 if value is None:
                     known.pop(int(offset), None)
                 else:
-                    known[int(offset)] = Keepsake(record.offset() or 0, scheduled_for(_record(value)))
+                    known[int(offset)] = ArchivedRecord(record.offset() or 0, scheduled_for(_record(value)))
                 if not known:
                     del self._known[place]
             self._read_to = upto

@@ -1,0 +1,99 @@
+"""The end of entities, and what a topic shares with its subscriptions."""
+
+from __future__ import annotations
+
+from kafkabus._async.connections import Connections
+from kafkabus._async.entities.catalog import EntityCatalog
+from kafkabus._async.stores.checkpoints import Checkpoints
+from kafkabus._async.stores.entity_descriptions import EntityDescriptions
+from kafkabus._async.stores.record_archive import RecordArchive
+from kafkabus._async.stores.session_states import SessionStates
+from kafkabus._ledger.keys import entity_keys
+from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.names import EntityPath, topic_name
+
+
+class EntityLifecycle:
+    """Deletes entities, and has subscriptions follow their topics.
+
+    Args:
+        connections: The client's.
+        descriptions: Of all entities of the namespace.
+        catalog: The client's entities.
+        checkpoints: What was written down of ledgers.
+        session_states: States of sessions.
+        archive: Records that are kept apart from their logs.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        descriptions: EntityDescriptions,
+        catalog: EntityCatalog,
+        *,
+        checkpoints: Checkpoints,
+        session_states: SessionStates,
+        archive: RecordArchive,
+    ) -> None:
+        self._connections = connections
+        self._descriptions = descriptions
+        self._catalog = catalog
+        self._checkpoints = checkpoints
+        self._session_states = session_states
+        self._archive = archive
+
+    async def delete(self, description: EntityDescription) -> None:
+        """Delete an entity, its dead-letter queues and all their messages; of a topic its subscriptions first.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        async with self._descriptions.changing(description.name) as lock:
+            known = await self._descriptions.get(description.name)
+            if known is None or known.generation != description.generation:
+                return
+            await lock.check()
+            # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
+            await self._descriptions.put(known.model_copy(update={"status": EntityStatus.DELETING}))
+        for subscription in await self._catalog.subscriptions_of(description):
+            await self.delete(subscription)
+        path = EntityPath(description.name)
+        for which in path.all:
+            known = await self._descriptions.get(description.name)
+            if known is None or known.generation != description.generation:
+                return  # Somebody else has deleted it, and there may be another one of that name.
+            borrowed = isinstance(description, SubscriptionDescription) and not which.is_dead_letter
+            topic = description.topic if borrowed else topic_name(self._connections.settings.namespace, which)
+            described = await self._connections.pool.run(self._connections.topics.describe, topic)
+            if described is not None:
+                entity = self._catalog.described(which, description, topic, described.topic_id)
+                await self._archive.drop_all(entity)
+                await self._session_states.drop(entity)
+                await self._checkpoints.drop([ledger.keys.prefix for ledger in entity.ledgers])
+                if not borrowed:
+                    await self._connections.pool.run(self._connections.topics.delete, topic)
+                await self._connections.ledger_client.forget(
+                    entity.ledgers, entity_keys(self._connections.settings.namespace, which, entity.generation)
+                )
+        async with self._descriptions.changing(description.name) as lock:
+            known = await self._descriptions.get(description.name)
+            if known is not None and known.generation == description.generation:
+                await lock.check()
+                await self._descriptions.remove(description.name)
+
+    async def share(self, topic: EntityDescription) -> None:
+        """Have a topic's subscriptions go by what the topic has now.
+
+        Raises:
+            OperationTimeoutError: Another client has been changing one of them for long; call again.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
+        """
+        for one in await self._catalog.subscriptions_of(topic):
+            if not isinstance(topic, TopicDescription) or one == one.under(topic):
+                continue
+            async with self._descriptions.changing(one.name) as lock:
+                # Of clients that change the topic at once, whoever comes last finds what it is like then.
+                latest, known = await self._descriptions.get(topic.name), await self._descriptions.get(one.name)
+                if isinstance(latest, TopicDescription) and isinstance(known, SubscriptionDescription):
+                    await lock.check()
+                    await self._descriptions.put(known.under(latest))

@@ -1,0 +1,48 @@
+"""Whether an upkeep service looks after the namespace."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+
+from kafkabus._async.connections import Connections
+from kafkabus._core.exceptions import ServiceBusError
+from kafkabus._ledger.keys import upkeep_key
+
+LOGGER = logging.getLogger("kafkabus")
+
+
+UPKEEP_SILENCE = 10.0
+"""After how many seconds without a sign of an upkeep service, which gives two a second, a client tells that there is none."""
+
+
+class UpkeepWatch:
+    """Tells, once for a client, that no upkeep service is heard of.
+
+    Args:
+        connections: The client's.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._heard: list[int | None] = []
+        self._look_at = 0.0
+
+    async def look(self) -> None:
+        """Tell, once, that nobody looks after the namespace: who tries it out may not know that somebody has to."""
+        heard = self._heard
+        if len(heard) > 1 or time.monotonic() < self._look_at:
+            return
+        # Set before anything is awaited: of several tasks one looks.
+        self._look_at = time.monotonic() + UPKEEP_SILENCE
+        with suppress(ServiceBusError):
+            heard.append(
+                await self._connections.ledger_client.last_heartbeat(upkeep_key(self._connections.settings.namespace))
+            )
+            if len(heard) > 1 and heard[0] == heard[1]:
+                LOGGER.warning(
+                    "no_upkeep namespace=%s: nobody looks after it, so that nothing is forwarded, and messages expire and "
+                    "become due only where somebody receives; run 'kafkabus serve'",
+                    self._connections.settings.namespace,
+                )

@@ -1,0 +1,369 @@
+# Generated from facade/kafkabus/_async/entities/catalog.py by tools/generate_blocking.py. Do not edit.
+"""The entities that a client uses: found by their paths, described as they were a moment ago."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timezone
+from weakref import WeakValueDictionary
+
+from kafkabus._core.entity import Entity, generation_of
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus._ledger.keys import full_key
+from kafkabus._ledger.operations import Claim, Ledger
+from kafkabus._sync.compat import Lock
+from kafkabus._sync.connections import Connections
+from kafkabus._sync.entities.upkeep_watch import UpkeepWatch
+from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
+from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
+from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
+
+LOGGER = logging.getLogger("kafkabus")
+DESCRIPTION_AGE = 5.0
+"""How old, in seconds, a description may be that a client goes by."""
+OLD = 60.0
+"""After how many seconds without a call it is looked whether an entity is still there."""
+
+
+class EntityCatalog:
+    """The entities of one client.
+
+    Args:
+        connections: The client's.
+        descriptions: Of all entities of the namespace.
+        upkeep_watch: Looks for upkeep when an entity is asked for.
+        forget: Called with an entity that is gone, or another one by now, and with whether another one is known.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        descriptions: EntityDescriptions,
+        upkeep_watch: UpkeepWatch,
+        *,
+        forget: Callable[[Entity, bool], None],
+    ) -> None:
+        self._connections = connections
+        self._descriptions = descriptions
+        self._upkeep_watch = upkeep_watch
+        self._forget_elsewhere = forget
+        self._guard = threading.Lock()
+        self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
+        self._made = itertools.count()
+        self._known_paths: deque[str] = deque()
+        self._namespace: NamespaceDescription | None = None
+        self._entities: dict[str, tuple[float, Entity]] = {}
+        self._by_ledger: dict[Ledger, Entity] = {}
+
+    def namespace(self) -> NamespaceDescription:
+        """The namespace's description; a Standard one where nobody created it yet.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if self._namespace is not None:
+            return self._namespace
+        self._namespace = self._descriptions.namespace()
+        if self._namespace is not None:
+            return self._namespace
+        now = datetime.now(timezone.utc)
+        return NamespaceDescription(created_at=now, updated_at=now)
+
+    def create_namespace(self, tier: Tier = Tier.STANDARD, partitions: int | None = None) -> NamespaceDescription:
+        """The namespace's description, made where nobody created it yet.
+
+        Raises:
+            NamespaceRuleError: It was created otherwise.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        known = self._descriptions.namespace()
+        if known is None:
+            now = datetime.now(timezone.utc)
+            known = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
+            self._descriptions.put_namespace(known)
+        elif (known.tier, known.partitions) != (tier, partitions):
+            raise NamespaceRuleError(
+                f"namespace {self._connections.settings.namespace!r} was created in tier {known.tier.value} with partitions "
+                f"{known.partitions}, not in tier {tier.value} with {partitions}: that is fixed, so use another namespace"
+            )
+        self._namespace = known
+        return known
+
+    def entity(self, path: EntityPath) -> Entity:
+        """An entity by its path; a dead-letter queue comes into being when it is first asked for.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such entity.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        known = self._entities.get(path.key)
+        if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
+            return known[1]
+        with self._guard:
+            lock = self._locks.setdefault(path.key, Lock())
+        with lock:
+            # Looked at again: another task may have made it, which had the lock before.
+            known = self._entities.get(path.key)
+            if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
+                return known[1]
+            self._connections.reach_kafka()
+            # As old as what it is made of.
+            asked_at = time.monotonic()
+            try:
+                entity = self._look_up(path, None if known is None else known[1])
+            except MessagingEntityNotFoundError:
+                if known is not None:
+                    self._forget(known[1])
+                raise
+            if not path.is_dead_letter:
+                key = full_key(self._connections.settings.namespace, path, entity.generation)
+                entity = replace(entity, full=self._connections.ledger_client.full_partitions(key))
+            self._entities[path.key] = (asked_at, entity)
+            for ledger in entity.ledgers:
+                self._by_ledger[ledger] = entity
+        if known is None:
+            self._look_at_old(path.key)
+        elif known[1].generation != entity.generation:
+            self._forget(known[1])
+        self._upkeep_watch.look()
+        return entity
+
+    def _look_at_old(self, new: str) -> None:
+        """Forget entities that are gone: for each new one, two are looked at that nobody has asked for lately."""
+        paths = self._known_paths
+        with self._guard:
+            oldest = [paths.popleft() for _ in range(min(2, len(paths)))]
+        for path in oldest:
+            asked_at, entity = self._entities.get(path, (0.0, None))
+            if entity is None:
+                continue
+            if time.monotonic() - asked_at > OLD:
+                # The caller asked for the new one, and is served all the same.
+                with suppress(ServiceBusError):
+                    known = self._descriptions.get(entity.path.name)
+                    if known is None or known.generation != entity.description.generation:
+                        self._forget(entity)
+                        continue
+            paths.append(path)
+        paths.append(new)
+
+    def _forget(self, entity: Entity) -> None:
+        """Nobody asks for an entity any more, as it is gone, or another one."""
+        replaced = not self.look_up_again(entity)
+        for ledger in entity.ledgers:
+            self._by_ledger.pop(ledger, None)
+        self._forget_elsewhere(entity, replaced)
+
+    def entity_anew(self, entity: Entity) -> Entity:
+        """An entity as it is described now, not some seconds ago.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone, or another one.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        known = self._entities.get(entity.path.key)
+        if known is not None and known[1].description == entity.description:
+            self._entities[entity.path.key] = (-math.inf, known[1])
+        found = self.entity(entity.path)
+        if found.generation != entity.generation:
+            raise MessagingEntityNotFoundError(self.note_gone(entity, "it was deleted and created again"))
+        return found
+
+    def entity_of(self, description: EntityDescription) -> Entity:
+        """An entity that is described so.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone, or another one.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        path = EntityPath(description.name)
+        entity = self.entity(path)
+        if generation_of(path, description, entity.topic_id) != entity.generation:
+            self._entities.pop(path.key, None)
+            entity = self.entity(path)
+        return entity
+
+    def has_moved_on(self, entity: Entity) -> bool:
+        """Whether an entity has other ledgers by now.
+
+        Raises:
+            MessagingEntityNotFoundError: It is gone.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return (self.entity(entity.path)).generation != entity.generation
+
+    def exists(self, path: EntityPath) -> bool:
+        """Whether an entity has a topic; a dead-letter queue has none before its first message.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        if path.key in self._entities:
+            return True
+        return (
+            self._connections.pool.run(
+                self._connections.topics.describe, topic_name(self._connections.settings.namespace, path)
+            )
+            is not None
+        )
+
+    def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
+        """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
+        known = self._entities.get(path.key)
+        if known is None or partition >= known[1].partitions:
+            return 0.0
+        return known[1].ledgers[partition].seconds_until(moment_ms)
+
+    def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
+        description = self._descriptions.get(path.name)
+        if description is None or description.status is EntityStatus.DELETING:
+            raise MessagingEntityNotFoundError(missing(path, self._connections.settings.namespace))
+        topic, topic_id = description.topic, description.topic_id
+        if path.is_dead_letter:
+            if known is not None and known.description.generation == description.generation:
+                topic, topic_id = known.topic, known.topic_id
+            else:
+                topic, topic_id = self._dead_letter_topic(path, description.partitions)
+        if known is not None and known.generation == generation_of(path, description, topic_id):
+            return known.described_as(description)
+        if known is not None:
+            LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
+        namespace = self.namespace()
+        entity = self.described(path, description, topic, topic_id, max_message_bytes=namespace.max_message_bytes)
+        if path.is_dead_letter:
+            self.create_ledgers(entity.ledgers)
+        return entity
+
+    def _dead_letter_topic(self, path: EntityPath, partitions: int) -> tuple[str, str]:
+        topic = topic_name(self._connections.settings.namespace, path)
+        described = self._connections.pool.run(self._connections.topics.describe, topic)
+        if described is None:
+            self._connections.pool.run(self._connections.topics.create_entity, topic, partitions)
+        described = self._connections.pool.run(self._connections.topics.wait_for, topic)
+        return topic, described.topic_id
+
+    def subscriptions_of(self, description: EntityDescription) -> list[SubscriptionDescription]:
+        """A topic's subscriptions, by name; none of what is no topic.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not isinstance(description, TopicDescription):
+            return []
+        name = description.name.lower()
+        return [
+            one
+            for one in self._descriptions.all()
+            if isinstance(one, SubscriptionDescription) and one.topic_entity.lower() == name
+        ]
+
+    def readers_of(self, entity: Entity) -> list[Entity]:
+        """Whose ledgers say what is received of an entity's logs: its own, or those of a topic's subscriptions.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not entity.is_topic:
+            return [entity]
+        readers: list[Entity] = []
+        for one in self.subscriptions_of(entity.description):
+            if one.topic_id == entity.topic_id and one.status is not EntityStatus.DELETING:
+                # It may be deleted meanwhile.
+                with suppress(MessagingEntityNotFoundError):
+                    readers.append(self.entity_of(one))
+        return readers
+
+    def described(
+        self,
+        path: EntityPath,
+        description: EntityDescription,
+        topic: str,
+        topic_id: str,
+        *,
+        max_message_bytes: int = 0,
+    ) -> Entity:
+        """An entity as it is described, whoever uses it."""
+        return Entity.of(
+            self._connections.settings.namespace,
+            path,
+            description,
+            topic=topic,
+            topic_id=topic_id,
+            # Requests to a ledger are numbered, by each that is made of it.
+            client_id=f"{self._connections.client_id}.{next(self._made)}",
+            max_message_bytes=max_message_bytes,
+        )
+
+    def create_ledgers(self, ledgers: Sequence[Ledger]) -> None:
+        """Create the ledgers of a new topic, which begin at its beginning; those that are there stay as they are."""
+        for ledger in ledgers:
+            self._connections.ledger_client.create(ledger, 0)
+
+    def check_rights(self, path: EntityPath, description: EntityDescription) -> None:
+        """Make a ledger and delete it, so that what Redis refuses is known before a topic is created for an entity.
+
+        Raises:
+            ServiceBusError: Redis refuses; see ``RedisConnection.call``.
+        """
+        entity = self.described(path, description, description.topic, uuid.uuid4().hex)
+        ledger = entity.ledgers[0]
+        self._by_ledger[ledger] = entity
+        try:
+            self.create_ledgers([ledger])
+            self._connections.ledger_client.execute(Claim.of_nothing(ledger))
+            self._connections.ledger_client.forget([ledger])
+        finally:
+            del self._by_ledger[ledger]
+
+    def owner_of(self, ledger: Ledger) -> Entity | None:
+        """The entity that a ledger is of; None where that is not known any more."""
+        return self._by_ledger.get(ledger)
+
+    def current_description(self, entity: Entity) -> EntityDescription | None:
+        """Its queue's description, unless that is, or soon will be, another generation's."""
+        known = self._descriptions.get(entity.path.name)
+        if (
+            known is None
+            or known.status is EntityStatus.DELETING
+            or known.generation != entity.description.generation
+            or generation_of(entity.path, known, entity.topic_id) != entity.generation
+        ):
+            return None
+        return known
+
+    def note_gone(self, entity: Entity, why: str) -> str:
+        """The next one who asks for an entity looks it up; what the one who found out is told."""
+        self.look_up_again(entity)
+        return f"{entity.path} is not what it was: {why}; call again to go on with what is there"
+
+    def look_up_again(self, entity: Entity) -> bool:
+        """The next one who asks for an entity looks it up; False where another one of that name is known already."""
+        known = self._entities.get(entity.path.key)
+        if known is None or known[1].generation != entity.generation:
+            return False
+        del self._entities[entity.path.key]
+        return True
+
+
+def missing(path: EntityPath, namespace: str) -> str:
+    """What is said of an entity that does not exist."""
+    topic, between, subscription = path.name.partition(SUBSCRIPTIONS)
+    if between:
+        return (
+            f"there is no subscription {subscription!r} of a topic {topic!r} in namespace {namespace!r}: create it with "
+            "ServiceBusAdministrationClient.create_subscription or 'kafkabus subscription create'"
+        )
+    return (
+        f"there is no queue or topic {path.name!r} in namespace {namespace!r}: create it with "
+        "ServiceBusAdministrationClient.create_queue or create_topic, or 'kafkabus queue create' or 'kafkabus topic create'"
+    )
