@@ -6,7 +6,7 @@ import pytest
 from redis._parsers.base import BaseParser
 from redis.exceptions import ConnectionError, DataError, RedisError, TimeoutError
 
-from kafkabus._ledger.errors import passes, translated
+from kafkabus._redis.errors import passes, translated
 from kafkabus.exceptions import (
     LedgerError,
     ServiceBusAuthenticationError,

@@ -24,7 +24,7 @@ def test_who_says_nothing_is_asked_again(code: int) -> None:
     """A broker that is silent, that cannot be reached, or that Kafka's client let go while it was asked."""
     asked: list[int] = []
 
-    def execute() -> str:
+    def ask() -> str:
         asked.append(code)
         if len(asked) < 3:
             raise KafkaException(KafkaError(code))

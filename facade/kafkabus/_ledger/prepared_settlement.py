@@ -10,7 +10,7 @@ _INTENT = re.compile(r"prepared:([a-z]+):([0-9a-f]+):([nds]):(\d+):(.*)", re.DOT
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A settlement that waits until it is known what became of its transaction; see ``lua/transact.lua``.
+    """A settlement that waits until it is known what became of its transaction; see ``lua/transaction.lua``.
 
     Attributes:
         verb: ``complete``, ``abandon`` or ``defer``.

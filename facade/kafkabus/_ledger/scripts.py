@@ -15,23 +15,24 @@ from importlib import resources
 
 FRAGMENTS = (
     "prelude.lua",
-    "index.lua",
+    "session_index.lua",
     "lease.lua",
     "settle.lua",
-    "move.lua",
-    "transact.lua",
+    "transfer.lua",
+    "transaction.lua",
     "schedule.lua",
     "claim.lua",
-    "recall.lua",
+    "deferred.lua",
+    "inspect.lua",
     "session.lua",
-    "state.lua",
-    "detect.lua",
-    "keep.lua",
+    "session_state.lua",
+    "duplicates.lua",
+    "checkpoint.lua",
     "request.lua",
 )
 """Files of the program that has all operations, in the order in which they are joined."""
 
-_RECEIVING = ("prelude.lua", "index.lua", "lease.lua", "settle.lua", "claim.lua", "request.lua")
+_RECEIVING = ("prelude.lua", "session_index.lua", "lease.lua", "settle.lua", "claim.lua", "request.lua")
 
 PROGRAMS = (
     _RECEIVING,
@@ -100,7 +101,7 @@ def describe_script() -> Script:
 @cache
 def let_go_script() -> Script:
     """The script that ends a client's turn."""
-    return _script(_read("let_go.lua"))
+    return _script(_read("release_lock.lua"))
 
 
 @cache

@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.disposition import delivered_too_often
 from kafkabus._async.dispositions.duplicate_scan import JUDGE_FOR
 from kafkabus._async.entities.recovery import marks_of
@@ -27,9 +28,6 @@ from kafkabus.upkeep.quota import Quota
 from kafkabus.upkeep.stuck_logs import StuckLogs
 from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
 from kafkabus_mapping.names import EntityPath
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 

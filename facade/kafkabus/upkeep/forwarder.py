@@ -7,8 +7,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.transfer import Place
 from kafkabus._async.receiving.reader import Reader
 from kafkabus._core.delivery import Grant
@@ -20,9 +21,6 @@ from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.namespaces import MAX_HOPS
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import ClientContext
 
 AT_ONCE = 500
 """How many messages are moved on at a time."""

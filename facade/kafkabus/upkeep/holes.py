@@ -10,16 +10,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.record import Record
 from kafkabus._ledger.keys import holes_key
 from kafkabus._ledger.operations import LedgerState, Peek, Seen, Seize, new_lease
 from kafkabus._ledger.ranges import NEVER
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import ClientContext
 
 READ_AT_ONCE = 2_000
 """How many records are looked at in one go."""

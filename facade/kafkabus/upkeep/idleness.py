@@ -7,18 +7,15 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
 from kafkabus._async.compat import uninterrupted
+from kafkabus._async.context import ClientContext
 from kafkabus._async.entities.catalog import DESCRIPTION_AGE
 from kafkabus._core.entity import Entity
 from kafkabus._ledger.keys import idle_key, receivers_key, refused_key
 from kafkabus._ledger.operations import Claim, LedgerState
 from kafkabus_mapping.entities import FOREVER, EntityDescription, SubscriptionDescription
 from kafkabus_mapping.names import EntityPath
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 

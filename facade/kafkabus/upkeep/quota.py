@@ -6,15 +6,12 @@ import bisect
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.record import Record, size_of
 from kafkabus._ledger.keys import full_key
 from kafkabus._ledger.operations import LedgerState
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 

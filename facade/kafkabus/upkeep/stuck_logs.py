@@ -5,12 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 

@@ -110,7 +110,7 @@ def test_ids_in_the_window_stay_readable(
 def snapshot(untended: str, queue: str) -> Snapshot:
     """What is to be written down of a plain queue."""
 
-    async def execute() -> Snapshot:
+    async def ask() -> Snapshot:
         context = ClientContext(parse_settings(untended))
         keep = Keep((await context.catalog.entity(EntityPath(queue))).ledgers[0])
         await context.ledger_client.execute(keep)

@@ -148,7 +148,7 @@ def test_what_is_granted_in_the_moment_of_giving_up_goes_back(bench: Bench, monk
     monkeypatch.setattr("kafkabus._sync.redis.ledger_client.Bell", Interrupted)
     claim = claim_of(bench.ledger, "aa" * 8)
 
-    def execute() -> None:
+    def ask() -> None:
         with pytest.raises(KeyboardInterrupt):
             bench.ledger_client.execute(claim)
 
@@ -245,7 +245,7 @@ async def test_whoever_is_woken_to_go_next_and_cancelled_passes_it_on(
     held = bench.claim(3, upto=3)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
 
-    def execute(offset: int) -> asyncio.Task[None]:
+    def ask(offset: int) -> asyncio.Task[None]:
         return asyncio.create_task(tasks_client.execute(Settlement(ledger, "complete", held.lease, [(offset, offset)])))
 
     first = ask(0)

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kafkabus._async.connections import Connections
 from kafkabus._async.dispositions.transaction_commit import TransactionCommits
 from kafkabus._async.dispositions.transfer import Transfers
 from kafkabus._async.entities.ledger_marks import LedgerMarks
 from kafkabus._async.stores.clock_skew import ClockSkew
-from kafkabus._core.delivery import Delivery
+from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of
 from kafkabus._core.record import Record, any_lives, is_over, part_scheduled
 from kafkabus._ledger.operations import Schedule, Settlement
 from kafkabus_mapping.codec import Envelope
-
-if TYPE_CHECKING:
-    from kafkabus._async.receiving.reader import Grant
 
 LOGGER = logging.getLogger("kafkabus")
 

@@ -11,21 +11,17 @@ ledgers said. Whoever finds a change half done can go on with it, any number of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kafkabus._async.connections import Connections
 from kafkabus._async.entities.catalog import EntityCatalog
 from kafkabus._async.stores.checkpoints import Checkpoints
-from kafkabus._async.stores.entity_descriptions import EntityDescriptions
+from kafkabus._async.stores.entity_descriptions import DescriptionLock, EntityDescriptions
 from kafkabus._core.exceptions import ServiceBusQuotaExceededError
 from kafkabus._core.rule_properties import DEFAULT_RULE
 from kafkabus._ledger.operations import Rule
 from kafkabus._ledger.ranges import NEVER
 from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
 from kafkabus_mapping.filters.rules import RuleDescription
-
-if TYPE_CHECKING:
-    from kafkabus._async.stores.entity_descriptions import DescriptionLock
 
 LARGEST = 1_900_000
 """Most bytes of a subscription's description with its rules; what else is changed of it has room beyond."""

@@ -13,19 +13,30 @@ from collections.abc import Awaitable, Callable, Sequence
 # blocking: from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from typing_extensions import Self
 
 from kafkabus._async.compat import CALLBACK_ERRORS, Bell, Worker, guarded
-from kafkabus._async.handles.receiver import ServiceBusReceiver
 from kafkabus._async.handles.session import ServiceBusSession
 from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.settlement import by_delivery
+from kafkabus._core.settlement import Held, by_delivery
 from kafkabus._runtime import forks
 
 LOGGER = logging.getLogger("kafkabus")
+
+
+class LockHolder(Protocol):
+    """The receiver whose locks are renewed."""
+
+    entity_path: str
+    _closed: bool
+
+    def _seconds_left(self, message: ServiceBusReceivedMessage) -> float: ...
+
+    async def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]: ...
+
 
 Renewable = ServiceBusReceivedMessage | ServiceBusSession
 OnFailure = Callable[[Any, Exception | None], Awaitable[None]]
@@ -41,7 +52,7 @@ RETRY_AFTER = 1.0
 class _Registration:
     """A message, or a session, whose lock is kept alive."""
 
-    receiver: ServiceBusReceiver
+    receiver: LockHolder
     what: Renewable
     until: float
     duration: float
@@ -128,7 +139,7 @@ class AutoLockRenewer:
     @guarded
     def register(
         self,
-        receiver: ServiceBusReceiver,
+        receiver: LockHolder,
         renewable: Renewable,
         max_lock_renewal_duration: float | None = None,
         on_lock_renew_failure: OnFailure | None = None,

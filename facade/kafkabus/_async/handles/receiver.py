@@ -11,15 +11,18 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from typing_extensions import Self
 
 from kafkabus._async.compat import caller_left, guarded, on_left, uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.disposition import delivered_too_often
+from kafkabus._async.dispositions.transaction_commit import PendingSettlement
 from kafkabus._async.entities.catalog import DESCRIPTION_AGE
+from kafkabus._async.handles.lock_renewer import AutoLockRenewer
 from kafkabus._async.handles.session import ServiceBusSession
+from kafkabus._async.handles.transaction import ServiceBusTransaction
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.reader import Reader
 from kafkabus._async.receiving.session_reader import SessionLock, SessionReader
@@ -53,10 +56,6 @@ from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
 from kafkabus_mapping.numbers import split_sequence_number
-
-if TYPE_CHECKING:
-    from kafkabus._async.handles.lock_renewer import AutoLockRenewer
-    from kafkabus._async.handles.transaction import ServiceBusTransaction
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -235,7 +234,7 @@ class ServiceBusReceiver:
         """
         held = self._held(messages, transaction)
         if transaction is not None:
-            transaction._add_settlements(self, "complete", held)
+            transaction._add_settlements(self._pending("complete", held))
             return
         entity = await self._context.catalog.entity(self._path)
         self._raise_lost("completed", await self._settle(entity, "complete", held))
@@ -264,7 +263,7 @@ class ServiceBusReceiver:
         held = self._held(messages, transaction)
         if transaction is not None:
             # One that was delivered too often with this is dead-lettered by whoever would receive it next.
-            transaction._add_settlements(self, "abandon", held)
+            transaction._add_settlements(self._pending("abandon", held))
             return
         entity = await self._context.catalog.entity(self._path)
         last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
@@ -295,7 +294,7 @@ class ServiceBusReceiver:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
         held = self._held(messages, transaction)
         if transaction is not None:
-            transaction._add_settlements(self, "defer", held)
+            transaction._add_settlements(self._pending("defer", held))
             return
         entity = await self._context.catalog.entity(self._path)
         asked, lost = await self._ask(
@@ -347,7 +346,7 @@ class ServiceBusReceiver:
         held = self._held(messages, transaction)
         if transaction is not None:
             verb = "abandon" if self._path.is_dead_letter else "dead_letter"
-            transaction._add_settlements(self, verb, held, reason, error_description)
+            transaction._add_settlements(self._pending(verb, held, reason, error_description))
             return
         entity = await self._context.catalog.entity(self._path)
         if self._path.is_dead_letter:
@@ -870,6 +869,12 @@ class ServiceBusReceiver:
             self._check_delivery(one.delivery)
         check_unsettled(held, enlisted=renewing)
         return held
+
+    def _pending(
+        self, verb: str, held: Sequence[Held], reason: str | None = None, description: str | None = None
+    ) -> list[PendingSettlement]:
+        """Settlements for a transaction."""
+        return [PendingSettlement(self._path, verb, one, self._raise_lost, reason, description) for one in held]
 
     def _check_delivery(self, delivery: Delivery) -> None:
         if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:

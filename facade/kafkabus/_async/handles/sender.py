@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
@@ -18,6 +17,7 @@ from kafkabus._async.compat import guarded
 from kafkabus._async.context import ClientContext
 from kafkabus._async.entities.ledger_marks import is_scheduled, schedules
 from kafkabus._async.entities.partition_availability import LOOK_TIME
+from kafkabus._async.handles.transaction import ServiceBusTransaction
 from kafkabus._async.kafka.producer import OutgoingRecord
 from kafkabus._core.compatibility import warn, warn_of
 from kafkabus._core.entity import Entity, LedgersReplacedError
@@ -46,9 +46,6 @@ from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
-
-if TYPE_CHECKING:
-    from kafkabus._async.handles.transaction import ServiceBusTransaction
 
 LOGGER = logging.getLogger("kafkabus._sync.handles.sender")
 
@@ -231,9 +228,11 @@ class ServiceBusSender:
         """Have messages sent by a transaction."""
         transaction._check(self._context)
         if outgoing:
-            transaction._add_sends(self, outgoing, *await self._placed(outgoing, seconds))
+            transaction._add_sends(self._placed, outgoing, *await self._placed(outgoing, seconds))
 
-    async def _placed(self, outgoing: Sequence[Outgoing], seconds: float) -> tuple[Entity, list[OutgoingRecord]]:
+    async def _placed(
+        self, outgoing: Sequence[Outgoing], seconds: float = DEFAULT_TIMEOUT
+    ) -> tuple[Entity, list[OutgoingRecord]]:
         """The entity, and messages with their partitions, as a transaction sends them."""
         entity = await self._checked(outgoing, seconds)
         keyed, keyless = self._place(entity, outgoing, frozenset())

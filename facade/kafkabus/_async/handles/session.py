@@ -6,9 +6,9 @@ import base64
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from kafkabus._async.compat import guarded
+from kafkabus._async.context import ClientContext
 from kafkabus._async.receiving.session_reader import SessionLock, SessionReader, lock_lost
 from kafkabus._core.compatibility import check_timeout, warn_of
 from kafkabus._core.entity import Entity, LedgersReplacedError
@@ -25,9 +25,6 @@ from kafkabus._ledger.operations import Extend, GetState, Sessions, SetState, St
 from kafkabus._runtime import forks
 from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.names import EntityPath
-
-if TYPE_CHECKING:
-    from kafkabus._async.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -16,30 +16,37 @@ from typing_extensions import Self
 from kafkabus._async.compat import guarded, uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.transaction_commit import PendingSends, PendingSettlement
-from kafkabus._async.handles.receiver import ServiceBusReceiver
-from kafkabus._async.handles.sender import DEFAULT_TIMEOUT, ServiceBusSender
 from kafkabus._async.kafka.producer import OutgoingRecord
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import InvalidOperationError
 from kafkabus._core.message import Outgoing
-from kafkabus._core.settlement import Held
 from kafkabus._runtime import forks
 
 LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
 
+Placed = Callable[[Sequence[Outgoing]], Awaitable[tuple[Entity, list[OutgoingRecord]]]]
+"""Checks messages, finds their entity, and makes their records."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Sends:
-    """Messages to send to one queue, and the records that they become."""
+    """Messages to send to one queue, and the records that they become.
 
-    sender: ServiceBusSender
+    Attributes:
+        placed: Finds their queue and makes their records.
+        outgoing: The messages.
+        entity: The queue, as ``placed`` found it.
+        records: Theirs.
+    """
+
+    placed: Placed
     outgoing: Sequence[Outgoing]
     entity: Entity
     records: Sequence[OutgoingRecord]
 
     async def anew(self) -> _Sends:
         """Checked once more, against what the queue is like now."""
-        return _Sends(self.sender, self.outgoing, *await self.sender._placed(self.outgoing, DEFAULT_TIMEOUT))
+        return _Sends(self.placed, self.outgoing, *await self.placed(self.outgoing))
 
 
 class ServiceBusTransaction:
@@ -83,9 +90,11 @@ class ServiceBusTransaction:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._open, self._over = False, True
+        if not (self._sends or self._settlements):
+            return
         commit = self._context.commits.of(self.transaction_id, self._sends, self._settlements)
         try:
-            if exc_type is None and (self._sends or self._settlements):
+            if exc_type is None:
                 await uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
         finally:
             commit.mark(settled=commit.done)
@@ -104,7 +113,7 @@ class ServiceBusTransaction:
             )
 
     def _add_sends(
-        self, sender: ServiceBusSender, outgoing: Sequence[Outgoing], entity: Entity, records: Sequence[OutgoingRecord]
+        self, placed: Placed, outgoing: Sequence[Outgoing], entity: Entity, records: Sequence[OutgoingRecord]
     ) -> None:
         """Have checked messages sent.
 
@@ -113,7 +122,7 @@ class ServiceBusTransaction:
         """
         if entity.partitions > 1:
             self._check_keys(entity, records)
-        self._sends.append(_Sends(sender, outgoing, entity, records))
+        self._sends.append(_Sends(placed, outgoing, entity, records))
 
     def _check_keys(self, entity: Entity, records: Sequence[OutgoingRecord]) -> None:
         known = self._key
@@ -134,16 +143,10 @@ class ServiceBusTransaction:
 
     def _add_settlements(
         self,
-        receiver: ServiceBusReceiver,
-        verb: str,
-        held: Sequence[Held],
-        reason: str | None = None,
-        description: str | None = None,
+        settlements: Iterable[PendingSettlement],
     ) -> None:
-        """Have checked messages settled: ``complete``, ``abandon``, ``defer`` or ``dead_letter``."""
-        for one in held:
-            self._settlements.append(
-                PendingSettlement(receiver._path, verb, one, receiver._raise_lost, reason, description)
-            )
-            for message in one.messages:
+        """Have checked messages settled."""
+        for one in settlements:
+            self._settlements.append(one)
+            for message in one.batch.messages:
                 message._enlisted = True

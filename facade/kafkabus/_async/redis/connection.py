@@ -13,9 +13,9 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_e
 
 from kafkabus._core import in_memory_registry as in_process
 from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
-from kafkabus._ledger.errors import of_cluster, passes, translated
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
+from kafkabus._redis.errors import of_cluster, passes, translated
 
 LOGGER = logging.getLogger("kafkabus._ledger")
 

@@ -17,7 +17,6 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from kafkabus._async.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._async.redis.connection import RedisConnection
 from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
-from kafkabus._ledger.errors import passes
 from kafkabus._ledger.operations import Ledger, LedgerState, Operation, Prepare, Request
 from kafkabus._ledger.scripts import (
     Script,
@@ -27,6 +26,7 @@ from kafkabus._ledger.scripts import (
     restore_script,
 )
 from kafkabus._ledger.snapshot import Snapshot, Written
+from kafkabus._redis.errors import passes
 
 LOGGER = logging.getLogger("kafkabus._ledger")
 

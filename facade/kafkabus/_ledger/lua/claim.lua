@@ -1,4 +1,4 @@
--- Claiming messages: the way in which one becomes somebody's (recall.lua has the other, for deferred ones).
+-- Claiming messages: the way in which one becomes somebody's (deferred.lua has the other, for deferred ones).
 --
 -- Defines
 --   claim {lease, want, lock_ms, from, upto, runs, take}

@@ -12,7 +12,7 @@
 --                  are in the log), scheduled (how many wait for their time), moving (how many transfers are under
 --                  way, but for scripts that died; what is written down says it anew), closed (1 where no
 --                  transaction prepares anything any more), transacts (1 where any may have stored records), ring
---                  and latest (of detect.lua), rules (which version of a subscription's rules whoever claims must
+--                  and latest (of duplicates.lua), rules (which version of a subscription's rules whoever claims must
 --                  know), ruled_from (from where on those count that were changed last), clock (the latest time of this
 --                  ledger, ms), slip (ms by which it is ahead of Redis's clock, as that went back); in tests also
 --                  test:skew (ms that pass without anybody having to wait), test:clock (ms by which Redis's clock is
@@ -24,7 +24,7 @@
 --                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d where they were deferred
 --       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time
 --       4 returned zset: "<first>:<last>:<count>" by first: granted once, to be granted again
---       5 moving   hash: offset -> "<count>|<intent>" while a transfer is under way, or a transaction (transact.lua)
+--       5 moving   hash: offset -> "<count>|<intent>" while a transfer is under way, or a transaction (transaction.lua)
 --       6 moves    zset: offset, with 15 digits, by when it wants attention (an unfinished transfer's orphan time,
 --                  an ended one's forgetting), ms
 --       7 voids    zset: offset by itself: records beyond the cursor that no claim may grant
@@ -42,7 +42,7 @@
 --                  value in base 64, "-" where it was cleared
 --       Where it detects duplicates, the five before the last:
 --       16 duplicates zset: offset by itself: records that were found to be duplicates, as long as the log has them
---       17 to 20 ids  hash: id -> "<offset>:<when it was stored, ms>:<source>"; see detect.lua
+--       17 to 20 ids  hash: id -> "<offset>:<when it was stored, ms>:<source>"; see duplicates.lua
 --       Last slot  string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
 --       2 channel  doorbell of the entity

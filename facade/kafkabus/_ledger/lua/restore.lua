@@ -3,8 +3,8 @@
 -- KEYS  as of prelude.lua, and instead of the slot the mark that was set before what follows was read. Where the
 --       queue has sessions, what waits is returned: whoever reads it next places it
 -- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
---         operations.snapshot of keep.lua replies them, numbers as decimal strings; and "states", where the queue has
---         sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
+--         operations.snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", where the queue
+--         has sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
 --         "scheduled": [[offset, when], …]; of a subscription "rules", the version of its rules; where it detects
 --         duplicates "duplicates": [[first, last], …], "proven": up to where these are known, and "judged": from
 --         where the log is read once more, because what it holds from there on is in the window

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from kafkabus._core.delivery import Delivery
+from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of
@@ -19,9 +18,6 @@ from kafkabus._sync.dispositions.transfer import Transfers
 from kafkabus._sync.entities.ledger_marks import LedgerMarks
 from kafkabus._sync.stores.clock_skew import ClockSkew
 from kafkabus_mapping.codec import Envelope
-
-if TYPE_CHECKING:
-    from kafkabus._sync.receiving.reader import Grant
 
 LOGGER = logging.getLogger("kafkabus")
 

@@ -12,7 +12,6 @@ ledgers said. Whoever finds a change half done can go on with it, any number of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kafkabus._core.exceptions import ServiceBusQuotaExceededError
 from kafkabus._core.rule_properties import DEFAULT_RULE
@@ -21,12 +20,9 @@ from kafkabus._ledger.ranges import NEVER
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.entities.catalog import EntityCatalog
 from kafkabus._sync.stores.checkpoints import Checkpoints
-from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
+from kafkabus._sync.stores.entity_descriptions import DescriptionLock, EntityDescriptions
 from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
 from kafkabus_mapping.filters.rules import RuleDescription
-
-if TYPE_CHECKING:
-    from kafkabus._sync.stores.entity_descriptions import DescriptionLock
 
 LARGEST = 1_900_000
 """Most bytes of a subscription's description with its rules; what else is changed of it has room beyond."""

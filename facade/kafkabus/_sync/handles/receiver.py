@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from typing_extensions import Self
 
@@ -45,8 +45,11 @@ from kafkabus._runtime import forks
 from kafkabus._sync.compat import caller_left, guarded, on_left, uninterrupted
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.disposition import delivered_too_often
+from kafkabus._sync.dispositions.transaction_commit import PendingSettlement
 from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
+from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.session import ServiceBusSession
+from kafkabus._sync.handles.transaction import ServiceBusTransaction
 from kafkabus._sync.receiving.peek import MessagePeeker
 from kafkabus._sync.receiving.reader import Reader
 from kafkabus._sync.receiving.session_reader import SessionLock, SessionReader
@@ -54,10 +57,6 @@ from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
 from kafkabus_mapping.numbers import split_sequence_number
-
-if TYPE_CHECKING:
-    from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
-    from kafkabus._sync.handles.transaction import ServiceBusTransaction
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -236,7 +235,7 @@ class ServiceBusReceiver:
         """
         held = self._held(messages, transaction)
         if transaction is not None:
-            transaction._add_settlements(self, "complete", held)
+            transaction._add_settlements(self._pending("complete", held))
             return
         entity = self._context.catalog.entity(self._path)
         self._raise_lost("completed", self._settle(entity, "complete", held))
@@ -265,7 +264,7 @@ class ServiceBusReceiver:
         held = self._held(messages, transaction)
         if transaction is not None:
             # One that was delivered too often with this is dead-lettered by whoever would receive it next.
-            transaction._add_settlements(self, "abandon", held)
+            transaction._add_settlements(self._pending("abandon", held))
             return
         entity = self._context.catalog.entity(self._path)
         last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
@@ -296,7 +295,7 @@ class ServiceBusReceiver:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
         held = self._held(messages, transaction)
         if transaction is not None:
-            transaction._add_settlements(self, "defer", held)
+            transaction._add_settlements(self._pending("defer", held))
             return
         entity = self._context.catalog.entity(self._path)
         asked, lost = self._ask(
@@ -348,7 +347,7 @@ class ServiceBusReceiver:
         held = self._held(messages, transaction)
         if transaction is not None:
             verb = "abandon" if self._path.is_dead_letter else "dead_letter"
-            transaction._add_settlements(self, verb, held, reason, error_description)
+            transaction._add_settlements(self._pending(verb, held, reason, error_description))
             return
         entity = self._context.catalog.entity(self._path)
         if self._path.is_dead_letter:
@@ -871,6 +870,12 @@ class ServiceBusReceiver:
             self._check_delivery(one.delivery)
         check_unsettled(held, enlisted=renewing)
         return held
+
+    def _pending(
+        self, verb: str, held: Sequence[Held], reason: str | None = None, description: str | None = None
+    ) -> list[PendingSettlement]:
+        """Settlements for a transaction."""
+        return [PendingSettlement(self._path, verb, one, self._raise_lost, reason, description) for one in held]
 
     def _check_delivery(self, delivery: Delivery) -> None:
         if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from typing_extensions import Self
 
@@ -41,15 +40,13 @@ from kafkabus._sync.compat import guarded
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities.ledger_marks import is_scheduled, schedules
 from kafkabus._sync.entities.partition_availability import LOOK_TIME
+from kafkabus._sync.handles.transaction import ServiceBusTransaction
 from kafkabus._sync.kafka.producer import OutgoingRecord
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
-
-if TYPE_CHECKING:
-    from kafkabus._sync.handles.transaction import ServiceBusTransaction
 
 LOGGER = logging.getLogger("kafkabus._sync.handles.sender")
 
@@ -232,9 +229,11 @@ class ServiceBusSender:
         """Have messages sent by a transaction."""
         transaction._check(self._context)
         if outgoing:
-            transaction._add_sends(self, outgoing, *self._placed(outgoing, seconds))
+            transaction._add_sends(self._placed, outgoing, *self._placed(outgoing, seconds))
 
-    def _placed(self, outgoing: Sequence[Outgoing], seconds: float) -> tuple[Entity, list[OutgoingRecord]]:
+    def _placed(
+        self, outgoing: Sequence[Outgoing], seconds: float = DEFAULT_TIMEOUT
+    ) -> tuple[Entity, list[OutgoingRecord]]:
         """The entity, and messages with their partitions, as a transaction sends them."""
         entity = self._checked(outgoing, seconds)
         keyed, keyless = self._place(entity, outgoing, frozenset())

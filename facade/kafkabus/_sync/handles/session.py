@@ -7,7 +7,6 @@ import base64
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from kafkabus._core.compatibility import check_timeout, warn_of
 from kafkabus._core.entity import Entity, LedgersReplacedError
@@ -23,12 +22,10 @@ from kafkabus._core.exceptions import (
 from kafkabus._ledger.operations import Extend, GetState, Sessions, SetState, StatesUpdated
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import guarded
+from kafkabus._sync.context import ClientContext
 from kafkabus._sync.receiving.session_reader import SessionLock, SessionReader, lock_lost
 from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.names import EntityPath
-
-if TYPE_CHECKING:
-    from kafkabus._sync.context import ClientContext
 
 LOGGER = logging.getLogger("kafkabus")
 

@@ -16,7 +16,6 @@ from typing import Any
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
-from kafkabus._ledger.errors import passes
 from kafkabus._ledger.operations import Ledger, LedgerState, Operation, Prepare, Request
 from kafkabus._ledger.scripts import (
     Script,
@@ -26,6 +25,7 @@ from kafkabus._ledger.scripts import (
     restore_script,
 )
 from kafkabus._ledger.snapshot import Snapshot, Written
+from kafkabus._redis.errors import passes
 from kafkabus._sync.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._sync.redis.connection import RedisConnection
 

@@ -19,7 +19,7 @@ local function split_move(state)
   return string.match(state, '^(%d+)|(.*)$')
 end
 
--- Whether an intent is a transaction's (transact.lua), and no transfer's.
+-- Whether an intent is a transaction's (transaction.lua), and no transfer's.
 local function is_prepared(intent)
   return string.find(intent, 'prepared:', 1, true) == 1
 end

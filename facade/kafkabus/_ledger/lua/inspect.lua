@@ -1,0 +1,111 @@
+-- Looking at what is not settled, throwing it away, and what a ledger is told of its log and its rules.
+--
+-- Defines
+--   mark   {name}                    what the log may hold: mortal, messages with times to live of their own;
+--          schedules, scheduled ones; transacts, records of transactions. Reply: {}
+--   rule   {version, end}            nothing is granted any more that was chosen by earlier rules than these, which
+--          count from the end of the log on, or from the cursor where that is beyond
+--          Reply: {"from": offset}   from where they do: who said so first is right
+--   peek   {from, limit, session}    up to limit messages that are not settled, oldest first; beyond the cursor the
+--          scheduled ones alone; with session (a name), none that is known to be of another one
+--          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "voids": [offset, …]}  kind is "d" where
+--                 they are deferred, "t" where they are scheduled, else "n"; voids are records beyond the cursor that
+--                 are no messages, or none yet
+--   purge  {upto, limit}             what waits below upto is done with, except where it is leased or deferred
+--          Reply: {"purged": count, "more": true where more than limit returned ranges were there}
+
+operations.mark = function(op)
+  if op.name == 'schedules' then
+    ledger.schedules = true
+  else
+    write('HSET', META, op.name, '1')
+  end
+  return {}
+end
+
+operations.rule = function(op)
+  local from = redis.call('HGET', META, 'ruled_from')
+  -- A ledger that was made anew knows the version, and not from where on it counts.
+  if op.version > ledger.rules or not from then
+    from = num(math.max(op['end'], ledger.cursor))
+    ledger.rules = math.max(ledger.rules, op.version)
+    write('HSET', META, 'ruled_from', from, 'rules', num(ledger.rules))
+  end
+  return { from = from }
+end
+
+operations.peek = function(op)
+  local found = {}
+  local function add(first, last, kind, count)
+    if last >= op.from then
+      found[#found + 1] = { math.max(first, op.from), last, kind, count }
+    end
+  end
+  local function add_returned(members)
+    for _, member in ipairs(members) do
+      local first, last, count = split_returned(member)
+      add(first, last, 'n', count)
+    end
+  end
+  add_returned(redis.call('ZREVRANGEBYSCORE', RETURNED, '(' .. num(op.from), '-inf', 'LIMIT', 0, 1))
+  add_returned(redis.call('ZRANGEBYSCORE', RETURNED, num(op.from), '+inf', 'LIMIT', 0, op.limit))
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', DEFERRED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
+    local offset, count = split_deferred(member)
+    add(offset, offset, 'd', count)
+  end
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
+    local offset = split_deferred(member)
+    add(offset, offset, 't', 0)
+  end
+  for _, id in ipairs(redis.call('HKEYS', LEASES)) do
+    local segments, held = leased(id)
+    if not (op.session and held) or held.name == op.session then
+      for _, segment in ipairs(segments) do
+        each_open(segment, function(first, last) add(first, last, segment.kind, segment.count) end)
+      end
+    end
+  end
+  if SESSIONS then
+    each_chunk(op.session, function(_, text)
+      for _, run in ipairs(split_chunk(text)) do
+        add(run[1], run[2], 'n', run[3])
+      end
+    end)
+  end
+  table.sort(found, function(a, b) return a[1] < b[1] end)
+  local ranges, room = {}, op.limit
+  for index, run in ipairs(found) do
+    if room <= 0 then
+      break
+    end
+    local last = math.min(run[2], run[1] + room - 1)
+    ranges[index] = { num(run[1]), num(last), run[3], num(run[4]) }
+    room = room - (last - run[1] + 1)
+  end
+  local voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf')
+  return { cursor = num(ledger.cursor), found = ranges, voids = voids }
+end
+
+operations.purge = function(op)
+  local purged = 0
+  if SESSIONS then
+    local below = { { 0, op.upto - 1 } }
+    each_chunk(nil, function(name, _, field) purged = purged + cut_chunk(name, field, below) end)
+  end
+  local members = redis.call('ZRANGEBYSCORE', RETURNED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
+  for _, member in ipairs(members) do
+    local first, last, count = split_returned(member)
+    if last >= op.upto then
+      give_back(op.upto, last, count)
+      last = op.upto - 1
+    end
+    write('ZREM', RETURNED, member)
+    purged = purged + last - first + 1
+  end
+  ledger.held = ledger.held - purged
+  if op.upto > ledger.cursor then
+    purged = purged + op.upto - ledger.cursor
+    ledger.cursor = op.upto
+  end
+  return { purged = num(purged), more = #members == op.limit }
+end

@@ -1,0 +1,55 @@
+"""Operations of ``lua/checkpoint.lua``: what is to be written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typing_extensions import override
+
+from kafkabus._ledger.operations.base import Ledger, Operation
+from kafkabus._ledger.ranges import merge_offsets
+from kafkabus._ledger.snapshot import Snapshot
+
+
+class Keep(Operation):
+    """Asks for all that is to be written down of a ledger.
+
+    Args:
+        ledger: Which.
+        close: Whether another one follows it, so that no transaction prepares anything here any more.
+
+    Attributes:
+        snapshot: It, known when done.
+    """
+
+    __slots__ = ("_close", "snapshot")
+
+    def __init__(self, ledger: Ledger, *, close: bool = False) -> None:
+        super().__init__(ledger)
+        self._close = close
+        self.snapshot = Snapshot(0, 0)
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "snapshot", "close": True} if self._close else {"op": "snapshot"}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        duplicates = set(map(int, reply.get("duplicates", ())))
+        self.snapshot = Snapshot(
+            cursor=int(reply["cursor"]),
+            version=int(reply["version"]),
+            mortal="mortal" in reply,
+            waiting=[(int(first), int(last), int(count)) for first, last, count in reply["waiting"]],
+            deferred=[(int(first), int(last), int(count)) for first, last, count in reply["deferred"]],
+            moving=[(int(offset), int(count), intent) for offset, count, intent in reply["moving"]],
+            # Those that were found to be duplicates are voids anyway.
+            voids=[offset for offset in map(int, reply["voids"]) if offset not in duplicates],
+            epoch=int(reply["epoch"]) if "epoch" in reply else None,
+            schedules="schedules" in reply,
+            scheduled=[(int(offset), int(when)) for offset, when in reply["scheduled"]],
+            judged=int(reply["judged"]) if "judged" in reply else None,
+            judged_epoch=int(reply["judged_epoch"]) if "judged_epoch" in reply else None,
+            duplicates=merge_offsets(duplicates),
+        )
+        super().resolve(reply)

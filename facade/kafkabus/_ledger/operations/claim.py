@@ -1,0 +1,217 @@
+"""Operations of ``lua/claim.lua``: granting what was read, and what came back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import override
+
+from kafkabus._ledger.operations.base import Ledger, Operation
+from kafkabus._ledger.operations.settle import Settlement
+from kafkabus._ledger.operations.wire_format import read_ranges
+from kafkabus._ledger.ranges import Range
+
+IN_FLIGHT_LIMIT = 100_000
+"""How many messages of a partition may be granted and neither settled nor deferred; nothing new is granted beyond."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a claimer has read: every record from ``start`` to before ``upto``; ``runs`` are the messages among them.
+
+    ``epoch`` is the leader epoch of all of these; None where they have several, or it is not known. Where ``epoch_to`` is
+    given, nothing before that offset, message or not, is of a later one.
+    """
+
+    start: int
+    upto: int
+    runs: Sequence[Range]
+    epoch: int | None = None
+    epoch_to: int | None = None
+
+    @property
+    def epochs(self) -> dict[str, int]:
+        """What scripts are told of epochs."""
+        told = {} if self.epoch is None else {"epoch": self.epoch}
+        return told if self.epoch_to is None else told | {"epoch_to": self.epoch_to}
+
+
+@dataclass(slots=True)
+class Granted:
+    """What a claim was granted.
+
+    Attributes:
+        again: First and last offset and delivery count of ranges that were granted before; to be read by offset.
+        fresh: Ranges never granted before, out of what the claimer had read; or unseen, where it claimed ahead.
+        cursor: The ledger's, afterwards.
+        ahead: Whether the claimer had read beyond the cursor: it must go back to it.
+        now: When it was granted, ms since 1970 on Redis's clock.
+        expiry: When the lock expires, likewise.
+        returned: How many ranges still wait to be granted again.
+        due_in: Seconds until the next lease of the ledger expires, None where none is held.
+        moves: Whether a transfer wants attention.
+        limited: Whether more would have been granted, had there not been so many in flight.
+        unproved: Whether nothing was granted ahead, because another leader took over: the log is to be read from the cursor.
+        free: Whether sessions wait that nobody holds.
+        overdue: Whether some scheduled messages were not activated in time.
+        ruled: Whether a subscription's rules were changed since those by which the caller goes: then nothing new was granted.
+    """
+
+    again: list[tuple[int, int, int]]
+    fresh: list[Range]
+    cursor: int
+    ahead: bool
+    now: int
+    expiry: int
+    returned: int
+    due_in: float | None
+    moves: bool
+    limited: bool = False
+    unproved: bool = False
+    free: bool = False
+    overdue: bool = False
+    ruled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where a log ends, as its leader says.
+
+    Attributes:
+        end: Its committed end.
+        epoch: The leader's epoch; None where it does not say.
+    """
+
+    end: int
+    epoch: int | None = None
+
+
+class Claim(Operation):
+    """Claims messages under a lease id that the client made up; see ``lua/claim.lua``.
+
+    Attributes:
+        granted: What was granted, known when done.
+        take: Whether what was never granted before was settled by it; where scheduled messages may be among it, it was not.
+        alone: Whether nothing is granted while anything else is under way, and nothing new before what was granted before.
+        rules: Version of the subscription's rules by which what was seen was chosen; 0 where there are none.
+    """
+
+    __slots__ = ("_granted", "ahead", "alone", "lease", "limit", "lock_ms", "rules", "seen", "take", "want")
+    grants = True
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: str,
+        *,
+        want: int,
+        lock_ms: int,
+        seen: Seen | None = None,
+        ahead: Tail | None = None,
+        take: bool = False,
+        limit: int = IN_FLIGHT_LIMIT,
+        alone: bool = False,
+        rules: int = 0,
+    ) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.rules = rules
+        self.want = want
+        self.alone = alone
+        self.lock_ms = lock_ms
+        self.seen = seen
+        self.ahead = ahead
+        self.take = take
+        self.limit = limit
+        self._granted: Granted | None = None
+
+    @classmethod
+    def of_nothing(cls, ledger: Ledger) -> Claim:
+        """A claim that is granted nothing: what has expired goes back, and the answer says where the ledger stands."""
+        return cls(ledger, "", want=0, lock_ms=0)
+
+    @property
+    def was_granted(self) -> bool:
+        """Whether the ledger has answered."""
+        return self._granted is not None
+
+    @property
+    def granted(self) -> Granted:
+        """What was granted.
+
+        Raises:
+            RuntimeError: The claim is not done.
+        """
+        if self._granted is None:
+            raise RuntimeError("the claim is not done")
+        return self._granted
+
+    @property
+    def unseen(self) -> list[Range]:
+        """What was leased before anybody read it: claimed ahead, never granted before."""
+        return [] if self.ahead is None else self.granted.fresh
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {
+            "op": "claim",
+            "lease": self.lease,
+            "want": self.want,
+            "lock_ms": self.lock_ms,
+            "take": self.take,
+            "limit": self.limit,
+        }
+        if self.seen is not None:
+            arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
+            arguments.update(self.seen.epochs)
+        if self.alone:
+            arguments["alone"] = True
+        if self.ahead is not None:
+            arguments["ahead"] = self.ahead.end
+            if self.ahead.epoch is not None:
+                arguments["epoch"] = self.ahead.epoch
+        return with_rules(arguments, self.rules)
+
+    @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, None)
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self._granted = read_granted(reply)
+        self.take = self.take and "leased" not in reply
+        super().resolve(reply)
+
+
+def read_granted(reply: dict[str, Any]) -> Granted:
+    """What a claim was granted, and where the ledger stands, out of its reply."""
+    due = reply.get("due")
+    return Granted(
+        again=[(int(first), int(last), int(count)) for first, last, count in reply["again"]],
+        fresh=read_ranges(reply["fresh"]),
+        cursor=int(reply["cursor"]),
+        ahead=bool(reply.get("ahead")),
+        now=reply["now"],
+        expiry=int(reply["expiry"]),
+        returned=int(reply["returned"]),
+        due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
+        moves=bool(reply["moves"]),
+        limited="limited" in reply,
+        unproved="unproved" in reply,
+        free="free" in reply,
+        overdue="overdue" in reply,
+        ruled="ruled" in reply,
+    )
+
+
+def new_lease() -> str:
+    """A lease id, as clients make them up: 64 random bits, so that no two are alike."""
+    return os.urandom(8).hex()
+
+
+def with_rules(arguments: dict[str, Any], rules: int) -> dict[str, Any]:
+    """Where an operation is about a subscription, the version of the rules by which the caller goes."""
+    return arguments | {"rules": rules} if rules else arguments

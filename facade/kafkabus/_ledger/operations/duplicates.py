@@ -1,0 +1,70 @@
+"""Operations of ``lua/duplicates.lua``: finding duplicates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from kafkabus._ledger.operations.base import Ledger, Operation
+
+
+class Judge(Operation):
+    """Finds which of the records that were read are duplicates; see ``lua/detect.lua``.
+
+    Args:
+        ledger: Where.
+        start: Every record from here …
+        upto: … to before here was read.
+        ids: Offset, id, time in ms since 1970, and source where it is a copy, of each that has an id, ascending.
+        epochs: Leader epochs of records before ``upto``, as far as they are known, ascending: the offset of the first
+            with each.
+        window_ms: For how long an id counts.
+        log_start: What lies before counts no more; None where that is not known, or was said before.
+
+    Attributes:
+        start: As given.
+        ahead: Whether nothing was judged, because what lies before was not; known when done.
+        judged: Up to where it is known which records are duplicates.
+        torn: The latest leader epoch of the records that were judged, where one of those seen has a later one: the log was
+            truncated. Else None.
+    """
+
+    __slots__ = ("_arguments", "ahead", "judged", "start", "torn")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        start: int,
+        upto: int,
+        ids: Sequence[Sequence[object]],
+        epochs: Sequence[tuple[int, int]],
+        window_ms: int,
+        log_start: int | None = None,
+    ) -> None:
+        super().__init__(ledger)
+        self.start = start
+        self.ahead = False
+        self.judged = 0
+        self.torn: int | None = None
+        self._arguments: dict[str, Any] = {
+            "op": "judge",
+            "from": start,
+            "upto": upto,
+            "ids": ids,
+            "epochs": epochs,
+            "window": window_ms,
+        }
+        if log_start is not None:
+            self._arguments["start"] = log_start
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return self._arguments
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.ahead, self.judged = "ahead" in reply, int(reply["judged"])
+        self.torn = int(reply["torn"]) if "torn" in reply else None
+        super().resolve(reply)

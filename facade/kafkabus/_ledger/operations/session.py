@@ -1,0 +1,268 @@
+"""Operations of ``lua/session.lua``: sessions and their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from kafkabus._ledger.operations.base import Ledger, Operation
+from kafkabus._ledger.operations.claim import Granted, Seen, new_lease, read_granted, with_rules
+from kafkabus._ledger.operations.settle import Settlement
+from kafkabus._ledger.operations.wire_format import read_ranges, read_runs, words_of_offsets
+from kafkabus._ledger.ranges import Range, merge_offsets
+
+
+class Filing(Operation):
+    """Files what was read under its sessions; see ``lua/session.lua``.
+
+    Attributes:
+        granted: Where the ledger stands then, and the strays that were leased; known when done.
+    """
+
+    __slots__ = ("_granted", "lease", "lock_ms", "rules", "seen", "sessions", "strays")
+    grants = True
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: str,
+        seen: Seen,
+        sessions: Mapping[str, Sequence[int]],
+        strays: Sequence[Range],
+        lock_ms: int,
+        *,
+        rules: int = 0,
+    ) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.rules = rules
+        self.seen = seen
+        self.sessions = sessions
+        self.strays = strays
+        self.lock_ms = lock_ms
+        self._granted: Granted | None = None
+
+    @property
+    def granted(self) -> Granted:
+        """See above.
+
+        Raises:
+            RuntimeError: It is not done.
+        """
+        if self._granted is None:
+            raise RuntimeError("nothing is filed yet")
+        return self._granted
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        last = self.seen.upto - 1
+        arguments: dict[str, Any] = {
+            "op": "file",
+            "from": self.seen.start,
+            "upto": self.seen.upto,
+            "runs": [(last, last)] if self.seen.runs and self.seen.runs[-1][1] == last else [],
+            "sessions": [(name, words_of_offsets(offsets), len(offsets)) for name, offsets in self.sessions.items()],
+            "strays": self.strays,
+            "lease": self.lease,
+            "lock_ms": self.lock_ms,
+        }
+        return with_rules(arguments | self.seen.epochs, self.rules)
+
+    @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, None)
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self._granted = read_granted(reply)
+        super().resolve(reply)
+
+
+class Place(Operation):
+    """Returns messages of a lease to their sessions, no delivery counted, and leases strays among them anew.
+
+    Attributes:
+        apart: Lease of the strays.
+        lost: Ranges that the lease did not hold any more, known when done.
+        expiry: When their locks expire, ms since 1970 on Redis's clock; known when done.
+    """
+
+    __slots__ = ("_arguments", "apart", "expiry", "lost")
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: str,
+        sessions: Mapping[str, Sequence[int]],
+        strays: Sequence[Range],
+        lock_ms: int,
+    ) -> None:
+        super().__init__(ledger)
+        self.apart = new_lease()
+        self.expiry = 0
+        self.lost: list[Range] = []
+        placed = sorted((*run, name) for name, offsets in sessions.items() for run in merge_offsets(offsets))
+        self._arguments: dict[str, Any] = {
+            "op": "place",
+            "lease": lease,
+            "ranges": placed,
+            "strays": strays,
+            "apart": self.apart,
+            "lock_ms": lock_ms,
+        }
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return self._arguments
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.expiry = int(reply["expiry"])
+        self.lost = read_ranges(reply["lost"])
+        super().resolve(reply)
+
+
+class Accept(Operation):
+    """Locks a session; without a name, whichever has waited longest for its turn.
+
+    Attributes:
+        accepted: Its name, None where none was locked; known when done.
+        held: Whether somebody else holds the one that was asked for.
+        expiry: When the lock expires, ms since 1970 on Redis's clock.
+    """
+
+    __slots__ = ("accepted", "expiry", "held", "lease", "lock_ms", "most", "session")
+    grants = True
+
+    def __init__(self, ledger: Ledger, lease: str, session: str | None, lock_ms: int, most: int) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.session = session
+        self.lock_ms = lock_ms
+        self.most = most
+        self.accepted: str | None = None
+        self.held = False
+        self.expiry = 0
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        arguments = {"op": "accept", "lease": self.lease, "lock_ms": self.lock_ms, "most": self.most}
+        return arguments if self.session is None else arguments | {"session": self.session}
+
+    @override
+    def undo(self) -> Operation | None:
+        return None if self.accepted is None else Leave(self.ledger, self.lease)
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.held = "held" in reply
+        self.accepted = reply.get("session")
+        self.expiry = int(reply.get("expiry", 0))
+        super().resolve(reply)
+
+
+class Next(Operation):
+    """Grants the next messages of a locked session.
+
+    Attributes:
+        gone: Whether the lock has expired; known when done.
+        unfiled: Whether nothing may be granted before returned ranges are placed in their sessions.
+        again: First and last offset and delivery count of what was granted, in the session's order.
+        expiry: When the lock expires, ms since 1970 on Redis's clock.
+        cursor: Up to where the log was filed.
+        ruled: Whether a subscription's rules were changed since those by which the caller goes.
+        now: When that was, ms since 1970 on Redis's clock.
+    """
+
+    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "now", "ruled", "rules", "unfiled", "want")
+    grants = True
+
+    def __init__(self, ledger: Ledger, lease: str, want: int, rules: int = 0) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.want = want
+        self.rules = rules
+        self.gone = self.unfiled = self.ruled = False
+        self.again: list[tuple[int, int, int]] = []
+        self.expiry = self.cursor = self.now = 0
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return with_rules({"op": "next", "lease": self.lease, "want": self.want}, self.rules)
+
+    @override
+    def undo(self) -> Operation:
+        return Settlement(self.ledger, "release", self.lease, [(first, last) for first, last, _ in self.again])
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.gone, self.unfiled = "gone" in reply, "unfiled" in reply
+        if not (self.gone or self.unfiled):
+            self.again = read_runs(reply["again"])
+            self.expiry, self.cursor, self.now = int(reply["expiry"]), int(reply["cursor"]), reply["now"]
+            self.ruled = "ruled" in reply
+        super().resolve(reply)
+
+
+class Extend(Operation):
+    """Locks a session anew.
+
+    Attributes:
+        expiry: When the lock expires now, ms since 1970 on Redis's clock; None where it had expired. Known when done.
+    """
+
+    __slots__ = ("expiry", "lease", "lock_ms")
+
+    def __init__(self, ledger: Ledger, lease: str, lock_ms: int) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.lock_ms = lock_ms
+        self.expiry: int | None = None
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "extend", "lease": self.lease, "lock_ms": self.lock_ms}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.expiry = None if "gone" in reply else int(reply["expiry"])
+        super().resolve(reply)
+
+
+class Leave(Operation):
+    """Gives a session up: what was granted and not settled goes back to it, no delivery counted."""
+
+    __slots__ = ("lease",)
+
+    def __init__(self, ledger: Ledger, lease: str) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "leave", "lease": self.lease}
+
+
+class Sessions(Operation):
+    """Asks for the names of all sessions that have messages waiting or are locked.
+
+    Attributes:
+        names: Them, known when done.
+    """
+
+    __slots__ = ("names",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.names: list[str] = []
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "sessions"}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.names = list(reply["names"])
+        super().resolve(reply)

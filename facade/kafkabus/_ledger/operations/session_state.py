@@ -1,0 +1,137 @@
+"""Operations of ``lua/session_state.lua``: the states of sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import override
+
+from kafkabus._ledger.operations.base import Ledger, Operation
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What an application keeps of a session.
+
+    Attributes:
+        session: Its name.
+        version: A later state has a higher one.
+        updated: When it was set, ms since 1970 on Redis's clock.
+        value: It, in base 64; None where it was cleared.
+        stored: Whether its record is known to stand.
+    """
+
+    session: str
+    version: int
+    updated: int
+    value: str | None
+    stored: bool
+
+
+class _OfState(Operation):
+    """Tells of the state of a session.
+
+    Attributes:
+        gone: Whether the session's lock has expired; known when done.
+        state: The state, None where there is none, or nothing is left to be done.
+    """
+
+    __slots__ = ("gone", "state")
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__(ledger)
+        self.gone = False
+        self.state: State | None = None
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.gone = "gone" in reply
+        if "session" in reply:
+            self.state = State(
+                session=reply["session"],
+                version=int(reply["version"]),
+                updated=int(reply["updated"]),
+                value=reply.get("value"),
+                stored="unstored" not in reply,
+            )
+        super().resolve(reply)
+
+
+class GetState(_OfState):
+    """Asks for the state of a locked session."""
+
+    __slots__ = ("lease",)
+
+    def __init__(self, ledger: Ledger, lease: str) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "state", "lease": self.lease}
+
+
+class SetState(_OfState):
+    """Sets the state of a locked session, in base 64; None clears it."""
+
+    __slots__ = ("lease", "value")
+
+    def __init__(self, ledger: Ledger, lease: str, value: str | None) -> None:
+        super().__init__(ledger)
+        self.lease = lease
+        self.value = value
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        arguments = {"op": "set_state", "lease": self.lease}
+        return arguments if self.value is None else arguments | {"value": self.value}
+
+
+class StateStored(_OfState):
+    """Says that a record of a state was stored; ``state`` is what is to be stored instead, where that is another.
+
+    Attributes:
+        lost: Whether that is not a later one: Redis lost this one, and the session's lock with it. Known when done.
+    """
+
+    __slots__ = ("lost", "session", "version")
+
+    def __init__(self, ledger: Ledger, session: str, version: int) -> None:
+        super().__init__(ledger)
+        self.session = session
+        self.version = version
+        self.lost = False
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "stored", "session": self.session, "version": self.version}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.lost = "lost" in reply
+        super().resolve(reply)
+
+
+class StatesUpdated(Operation):
+    """Asks which sessions' states were set after a moment.
+
+    Attributes:
+        names: The sessions, known when done.
+    """
+
+    __slots__ = ("after", "names")
+
+    def __init__(self, ledger: Ledger, after: int) -> None:
+        super().__init__(ledger)
+        self.after = after
+        self.names: list[str] = []
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "updated", "after": self.after}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.names = list(reply["names"])
+        super().resolve(reply)

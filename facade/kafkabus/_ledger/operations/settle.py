@@ -1,0 +1,98 @@
+"""Operations of ``lua/settle.lua``: settling what a lease holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from typing_extensions import override
+
+from kafkabus._ledger.operations.base import Ledger, Operation
+from kafkabus._ledger.operations.wire_format import read_ranges, words_of
+from kafkabus._ledger.ranges import Range, common
+
+
+class Settlement(Operation):
+    """Takes messages out of a lease: ``complete``, ``abandon`` or ``release``.
+
+    Attributes:
+        lost: Ranges that the lease did not hold any more, known when done.
+    """
+
+    __slots__ = ("lease", "lost", "ranges", "verb")
+
+    def __init__(self, ledger: Ledger, verb: str, lease: str, ranges: Sequence[Range] | None) -> None:
+        super().__init__(ledger)
+        self.verb = verb
+        self.lease = lease
+        self.ranges = ranges
+        self.lost: list[Range] = []
+
+    @property
+    @override
+    def single(self) -> tuple[str, str, int] | None:
+        if self.ranges is None or len(self.ranges) != 1 or self.ranges[0][0] != self.ranges[0][1]:
+            return None
+        return self.verb, self.lease, self.ranges[0][0]
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        arguments: dict[str, Any] = {"op": self.verb, "lease": self.lease}
+        if self.ranges is not None:
+            arguments["ranges"] = words_of(self.ranges)
+        return arguments
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        lost = read_ranges(reply["lost"])
+        # The reply may be to others too, who settle other messages of the lease.
+        self.lost = lost if self.ranges is None else common(lost, self.ranges)
+        super().resolve(reply)
+
+
+class Renewal(Settlement):
+    """Locks messages of a lease anew.
+
+    Attributes:
+        expiry: When their locks expire now, ms since 1970 on Redis's clock, known when done.
+    """
+
+    __slots__ = ("expiry", "lock_ms")
+
+    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], lock_ms: int) -> None:
+        super().__init__(ledger, "renew", lease, ranges)
+        self.lock_ms = lock_ms
+        self.expiry = 0
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "lock_ms": self.lock_ms}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.expiry = int(reply["expiry"])
+        super().resolve(reply)
+
+
+class Deferral(Settlement):
+    """Sets messages of a lease aside.
+
+    Attributes:
+        full: Whether nothing was done, because more than ``limit`` would have been set aside; known when done.
+    """
+
+    __slots__ = ("full", "limit")
+
+    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], limit: int) -> None:
+        super().__init__(ledger, "defer", lease, ranges)
+        self.limit = limit
+        self.full = False
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {**super().arguments(), "limit": self.limit}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.full = "full" in reply
+        super().resolve(reply)

@@ -1,0 +1,1 @@
+"""What both halves share of Redis: what its refusals mean."""
