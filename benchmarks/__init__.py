@@ -1,1 +1,1 @@
-"""Benchmarks: kafkabus beside raw Kafka, share groups and RabbitMQ, in one run."""
+"""Benchmarks that compare kafkabus with raw Kafka, share groups and RabbitMQ in one run."""

@@ -1,4 +1,4 @@
-"""The machine and the versions that a run was made with; nothing that names the machine."""
+"""Facts about the machine and the versions of a run, without data that identifies the machine."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kafkabus.embedded.kafka_jars import KAFKA_VERSION
 
 
 def machine_facts(redis_url: str, *, data_in_memory: bool) -> dict[str, str]:
-    """What a reader must know of a run to judge its figures.
+    """Return the facts that a reader needs to judge the figures of a run.
 
     Args:
         redis_url: The address of the run's Redis.
-        data_in_memory: Whether the servers' data are kept in memory.
+        data_in_memory: Whether the servers keep their data in memory.
     """
     return {
         "Date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
@@ -38,7 +38,7 @@ def machine_facts(redis_url: str, *, data_in_memory: bool) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Its model, where the system says it."""
+    """Return the processor's model, or its architecture if the system does not name a model."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -48,7 +48,7 @@ def _processor() -> str:
 
 
 def _cores() -> int:
-    """As many as this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

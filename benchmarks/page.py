@@ -1,4 +1,4 @@
-"""The results as Markdown, between two markers of a page whose rest is written by hand."""
+"""The results as Markdown, between two markers of a page that is otherwise written by hand."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _HEAD = (
 
 
 def with_results(page: str, facts: Mapping[str, str], results: Sequence[Result], *, keep_others: bool = False) -> str:
-    """A page with its results replaced.
+    """Return a page with its results replaced.
 
     Args:
-        page: The page; it holds both markers, once each.
-        facts: What is to be known of the machine, the day among it as ``Date``.
+        page: The page, which contains each marker once.
+        facts: Facts about the machine, and the day as ``Date``.
         results: All rows.
-        keep_others: Whether rows of other names stay as they are, because they were not measured now.
+        keep_others: Whether rows with other names stay unchanged, because this run did not measure them.
 
     Raises:
-        ValueError: The markers are not there, not in order, or there more than once.
+        ValueError: The markers are missing, in the wrong order, or repeated.
     """
     head, begin, rest = page.partition(BEGIN)
     _, end, tail = rest.partition(END)
@@ -40,13 +40,13 @@ def with_results(page: str, facts: Mapping[str, str], results: Sequence[Result],
 
 
 def _rows(results: str) -> list[str]:
-    """The rows among results that were written before."""
+    """Return the rows of results that were written before."""
     table = results.strip().partition("\n\n")[0].splitlines()
     return table[len(_HEAD) :]
 
 
 def _merged(before: Sequence[str], now: Sequence[str]) -> list[str]:
-    """Rows of before, each replaced by the one of its name; what had no row yet comes last."""
+    """Return the earlier rows, each replaced by the new one of its name, followed by rows with new names."""
     new = {_name(row): row for row in now}
     return [new.pop(_name(row), row) for row in before] + list(new.values())
 
@@ -56,7 +56,7 @@ def _name(row: str) -> str:
 
 
 def cells(result: Result) -> list[str]:
-    """A row's cells: name, value, reference, ratio, budget, verdict."""
+    """Return a row's cells: name, value, reference, ratio, budget, verdict."""
     ratio = _ABSENT if result.ratio is None else f"{result.ratio:.2f}"
     return [
         f"{result.name} ({result.note})" if result.note else result.name,
@@ -71,6 +71,6 @@ def cells(result: Result) -> list[str]:
 def _quantity(number: float | None, unit: str) -> str:
     if number is None:
         return _ABSENT
-    # Three digits: more would claim a precision that no run has.
+    # Three digits, because no run is more precise.
     rounded = float(f"{number:.3g}")
     return f"{rounded:,.0f} {unit}" if rounded >= 100 else f"{rounded:g} {unit}"

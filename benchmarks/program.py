@@ -1,4 +1,4 @@
-"""The command line: measures the rows and writes what came out."""
+"""The command line: measures the rows and writes the results."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def main() -> None:
 
 
 def run(
-    quick: Annotated[bool, typer.Option("--quick", help="Show that all works, with few messages.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Check that all rows work, with few messages.")] = False,
     only: Annotated[
-        list[str] | None, typer.Option("--only", help=f"Measure this alone; may be repeated: {', '.join(WORKS)}.")
+        list[str] | None, typer.Option("--only", help=f"Measure only this row; may be repeated: {', '.join(WORKS)}.")
     ] = None,
     write: Annotated[
         bool | None,
-        typer.Option(help="Write latest.json and the page, where rows that were not measured stay; not with --quick."),
+        typer.Option(help="Write latest.json and the page, keeping rows that were not measured; not with --quick."),
     ] = None,
 ) -> None:
     """Measure kafkabus and its references in one run, and write benchmarks/latest.json and docs/performance.md."""
@@ -62,8 +62,8 @@ def _chosen(only: Sequence[str] | None) -> list[str]:
 
 
 def _measure(chosen: Sequence[str], scale: Scale) -> tuple[Mapping[str, str], Sequence[Result]]:
-    """Measure the chosen rows, showing each as soon as it is there."""
-    # Where nobody watches, a line need not fit a window.
+    """Measure the chosen rows, and show each as soon as it is measured."""
+    # Without a terminal, a line need not fit a window.
     console, results = Console(width=None if sys.stdout.isatty() else 160), list[Result]()
     with open_workbench() as bench:
         facts = machine_facts(bench.redis_url, data_in_memory=bench.in_memory)
@@ -73,7 +73,7 @@ def _measure(chosen: Sequence[str], scale: Scale) -> tuple[Mapping[str, str], Se
                 for result in WORKS[name](bench, scale):
                     results.append(result)
                     live.update(_table(results, f"measuring: {name}"), refresh=True)
-                # A reference's client that only a cycle keeps alive would fetch on while the next row is measured.
+                # A reference's client that only a reference cycle keeps alive would go on fetching during the next row.
                 gc.collect()
             live.update(_table(results, ""), refresh=True)
     return facts, results

@@ -1,4 +1,4 @@
-"""A RabbitMQ of one's own: a child process with its own data, on free ports of the loopback address."""
+"""A private RabbitMQ: a child process with its own data, on free ports of the loopback address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PREFETCH = 1_000
 START_PATIENCE_S = 120.0
 """How long RabbitMQ may take to start, in seconds."""
 STOP_PATIENCE_S = 20.0
-"""How long it may take to stop before it is killed, in seconds."""
+"""How long RabbitMQ may take to stop before it is killed, in seconds."""
 
 # Debian's program on the PATH becomes the user rabbitmq and uses the system service's folders; the one behind it does
 # not.
@@ -35,10 +35,10 @@ _HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class RabbitPrograms:
-    """What RabbitMQ is run with.
+    """The programs that run RabbitMQ.
 
     Attributes:
-        server: Its own program.
+        server: RabbitMQ's own program.
         mapper: Erlang's port mapper, epmd.
     """
 
@@ -47,7 +47,7 @@ class RabbitPrograms:
 
 
 def find_rabbit() -> RabbitPrograms | None:
-    """What RabbitMQ is run with, or None where it is not installed."""
+    """Return the programs that run RabbitMQ, or None if it is not installed."""
     server = str(_BEHIND_DEBIANS) if _BEHIND_DEBIANS.is_file() else shutil.which("rabbitmq-server")
     mapper = shutil.which("epmd")
     return RabbitPrograms(server, mapper) if server and mapper else None
@@ -57,7 +57,7 @@ class Rabbit:
     """A running RabbitMQ; ``running_rabbit`` starts one.
 
     Attributes:
-        version: Its version.
+        version: The version of RabbitMQ.
     """
 
     def __init__(self, port: int, version: str) -> None:
@@ -65,18 +65,18 @@ class Rabbit:
         self._port = port
 
     def connect(self) -> pika.BlockingConnection:
-        """A connection, to be closed by whoever asked for it."""
+        """Return a connection, which the caller closes."""
         return _connect(self._port)
 
     def fill(self, queue: str, messages: int) -> None:
-        """Make a quorum queue and put messages of 1 KB into it, durably."""
+        """Create a quorum queue and store messages of 1 KB in it, durably."""
         connection = self.connect()
         channel = connection.channel()
         channel.queue_declare(queue, durable=True, arguments={"x-queue-type": "quorum"})
         properties = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
         for _ in range(messages):
             channel.basic_publish("", queue, BODY, properties)
-        # They are stored when the queue counts them.
+        # The messages are stored once the queue counts them.
         deadline = time.monotonic() + START_PATIENCE_S
         while channel.queue_declare(queue, passive=True).method.message_count < messages:
             if time.monotonic() > deadline:
@@ -87,21 +87,21 @@ class Rabbit:
 
 @contextmanager
 def running_rabbit(programs: RabbitPrograms, folder: Path) -> Generator[Rabbit]:
-    """Start RabbitMQ and the port mapper that Erlang wants, and stop both afterwards.
+    """Start RabbitMQ and the port mapper that Erlang needs, and stop both afterwards.
 
     Args:
-        programs: What it is run with.
+        programs: The programs to run RabbitMQ with.
         folder: A new folder for its data and logs.
 
     Raises:
-        RuntimeError: It ended, or did not serve in time; its log is quoted.
+        RuntimeError: RabbitMQ ended, or did not serve in time; the error quotes its log.
     """
     folder.mkdir(parents=True)
     ports = _free_ports(3)
     environment = _environment(folder, *ports)
     with (
         (folder / "rabbitmq.out").open("wb") as output,
-        # Of its own, so that none is left behind for others to find.
+        # A private port mapper, so that none outlives the run.
         _child([programs.mapper, "-port", str(ports[2])], environment, folder, output.fileno()),
         _child([programs.server], environment, folder, output.fileno()) as server,
     ):
@@ -115,7 +115,7 @@ def _environment(folder: Path, port: int, distribution_port: int, mapper_port: i
     return {
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",
-        # Erlang's cookie is made there.
+        # Erlang creates its cookie there.
         "HOME": str(folder),
         "RABBITMQ_NODENAME": f"benchmarks-{port}@localhost",
         "RABBITMQ_NODE_IP_ADDRESS": _HOST,
@@ -130,7 +130,7 @@ def _environment(folder: Path, port: int, distribution_port: int, mapper_port: i
         "RABBITMQ_MNESIA_BASE": str(folder / "data"),
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_LOGS": "-",
-        # The script then becomes the server, instead of standing between it and us.
+        # The script then replaces itself by the server, so that the server is our direct child.
         "RUNNING_UNDER_SYSTEMD": "true",
     }
 
@@ -144,7 +144,7 @@ def _await(server: subprocess.Popen[bytes], port: int, log: Path) -> Rabbit:
             time.sleep(0.2)
             continue
         connection.close()
-        # No public property of pika's blocking connection tells it.
+        # pika's blocking connection has no public property for the version.
         version = re.search(r"RabbitMQ (\d+(?:\.\d+)+)", log.read_text(errors="replace"))
         return Rabbit(port, version[1] if version else "of unknown version")
     raise RuntimeError(f"RabbitMQ does not serve:\n{log.read_text(errors='replace')[-2000:]}")
@@ -167,7 +167,7 @@ def _child(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        # Its children end with it, and Ctrl-C in a terminal reaches us alone.
+        # Its own session: its children end with it, and Ctrl-C in a terminal does not reach it.
         start_new_session=True,
     )
     try:

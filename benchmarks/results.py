@@ -1,4 +1,4 @@
-"""What a row of the benchmarks says, and how it follows from what was measured."""
+"""The rows of the benchmarks, and their computation from measurements."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ NOT_INSTALLED = "not installed"
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a ratio must be.
+    """The bound of a ratio.
 
     Attributes:
-        limit: The least ratio; the most where ``at_most`` is set.
+        limit: The minimum of the ratio, or its maximum if ``at_most`` is set.
         at_most: Whether smaller is better, as for latencies.
     """
 
@@ -26,7 +26,7 @@ class Budget:
     at_most: bool = False
 
     def met_by(self, ratio: float) -> bool:
-        """Whether a ratio keeps to the budget."""
+        """Return whether a ratio keeps to the budget."""
         return ratio <= self.limit if self.at_most else ratio >= self.limit
 
     def __str__(self) -> str:
@@ -35,16 +35,16 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One row.
+    """A row of the results.
 
     Attributes:
-        name: What was done, and against what.
-        value: What kafkabus achieved, None where it was not measured.
-        unit: Of ``value`` and ``reference``.
-        reference: What the reference achieved in the same run, None where there is none.
-        ratio: Of ``value`` to ``reference``, the median over the rounds.
-        budget: What the ratio must be, None for rows that only inform.
-        note: What a reader must know beside the numbers.
+        name: The work and its reference.
+        value: kafkabus's result, or None if it was not measured.
+        unit: The unit of ``value`` and ``reference``.
+        reference: The reference's result in the same run, or None if there is no reference.
+        ratio: The ratio of ``value`` to ``reference``, the median over the rounds.
+        budget: The bound of the ratio, or None for rows that only inform.
+        note: A remark that a reader needs beside the numbers.
     """
 
     name: str
@@ -57,13 +57,13 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether the budget is kept; None where there is none or nothing to compare with."""
+        """Whether the budget is kept, or None if there is no budget or no reference."""
         if self.budget is None or self.ratio is None:
             return None
         return self.budget.met_by(self.ratio)
 
     def as_json(self) -> dict[str, str | float | bool | None]:
-        """The row as ``latest.json`` holds it."""
+        """Return the row as ``latest.json`` holds it."""
         return {
             "name": self.name,
             "value": _short(self.value),
@@ -76,14 +76,14 @@ class Result:
 
 
 def ratio_of(ours: Sequence[float], reference: Sequence[float]) -> float:
-    """The median of the rounds' ratios: what disturbs the machine for a while hits both sides of a round.
+    """Return the median of the rounds' ratios; a temporary disturbance of the machine affects both sides of a round.
 
     Args:
-        ours: What kafkabus achieved in each round.
-        reference: What the reference achieved in each round.
+        ours: kafkabus's result in each round.
+        reference: The reference's result in each round.
 
     Raises:
-        ValueError: There are no rounds, or not as many on both sides.
+        ValueError: There are no rounds, or the sides have different numbers of rounds.
     """
     if not ours:
         raise ValueError("there are no rounds to compare")
@@ -98,26 +98,26 @@ def compare(
     budget: Budget | None = None,
     note: str = "",
 ) -> Result:
-    """The row of two sides that were measured in the same rounds.
+    """Return the row that compares two sides measured in the same rounds.
 
     Args:
-        name: What was done, and against what.
-        unit: Of both.
-        ours: What kafkabus achieved in each round.
-        reference: What the reference achieved in each round.
-        budget: What the ratio must be; by default the row only informs.
-        note: What a reader must know beside the numbers.
+        name: The work and its reference.
+        unit: The unit of both results.
+        ours: kafkabus's result in each round.
+        reference: The reference's result in each round.
+        budget: The bound of the ratio; by default the row only informs.
+        note: A remark that a reader needs beside the numbers.
     """
     return Result(name, median(ours), unit, median(reference), ratio_of(ours, reference), budget, note)
 
 
 def to_json(results: Sequence[Result], day: str, before: str = "[]") -> str:
-    """All rows as the text of ``latest.json``.
+    """Return all rows as the text of ``latest.json``.
 
     Args:
-        results: What was measured.
-        day: When, as ``2026-01-31``.
-        before: That text as it was, whose rows of other names stay.
+        results: The rows of this run.
+        day: The day of the run, as ``2026-01-31``.
+        before: The previous text; its rows with other names are kept.
     """
     new = {result.name: {**result.as_json(), "measured": day} for result in results}
     rows = [new.pop(row["name"], row) for row in json.loads(before)]
@@ -125,5 +125,5 @@ def to_json(results: Sequence[Result], day: str, before: str = "[]") -> str:
 
 
 def _short(number: float | None) -> float | None:
-    """A number without digits that no measurement has."""
+    """Round a number to the digits that a measurement supports."""
     return None if number is None else float(f"{number:.4g}")

@@ -1,4 +1,4 @@
-"""Measuring several sides in turns, so that each round sees the same machine."""
+"""Measuring several sides in turn, so that the machine is in the same state for all sides of a round."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 Measure = Callable[[int], float]
-"""Does a piece of work on so many messages and says how well that went, in the row's unit."""
+"""A function that works on a number of messages and returns the result in the row's unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much a run does.
+    """The extent of a run.
 
     Attributes:
-        rounds: Rounds of each row, beside the one that warms up.
-        part: Part of the full number of messages.
-        patience: After how many seconds a row begins no further round.
+        rounds: Rounds of each row, besides one to warm up.
+        part: The fraction of the full number of messages.
+        patience: The time after which a row begins no further round, in seconds.
     """
 
     rounds: int = 7
@@ -25,21 +25,21 @@ class Scale:
     patience: float = 90.0
 
     def count(self, full: int, *, multiple_of: int = 1) -> int:
-        """How many messages, where a full run takes ``full``: a multiple of a batch, and at least two of them."""
+        """Return the number of messages if a full run has ``full``: a multiple of the batch size, at least two batches."""
         return max(2, round(full * self.part / multiple_of)) * multiple_of
 
 
 QUICK = Scale(rounds=2, part=0.05, patience=20.0)
-"""Shows that all rows work; its figures say little."""
+"""A short run, which checks that all rows work; its figures mean little."""
 
 
 def interleave(sides: Mapping[str, Measure], count: int, scale: Scale) -> dict[str, list[float]]:
-    """Measure all sides once to warm up and then in turns: A B A B, and so on.
+    """Measure all sides once to warm up and then in turn: A B A B, and so on.
 
     Args:
-        sides: What to measure, by name, in this order.
-        count: The number of messages that each is given in each round.
-        scale: How many rounds, and after which time none begins; one is measured in any case.
+        sides: The functions to measure, by name, in this order.
+        count: The number of messages for each side in each round.
+        scale: The number of rounds, and the time after which none begins; one is measured in any case.
 
     Returns:
         Each side's measurements, one a round.
@@ -57,5 +57,5 @@ def interleave(sides: Mapping[str, Measure], count: int, scale: Scale) -> dict[s
 
 
 def rate(count: int, began: float) -> float:
-    """Messages per second since ``began``, a reading of ``time.perf_counter``."""
+    """Return the messages per second since ``began``, a reading of ``time.perf_counter``."""
     return count / (time.perf_counter() - began)

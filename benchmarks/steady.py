@@ -1,4 +1,4 @@
-"""Timing receivers once they go steadily."""
+"""Timing of receivers in their steady state."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from benchmarks.rounds import rate
 from benchmarks.workbench import Workbench
 
 SETTLING_IN = 10_000
-"""Messages that a new client receives before it is timed: by then it fetches as it will go on."""
+"""The number of messages that a new client receives before it is timed; by then its fetches are steady."""
 
 
 def receive_new(bench: Workbench, queue: str, batch: int, settling_in: int, count: int) -> float:
-    """Messages per second that a new receiver receives and completes.
+    """Return the messages per second that a new receiver receives and completes.
 
     Args:
-        bench: Where.
-        queue: Of what; it must hold more than this receives.
-        batch: Most messages in a call.
-        settling_in: Messages to receive first, untimed.
-        count: Messages to time.
+        bench: The workbench of the queue.
+        queue: The queue, which must hold more messages than are received.
+        batch: The maximum number of messages in a call.
+        settling_in: The number of messages to receive first, untimed.
+        count: The number of messages to time.
     """
     with bench.client() as client, client.get_queue_receiver(queue) as receiver:
 
@@ -33,12 +33,12 @@ def receive_new(bench: Workbench, queue: str, batch: int, settling_in: int, coun
 
 
 def timed_steadily(step: Callable[[], int], settling_in: int, count: int) -> float:
-    """Messages per second of a step that is repeated, timed once it has settled in.
+    """Return the messages per second of a repeated step, timed in its steady state.
 
     Args:
-        step: Does the work on some messages and says on how many.
-        settling_in: Messages to work on first, untimed.
-        count: Messages to time, at least.
+        step: A function that works on some messages and returns their number.
+        settling_in: The number of messages to work on first, untimed.
+        count: The minimum number of messages to time.
     """
     _repeat(step, settling_in)
     began = time.perf_counter()

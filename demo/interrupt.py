@@ -1,4 +1,4 @@
-"""Ctrl-C: stop once, in order, and leave no process behind."""
+"""Handling of Ctrl-C: stop once, in order, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LOOK_EVERY_S: Final = 0.02
 
 
 class Interrupt:
-    """Turns the first SIGINT or SIGTERM into a KeyboardInterrupt, and lets nothing interrupt the stopping that follows.
+    """Turns the first SIGINT or SIGTERM into a KeyboardInterrupt, and protects the shutdown that follows from further ones.
 
-    A signal is noticed also where another handler takes it, as pyspark's does while Spark starts.
+    It notices a signal even if another handler takes it, as pyspark's does while Spark starts.
     """
 
     def __init__(self) -> None:
@@ -36,17 +36,17 @@ class Interrupt:
         return self._stopping
 
     def install(self) -> None:
-        """Take over both signals; pyspark takes SIGINT for itself whenever it starts, so this is called again then."""
+        """Install the handler of both signals; call this again after pyspark started, which replaces that of SIGINT."""
         signal.set_wakeup_fd(self._noted.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
 
     def begin_stopping(self) -> None:
-        """Let no signal interrupt what follows."""
+        """Ignore further signals from here on."""
         self._stopping = True
 
     def check(self) -> None:
-        """Stop here where the exception was lost, as one raised within a callback from C is.
+        """Raise the exception here if it was lost, as one raised within a callback from C is.
 
         Raises:
             KeyboardInterrupt: The program was asked to stop.
@@ -61,7 +61,7 @@ class Interrupt:
 
 
 def end_descendants() -> None:
-    """End whatever this process started and is still there, as a Java that an interrupt cut off in its start."""
+    """End all processes that this one started and that still run, such as a Java whose start was interrupted."""
     remaining = psutil.Process().children(recursive=True)
     for process in remaining:
         _quietly(process.terminate)
@@ -71,7 +71,7 @@ def end_descendants() -> None:
 
 
 def _still_alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
-    """Which have not ended after a while; one that has ended counts as that also where nobody collects it, as in containers."""
+    """Return the processes that still run after a while; a zombie counts as ended, because containers may not reap it."""
     deadline = time.monotonic() + _PATIENCE_S
     while alive := [process for process in processes if not _ended(process)]:
         if time.monotonic() > deadline:

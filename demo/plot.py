@@ -1,4 +1,4 @@
-"""The picture: what each entity partition holds."""
+"""The picture of the messages in each entity partition."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def draw(partitions: list[Partition], path: Path) -> None:
     """Draw messages, bytes and mean departure delay of each partition into a PNG.
 
     Args:
-        partitions: All of the entity's.
-        path: Where the picture goes; its folder is made where it is missing.
+        partitions: All partitions of the entity.
+        path: The file of the picture; its folder is created if it is missing.
     """
     plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
     figure, panels = plt.subplots(3, 1, figsize=(9, 7.6), sharex=True, height_ratios=(1.7, 1, 1), layout="constrained")
@@ -62,7 +62,7 @@ def draw(partitions: list[Partition], path: Path) -> None:
 
 
 def _label_keys(panel: Any, partitions: list[Partition]) -> None:
-    """Write the carriers over the bars, and where hot begins."""
+    """Write the carriers over the bars, and draw the limit above which a partition is hot."""
     total = sum(one.messages for one in partitions)
     bound = HOT_OVER * total / len(partitions)
     panel.axhline(bound, color=_HOT, linewidth=1, linestyle=(0, (4, 3)))

@@ -1,7 +1,7 @@
-"""One receiver process: completes flights, dead-letters the cancelled ones, and reports its counts.
+"""A receiver process: completes flights, dead-letters the cancelled ones, and reports its counts.
 
-Its standard input is its lifeline: the first line is the connection string, the end of it means that whoever started the
-process is done or gone. Its standard output is one JSON object per batch.
+Its standard input is its lifeline: the first line is the connection string, and the end of the input means that the process
+that started it is done or gone. Its standard output is one JSON object per batch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kafkabus.exceptions import MessageLockLostError
 
 BATCH = 500
 WAIT_S = 1.0
-"""How long a receive waits for a first message; also how soon a stop is noticed."""
+"""How long a receive waits for a first message, and so the longest delay of a stop, in seconds."""
 PATIENCE_S = 10.0
-"""How long a process whose lifeline was cut may take to end by itself."""
+"""How long a process may take to end after its lifeline was cut, in seconds."""
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def _report(counts: dict[str, int]) -> None:
 
 
 def _watch_lifeline(done: threading.Event) -> None:
-    # The bytes beneath sys.stdin: a thread that waits in its lock would keep Python from ending.
+    # Read from the raw descriptor: a thread that waits in the lock of sys.stdin would keep Python from ending.
     while os.read(sys.stdin.fileno(), 1024):
         pass
     done.set()

@@ -23,23 +23,23 @@ from kafkabus.management import ServiceBusAdministrationClient
 
 RECEIVERS: Final = 2
 LIST_SIZE: Final = 500
-"""Flights sent at a time: some 200 KB, and the namespace takes 256."""
+"""The number of flights in a send: some 200 KB, while the namespace allows 256."""
 STALL_S: Final = 90.0
-"""How long the receivers may settle nothing before the demo gives up; longer than a lock holds."""
+"""How long the receivers may settle nothing before the demo gives up, in seconds; longer than the lock duration."""
 
 
 @dataclass
 class Outcome:
-    """What happened.
+    """The result of a run of the demo.
 
     Attributes:
-        sent: Messages whose sending was acknowledged.
-        counts: What the receivers did.
-        left: Messages that the queue still holds.
-        in_dead_letters: Messages in the dead-letter queue.
-        send_seconds: From the first message sent to the last.
-        settle_seconds: From the first message sent to the last one settled.
-        each: What each receiver did.
+        sent: The number of messages whose send was acknowledged.
+        counts: The totals of all receivers.
+        left: The number of messages that are still in the queue.
+        in_dead_letters: The number of messages in the dead-letter queue.
+        send_seconds: The time from the first message sent to the last.
+        settle_seconds: The time from the first message sent to the last one settled.
+        each: The counts of each receiver.
     """
 
     sent: int
@@ -51,7 +51,7 @@ class Outcome:
     each: list[Counts]
 
     def differences(self) -> list[str]:
-        """What does not add up; empty where all does."""
+        """Return the differences between the counts; an empty list if they agree."""
         counts = self.counts
         found: list[str] = []
         if self.sent != counts.settled:
@@ -72,13 +72,11 @@ def run(console: Console, interrupt: Interrupt, *, limit: int | None, plot: Path
     """Run the demo.
 
     Args:
-        console: Where to print.
-        interrupt: Says when to stop.
-        limit: How many flights; None for all.
-        plot: Where the picture goes.
+        console: The console to print to.
+        interrupt: The handler of Ctrl-C, which says when to stop.
+        limit: The number of flights; None for all.
+        plot: The file of the picture.
 
-    Returns:
-        The exit status: 0, or 1 where something does not add up.
     """
     with _progress(console) as progress:
         with _step(progress, "load flights"):

@@ -1,8 +1,8 @@
 """Interrupt the demo at moments spread over its run, and verify that no process and no file remains. Linux only.
 
-``python -m demo.sigint_check`` first lets the demo finish once, for its length, then interrupts it anew at each moment: by
-turns its whole process group, as a terminal's Ctrl-C does, and its main process alone. This process adopts every descendant
-that loses its parent (``PR_SET_CHILD_SUBREAPER``), so none can escape the count.
+``python -m demo.sigint_check`` first lets the demo finish once, to measure its duration, then interrupts one run at each
+moment: in turn its whole process group, as a terminal's Ctrl-C does, and only its main process. The check adopts every
+descendant that loses its parent (``PR_SET_CHILD_SUBREAPER``), so none can escape the count.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _LONGEST_RUN_S = 1800.0
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of the demo, interrupted or not.
+    """A run of the demo, interrupted or not.
 
     Attributes:
-        moment: When the signal was sent, in seconds from the start; None where the demo was let finish.
-        target: Who got it.
+        moment: When the signal was sent, in seconds from the start; None if the demo was not interrupted.
+        target: The receiver of the signal: the process group or the main process.
         running: The processes that ran at that moment, by program.
         status: The demo's exit status.
-        seconds: From the signal, or from the start, to the demo's end.
-        processes: What was left when the demo had ended.
-        files: What it left in its temporary folder.
-        said: What it printed.
+        seconds: The time from the signal, or from the start, to the demo's end.
+        processes: The processes that still ran after the demo had ended.
+        files: The files that the demo left in its temporary folder.
+        said: The demo's output.
     """
 
     moment: float | None
@@ -56,18 +56,18 @@ class Trial:
 
     @property
     def clean(self) -> bool:
-        """Whether it ended as it should, and nothing remained."""
-        # Ended by the signal itself: Python had not yet begun to handle it.
+        """Whether the demo ended with the right status, and no process and no file remained."""
+        # The signal itself ended the demo: Python had not yet installed its handler.
         expected = {0} if self.moment is None else {0, 130, -signal.SIGINT}
         return self.status in expected and not self.processes and not self.files
 
 
 def main() -> int:
-    """Run all trials; the exit status is 1 where one was not clean."""
+    """Run all trials; return the exit status: 0, or 1 if a trial was not clean."""
     parser = argparse.ArgumentParser(prog="python -m demo.sigint_check", description=__doc__)
-    parser.add_argument("--moments", type=int, default=10, help="how many interruptions; default %(default)s")
+    parser.add_argument("--moments", type=int, default=10, help="number of interruptions; default %(default)s")
     parser.add_argument("--limit", type=int, default=20_000, help="flights in each run; default %(default)s")
-    parser.add_argument("--seed", type=int, default=1, help="of the moments; default %(default)s")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random moments; default %(default)s")
     arguments = parser.parse_args()
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl refuses to make this process a subreaper")
@@ -136,14 +136,14 @@ def _programs() -> str:
 
 
 def _remaining() -> list[str]:
-    """What still runs, by command line; it is ended, so that the next trial begins clean."""
+    """Return the command lines of processes that still run, and end these, so that the next trial begins clean."""
     found: list[str] = []
     for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(" ".join(process.cmdline())[:120])
                 process.kill()
-            # Adopted or not, it is this process's to bury.
+            # Reap the process, adopted or not.
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process.pid, 0)
     return found

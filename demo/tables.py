@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def partition_table(partitions: list[Partition]) -> Table:
-    """What each entity partition holds."""
+    """Return a table of the messages in each entity partition."""
     table = Table(
         title="Entity partitions, as Spark reads them",
         caption=f"hot: more than {HOT_OVER:g} times the mean of all partitions",
@@ -39,7 +39,7 @@ def partition_table(partitions: list[Partition]) -> Table:
 
 
 def totals_table(outcome: Outcome) -> Table:
-    """How many messages went which way, and how fast."""
+    """Return a table of the numbers of messages sent and settled, and the rates."""
     table = Table(title="Messages")
     for name in ("", "messages", "per second"):
         table.add_column(name, justify="left" if not name else "right")

@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parent.parent
 
 @dataclass
 class Counts:
-    """What the receivers did, in messages."""
+    """Numbers of messages that receivers settled."""
 
     completed: int = 0
     dead_lettered: int = 0
@@ -26,22 +26,22 @@ class Counts:
 
     @property
     def settled(self) -> int:
-        """Completed or dead-lettered."""
+        """The number of messages that were completed or dead-lettered."""
         return self.completed + self.dead_lettered
 
     def add(self, batch: dict[str, int]) -> None:
-        """Count a batch."""
+        """Add the counts of a batch."""
         self.completed += batch["completed"]
         self.dead_lettered += batch["dead_lettered"]
         self.redelivered += batch["redelivered"]
 
 
 class Receivers:
-    """Receiver processes, from the start of a with statement to its end.
+    """Receiver processes, which run from the start of a with statement to its end.
 
     Args:
         connection: The namespace's connection string.
-        number: How many processes.
+        number: The number of processes.
     """
 
     def __init__(self, connection: str, number: int) -> None:
@@ -67,7 +67,7 @@ class Receivers:
 
     @property
     def total(self) -> Counts:
-        """What all did so far."""
+        """Return the counts of all receivers so far."""
         each = self.each
         return Counts(
             sum(one.completed for one in each),
@@ -77,25 +77,25 @@ class Receivers:
 
     @property
     def each(self) -> list[Counts]:
-        """What each did so far."""
+        """Return the counts of each receiver so far."""
         return list(self._counts)
 
     def ended(self) -> str | None:
-        """Which of them ended too early, or None."""
+        """Return the names of receivers that ended too early, or None."""
         statuses = [process.poll() for process in self._processes]
         gone = [f"receiver {n} ended with status {status}" for n, status in enumerate(statuses) if status is not None]
         return ", ".join(gone) or None
 
     def stop(self) -> None:
-        """End them, after the batch that each has in hand."""
+        """Stop the processes, each after its current batch."""
         processes, self._processes = self._processes, []
         for process in processes:
-            # One that is gone already breaks the pipe.
+            # The pipe of a process that has already ended is broken.
             with contextlib.suppress(BrokenPipeError):
                 _pipe(process.stdin).close()
         for process in processes:
             _await_end(process)
-        # A reader ends with its process's output, so every report is counted.
+        # A reader ends with the output of its process, so every report is counted.
         for reader in self._readers:
             reader.join(_PATIENCE_S)
         for process in processes:
@@ -108,7 +108,7 @@ class Receivers:
             stdout=subprocess.PIPE,
             text=True,
             cwd=_ROOT,
-            # A terminal's Ctrl-C is for the main process, which cuts their lifelines.
+            # A terminal's Ctrl-C reaches only the main process, which cuts the lifelines of these.
             start_new_session=True,
         )
         self._processes.append(process)
@@ -136,5 +136,5 @@ def _read(process: subprocess.Popen[str], counts: Counts) -> None:
 
 
 def _pipe(end: IO[str] | None) -> IO[str]:
-    """The end of a pipe that was asked for when the process was started, so it is there."""
+    """Return the end of a pipe, which is never None because the process was started with it."""
     return cast("IO[str]", end)

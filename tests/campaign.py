@@ -1,7 +1,8 @@
-"""Looking for longer than ``make test`` does: for a given time, parties are killed, ledgers compared and rules made up.
+"""Look for failures for longer than ``make test`` does: kill parties, compare ledgers, make up rules.
 
-``make campaign MINUTES=20 SEED=7`` prints one table. Flows take turns, each turn with a seed of its own, the first one as
-given; what failed is said at once, with its seed, and the others go on. ``--only NAME --seed SEED`` begins with that turn.
+``make campaign MINUTES=20 SEED=7`` prints one table. The flows take turns; each turn has a seed of its own, the first
+one the given seed. A failure is printed at once, with its seed, and the other flows go on. ``--only NAME --seed SEED``
+begins with that turn.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FUZZED_FOR = 5.0
 
 @dataclass
 class Tally:
-    """What came of the turns of one flow.
+    """The results of the turns of one flow.
 
     Attributes:
         runs: How many turns, stories or rules there were.
@@ -51,8 +52,8 @@ class Tally:
         kills: How many parties were killed.
         lost: How many messages were acknowledged and never received.
         unexpected: How many were received and never sent, did not belong there, or came before their time or after it.
-        again: How many were delivered after their completion, twice where that may not be, or out of their order.
-        failed: Seeds of what failed.
+        again: How many were delivered after their completion, twice although that is forbidden, or out of their order.
+        failed: Seeds of the turns that failed.
     """
 
     runs: int = 0
@@ -65,13 +66,13 @@ class Tally:
 
     @property
     def row(self) -> list[str]:
-        """As the table has it."""
+        """The row of the table."""
         numbers = (self.runs, self.messages, self.kills, self.lost, self.unexpected, self.again)
         return [*(f"{number:,}" for number in numbers), ", ".join(map(str, self.failed))]
 
 
 class Ground:
-    """What flows run on, started when the first of them needs it."""
+    """The servers and the Spark session that flows run on, started when the first flow needs them."""
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
@@ -94,7 +95,7 @@ class Ground:
 
 
 DescriptionLock = Callable[[Ground, int, Tally], None]
-"""One turn of a flow with a seed; it fails by an exception."""
+"""One turn of a flow with a seed; a failed turn raises an exception."""
 
 
 def kill_parties(sessions: int, flow: str, ground: Ground, number: int, tally: Tally) -> None:
@@ -114,10 +115,10 @@ def kill_parties(sessions: int, flow: str, ground: Ground, number: int, tally: T
 
 
 def compare_ledgers(machine: type[model.Both], ground: Ground, number: int, tally: Tally) -> None:
-    """Have the scripts and the ledger in memory do the same.
+    """Have the scripts and the ledger in memory do the same steps.
 
     Raises:
-        AssertionError: They did not.
+        AssertionError: They differed.
     """
     with redis.Redis.from_url(ground.runtime.redis_url, decode_responses=True) as store:
         try:
@@ -128,20 +129,20 @@ def compare_ledgers(machine: type[model.Both], ground: Ground, number: int, tall
 
 
 def compare_filters(ground: Ground, number: int, tally: Tally) -> None:
-    """Have Spark and receivers say filters of messages.
+    """Have Spark and receivers apply filters to messages.
 
     Raises:
-        AssertionError: They did not say the same.
+        AssertionError: Their results differed.
     """
     tally.runs += 1
     tally.messages += test_filters.compare(ground.spark, number, 1)
 
 
 def make_rules_up(_ground: Ground, number: int, tally: Tally) -> None:
-    """Make filters and actions of what the grammar knows, and of noise.
+    """Make filters and actions from the words of the grammar, and from noise.
 
     Raises:
-        TimeoutError: One hung.
+        TimeoutError: A filter or an action hung.
     """
     tally.runs += fuzz(number, seconds=FUZZED_FOR).total()
 
@@ -162,7 +163,7 @@ FLOWS: dict[str, DescriptionLock] = {
     "compare filters in Spark": compare_filters,
     "fuzz rules": make_rules_up,
 }
-"""What there is to be done, by its name."""
+"""The flows, by name."""
 
 
 def run(minutes: float, first_seed: int, names: Sequence[str], say: Callable[[str], None]) -> dict[str, Tally]:
@@ -200,7 +201,7 @@ def main() -> None:
     names = [name for name in FLOWS if name.startswith(options.only)]
     if not names:
         parser.error(f"--only {options.only!r}: no flow's name begins so; these are known: {', '.join(FLOWS)}")
-    # No narrower than the table: what prints it to a file has no width of its own.
+    # No narrower than the table: a log file has no width of its own.
     console = Console(highlight=False, soft_wrap=True, width=max(TABLE_WIDTH, Console().width))
     tallies = run(options.minutes, options.seed, names, partial(console.print, markup=False))
     table = Table(title=f"seeds from {options.seed} on, {options.minutes:g} minutes")

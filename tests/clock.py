@@ -1,4 +1,4 @@
-"""Moving the ledgers' clock, so that no test waits for a lock to expire; and setting Redis's wrong."""
+"""Move the ledgers' clock, so that no test waits for a lock to expire, and set Redis's clock wrong."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ PATIENCE_S = 60.0
 
 
 def advance(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
-    """For the ledgers of a queue and of its dead-letter queue this much more time has passed.
+    """Let this much more time pass for the ledgers of a queue and of its dead-letter queue.
 
     Args:
-        redis_url: Where the ledgers are.
+        redis_url: Address of the Redis that holds the ledgers.
         namespace: The queue's namespace.
         queue: Its name.
         seconds: How much time.
@@ -21,10 +21,10 @@ def advance(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
 
 
 def step(redis_url: str, namespace: str, queue: str, seconds: float) -> None:
-    """For the ledgers of a queue and of its dead-letter queue Redis's clock was set, though no time has passed.
+    """Set Redis's clock, for the ledgers of a queue and of its dead-letter queue, although no time has passed.
 
     Args:
-        redis_url: Where the ledgers are.
+        redis_url: Address of the Redis that holds the ledgers.
         namespace: The queue's namespace.
         queue: Its name.
         seconds: By how much; negative: back.

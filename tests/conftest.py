@@ -1,4 +1,4 @@
-"""What every test of the project shares."""
+"""Settings that all tests of the project share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
-# Those that others import come first: pytest has its own way of importing them.
+# These modules come first, because others import them and pytest has its own way of importing them.
 pytest_plugins = (
     "tests.no_skips",
     "tests.no_secrets",
@@ -19,14 +19,16 @@ pytest_plugins = (
 )
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As a shell's background job has it: what tests start would inherit that, and could not be interrupted.
+    # A shell starts background jobs with SIGINT ignored; the children of the tests would inherit that and could not be
+    # interrupted.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Java's second compiler makes programs faster that run for minutes. Here it takes a third of the time of brokers that serve a
-# test or two, and half of Spark's.
+# Java's second compiler makes programs faster that run for minutes. Here it takes a third of the time of brokers that
+# serve a test or two, and half of Spark's time.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 if not os.environ.get("CI"):
-    # How long an example takes is the machine's affair; where CI says so, Hypothesis has settings of its own that know.
+    # How long an example takes depends on the machine. If CI is set, Hypothesis uses settings of its own that allow for
+    # that.
     settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("patient")

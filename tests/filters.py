@@ -1,4 +1,4 @@
-"""What filters say of one message: each production of the documented grammar, each rule about types.
+"""The results of filters for one message: each production of the documented grammar, each rule about types.
 
 Sources: Service Bus's "Subscription Rule SQL Filter Syntax" and "… SQL Action Syntax"; operators bind as C#'s do.
 """
@@ -410,4 +410,4 @@ HOLDS: dict[str, bool | str | None] = {
     "EXISTS(p(missing))": UNKNOWN,
     "newid() = 1": ERROR,
 }
-"""What each filter says of the message above: that it matches, that it does not, nothing, or that it cannot be said."""
+"""The result of each filter for the message above: True, False, unknown, or an error."""

@@ -1,4 +1,4 @@
-"""A Kafka of a test's own that asks for a password and grants rights, beside a door for administrators without any."""
+"""A Kafka broker of a test's own that asks for a password and grants rights, with an open listener for administrators."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_
 
 @dataclass(frozen=True)
 class GuardedBroker(Broker):
-    """A broker with two listeners: one where all may do everything, one for users with SASL/PLAIN and ACLs.
+    """A broker with two listeners: one gives all clients all rights, the other serves users with SASL/PLAIN and ACLs.
 
     Attributes:
-        sasl_port: Of the latter.
+        sasl_port: Port of the latter.
     """
 
     sasl_port: int = 0
@@ -53,10 +53,10 @@ class GuardedBroker(Broker):
 
 @dataclass(frozen=True)
 class Guarded:
-    """Where it serves.
+    """The addresses of the broker.
 
     Attributes:
-        open: Address of the listener where all may do everything.
+        open: Address of the listener that gives all clients all rights.
         sasl: Address of the other one.
     """
 
@@ -66,7 +66,7 @@ class Guarded:
 
 @contextmanager
 def guarded(folder: Path) -> Generator[Guarded]:
-    """Run one on an empty folder; Kafka's jars are there."""
+    """Run a broker on an empty folder; Kafka's jars are there already."""
     jars, java, reserved = installed_jars(), java_for_kafka(), ReservedPort()
     assert jars is not None
     addresses = Addresses(folder, 1)

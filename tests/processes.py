@@ -1,4 +1,4 @@
-"""Processes that begin with everything imported: forks of one that has done it, which would take most of their time."""
+"""Start processes with everything imported: forks of one process that has done it, which would take most of their time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PROCESSES = multiprocessing.get_context("forkserver")
-"""Where they come from."""
+"""The context that starts the processes."""
 PROCESSES.set_forkserver_preload(["tests.faults.party", "kafkabus.cli", "kafkabus.management"])
 
 
@@ -20,14 +20,14 @@ def run_command(
     """Run a command of ``kafkabus`` to its end, as ``subprocess.run`` would.
 
     Args:
-        arguments: What stands behind the program's name.
+        arguments: The arguments after the program's name.
         environment: Its environment.
         text: Its input.
         folder: An empty folder for its input and outputs.
         timeout: After how many seconds it is killed.
 
     Raises:
-        subprocess.TimeoutExpired: It was.
+        subprocess.TimeoutExpired: It was killed.
     """
     streams = [folder / name for name in ("input", "output", "errors")]
     streams[0].write_bytes(text.encode())

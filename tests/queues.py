@@ -1,4 +1,4 @@
-"""New queues and subscriptions, and many receivers of them, as far as those that really receive can tell."""
+"""New queues and subscriptions, and the traces of many receivers of them, as far as real receivers can tell."""
 
 from __future__ import annotations
 
@@ -16,23 +16,26 @@ from tests.servers import NAMESPACE
 
 CROWD = 20
 LONG = 55.0
-"""How long, in seconds, they count: longer than any test takes. Of later ones Redis's clock would have been set back."""
+"""How long, in seconds, the made-up receivers count: longer than any test takes.
+
+If they counted for longer, Redis's clock would look as if it had been set back.
+"""
 KINDS = ("queue", "subscription")
-"""Of what is received from."""
+"""Kinds of entities from which messages are received."""
 TOPIC_SETTINGS = {
     "enable_partitioning",
     "requires_duplicate_detection",
     "duplicate_detection_history_time_window",
     "settled_retention",
 }
-"""What a topic has, and not its subscriptions."""
+"""Settings that a topic has and its subscriptions do not have."""
 
 
 _MADE: list[tuple[str, str]] = []
 
 
 def new_queue(connection_string: str, **settings: Any) -> str:
-    """A new queue; a plain one, of a single log, unless the settings say otherwise."""
+    """Return the name of a new queue; a plain one, of a single log, unless the settings say otherwise."""
     name = f"q-{uuid.uuid4().hex[:8]}"
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
         administration.create_queue(name, **settings)
@@ -42,7 +45,7 @@ def new_queue(connection_string: str, **settings: Any) -> str:
 
 
 def delete_new_queues() -> None:
-    """Delete what ``new_queue`` made on the run's servers and what is still there: upkeep looks after it as long as it is."""
+    """Delete the queues of ``new_queue`` on the run's servers that are still there: upkeep looks after them until then."""
     while _MADE:
         connection_string, name = _MADE.pop()
         with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
@@ -51,13 +54,13 @@ def delete_new_queues() -> None:
 
 
 def new_source(administration: ServiceBusAdministrationClient, kind: str, name: str, **settings: Any) -> str:
-    """What is received from, of a kind: ``queue``, or ``subscription`` of a new topic.
+    """Create a ``queue``, or a ``subscription`` of a new topic.
 
     Args:
         administration: A client.
-        kind: Which kind.
-        name: The queue's, or the topic's.
-        **settings: The queue's, or the topic's and the subscription's, each as far as it has them.
+        kind: Which of the two.
+        name: Name of the queue or the topic.
+        **settings: Settings of the queue, or of the topic and the subscription, each as far as it has them.
     """
     if kind == "queue":
         administration.create_queue(name, **settings)
@@ -70,7 +73,7 @@ def new_source(administration: ServiceBusAdministrationClient, kind: str, name: 
 
 
 def sent_to(source: str) -> str:
-    """Where to send what is to be received there: the queue, or the subscription's topic."""
+    """Return the entity to send to: the queue, or the subscription's topic."""
     names = split_subscription(source)
     return source if names is None else names[0]
 
@@ -84,7 +87,7 @@ def delete_source(administration: ServiceBusAdministrationClient, source: str) -
 
 
 def active_in(administration: ServiceBusAdministrationClient, source: str) -> int:
-    """How many messages wait there or are locked."""
+    """Return how many messages wait there or are locked."""
     names = split_subscription(source)
     if names is None:
         return administration.get_queue_runtime_properties(source).active_message_count
@@ -92,7 +95,7 @@ def active_in(administration: ServiceBusAdministrationClient, source: str) -> in
 
 
 def crowd(connection_string: str, queue: str) -> None:
-    """Have it look as if many clients received, so that who wants much claims messages before they are read."""
+    """Pretend that many clients receive. A receiver that wants many messages then claims them before they are read."""
     context = ClientContext(parse_settings(connection_string))
     try:
         heard_of = (time.time() + LONG) * 1000

@@ -1,4 +1,4 @@
-"""A Redis alone, for tests of what stands in it: it serves within a moment, and counts nobody else's commands."""
+"""A Redis of a test's own, for tests of its contents: it starts within a moment, and no other test's commands count."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ CLUSTER_PORT = 10_000
 
 @contextmanager
 def serving(program: RedisProgram, folder: Path, *options: str) -> Generator[int]:
-    """Run a Redis that keeps nothing, and lets everybody do everything; gives the port at which it serves.
+    """Run a Redis that keeps nothing and gives all clients all rights; yield its port.
 
     Args:
         program: Which Redis.
-        folder: A folder for its log, which is made where there is none.
+        folder: A folder for its log, created if it does not exist.
         *options: More of its settings, as on its command line.
     """
     folder.mkdir(exist_ok=True)
@@ -51,7 +51,7 @@ def serving(program: RedisProgram, folder: Path, *options: str) -> Generator[int
 
 
 def _reserve_two() -> tuple[ReservedPort, ReservedPort]:
-    """A port, and the one at which other nodes of a cluster would be heard."""
+    """Return a free port whose port for the other nodes of a cluster is free as well."""
     deadline = time.monotonic() + PATIENCE
     while True:
         reserved = ReservedPort()

@@ -1,6 +1,6 @@
-"""A pytest plugin that hands tests out to pytest-xdist's workers: ``make test`` asks for more of them than there are cores.
+"""A pytest plugin that hands tests out to pytest-xdist's workers, of which ``make test`` has more than there are cores.
 
-Most tests wait: for a clock, a silence, a server. What starts servers of its own, or Spark, keeps cores busy instead; some
+Most tests wait: for a clock, a silence, a server. Tests that start servers of their own, or Spark, keep cores busy; some
 workers take those first, and help with the others when they are done.
 """
 
@@ -30,23 +30,23 @@ BUSY = (
     "tests/integration/facade/test_forwarded.py",
     "tests/integration/facade/test_kafka_rights.py",
 )
-"""What starts servers of its own, or Spark: folders and files, the longest first."""
+"""Tests that start servers of their own, or Spark: folders and files, the longest first."""
 BUSY_WORKERS = 3
 """How many workers run such tests."""
 ORDER = (*BUSY, "tests/contract/", "tests/integration/")
-"""What is handed out first: beside what is busy that which waits; and at the end what is short, so that all end together."""
+"""The order of the tests: waiting tests beside busy ones, and short tests last, so that all workers end together."""
 TOGETHER = "tests/spark/"
-"""What one worker runs: Spark takes longer to start than most of its tests do."""
+"""Tests that run on one worker: Spark takes longer to start than most of its tests do."""
 ONE_BY_ONE = (
     "tests/contract/",
     "tests/integration/ledger/test_broken_scripts.py",
     "tests/integration/ledger/test_model.py",
 )
-"""Whose tests have nothing in common that is made once for a file, so that each may run anywhere."""
+"""Files whose tests share nothing that is made once for a file, so that each test may run on any worker."""
 
 
 class Scheduling(LoadScopeScheduling):
-    """Gives busy files to the first workers, and the tests of the others to whoever is free."""
+    """Give busy files to the first workers, and the tests of the others to any free worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(TOGETHER):
@@ -68,10 +68,10 @@ class Scheduling(LoadScopeScheduling):
 
 
 def next_unit(waiting: Iterable[str], worker: int) -> str | None:
-    """What a worker is to run next, None where there is nothing for it.
+    """Return the next tests for a worker, None if there are none for it.
 
     Args:
-        waiting: The files and tests that nobody has yet, in their order.
+        waiting: The files and tests that have no worker yet, in their order.
         worker: The worker's number, from 0.
     """
     units = [unit for unit in waiting if worker < BUSY_WORKERS or not unit.startswith(BUSY)]
@@ -84,5 +84,5 @@ def _turn(unit: str) -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Scheduling:
-    """Of every run with several workers."""
+    """Use this scheduling for every run with several workers."""
     return Scheduling(config, log)

@@ -1,6 +1,7 @@
 """A pytest plugin that shows, with a test that failed, what the servers logged last.
 
-What a client was refused, or waited for in vain, is often explained there, and on a CI machine nothing else is left of it.
+The logs often explain why a client was refused or waited in vain, and on a CI machine nothing else is left of the
+servers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LINES = 60
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add the ends of the logs, and of what the servers wrote to their outputs, to the report of a failure."""
+    """Add the ends of the logs, and of the servers' outputs, to the report of a failure."""
     report = yield
     folder = item.config.stash.get(LOGS, None)
     if report.failed and folder is not None:

@@ -1,7 +1,7 @@
-"""A pytest plugin that runs the Kafka and Redis of a run: one embedded runtime, also where several processes run tests.
+"""A pytest plugin that runs the Kafka and Redis of a run: one embedded runtime, even if several processes run tests.
 
-The process that pytest was started in has them, from the first test on that needs them; pytest-xdist's workers ask it for
-them over a socket.
+The process that the user started runs them, from the first test on that needs them; pytest-xdist's workers ask this
+process for them over a socket.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 LOGS: pytest.StashKey[Path] = pytest.StashKey()
-"""Of pytest's configuration: the folder with the logs of the run's servers, once they were started."""
+"""Key in pytest's configuration: the folder with the logs of the run's servers, once they were started."""
 NAMESPACE = "tests"
 REACHED_WITHIN = refusals.REACHED_WITHIN
-"""For how many seconds clients look for a broker; those of tests wait longer, as the machine may stall."""
+"""For how many seconds clients look for a broker; the tests' clients wait longer, as the machine may stall."""
 STALLED_FOR = 60.0
 NICENESS = 5
-"""By how much workers yield to the servers, which otherwise answer late where many workers share few cores."""
+"""By how much workers yield to the servers, which otherwise answer late if many workers share few cores."""
 
 _SERVERS: pytest.StashKey[Servers] = pytest.StashKey()
 _ADDRESS = "servers"
-"""What workers are told: where to ask."""
+"""Key of the address at which workers ask for the servers."""
 
 
 def scratch_folder() -> Path:
-    """A new folder for data that need not outlive the run, in memory where the machine allows."""
+    """Return a new folder for data that need not outlive the run, in memory if the machine allows it."""
     return make_scratch_folder("kafkabus-tests-")
 
 
@@ -59,11 +59,11 @@ class Servers:
 
     @property
     def address(self) -> str:
-        """Of the socket."""
+        """Address of the socket."""
         return str(self._listener.address)
 
     def running(self) -> RunningNamespace:
-        """The servers, which run from now on."""
+        """Return the servers, and start them if they do not run yet."""
         with self._guard:
             if self._runtime is None:
                 self._data = scratch_folder()
@@ -73,7 +73,7 @@ class Servers:
             return namespace
 
     def stop(self) -> None:
-        """Stop what runs; nobody may ask any more."""
+        """Stop the servers and the socket; workers may not ask any more."""
         with Client(self.address, "AF_UNIX") as connection:
             connection.send(None)
         self._thread.join()
@@ -97,7 +97,7 @@ class Servers:
 
 
 def _running(config: pytest.Config) -> RunningNamespace:
-    """The run's servers; starts them where they do not run yet."""
+    """Return the run's servers, and start them if they do not run yet."""
     worker = getattr(config, "workerinput", None)
     if worker is None:
         namespace = config.stash[_SERVERS].running()
@@ -122,7 +122,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker where to ask."""
+    """Tell a worker the address at which to ask."""
     node.workerinput[_ADDRESS] = node.config.stash[_SERVERS].address
 
 
@@ -143,12 +143,12 @@ def runtime(request: pytest.FixtureRequest) -> RunningNamespace:
 
 @pytest.fixture(scope="session")
 def connection_string(runtime: RunningNamespace) -> str:
-    """How clients reach the namespace."""
+    """The connection string of the namespace."""
     return runtime.connection_string
 
 
 @pytest.fixture
 def untended(connection_string: str) -> str:
-    """How clients reach a namespace of the test's own, which is empty and which nobody looks after."""
+    """The connection string of an empty namespace of the test's own, without upkeep."""
     assert f"sb://{NAMESPACE}." in connection_string
     return connection_string.replace(f"sb://{NAMESPACE}.", f"sb://n-{uuid.uuid4().hex[:8]}.", 1)

@@ -1,6 +1,6 @@
-"""A pytest plugin that says where a run's time went: ``--time-spent`` prints it by folder, phase and cause.
+"""A pytest plugin that reports where a run's time went: ``--time-spent`` prints it by folder, phase and cause.
 
-Causes do not overlap: what is waited for while an entity is created counts for the entity. The processor time is that of the
+Causes do not overlap: waiting during the creation of an entity counts for the entity. The processor time is that of the
 process that runs the test; servers and other children are not in it.
 """
 
@@ -12,7 +12,7 @@ import threading
 from collections import defaultdict
 from contextlib import contextmanager
 
-# Not by the module's name: tests move that clock.
+# Imported by name, because tests replace the clock in the module.
 from time import monotonic, process_time
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ _CALLS = {
 
 
 class Meter:
-    """Seconds by cause since it was last read; where several things are done at once, they count for what began first."""
+    """Seconds by cause since it was last read. Of several causes at once, the one that began first counts."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -57,7 +57,7 @@ class Meter:
 
     @contextmanager
     def within(self, cause: str) -> Generator[None]:
-        """Count what is done in here for a cause."""
+        """Count the time of this block for a cause."""
         with self._guard:
             self._busy += 1
             if self._busy == 1:
@@ -73,7 +73,7 @@ class Meter:
                     self._inside += now[1] - self._began[1]
 
     def read(self) -> dict[str, float]:
-        """What was spent since the last time."""
+        """Return the time spent since the last call."""
         with self._guard:
             now = _now()
             spent, self._spent = self._spent, defaultdict(float)
@@ -88,7 +88,7 @@ def _now() -> tuple[float, float]:
 
 
 def _used() -> float:
-    """For how long, in seconds, the machine's processors have worked, whatever for."""
+    """Return for how long, in seconds, the machine's processors have worked, for this run or not."""
     times = psutil.cpu_times()
     return times.user + times.nice + times.system
 
@@ -112,7 +112,7 @@ def _counted(call: Callable[..., Any], meter: Meter, cause: str) -> Callable[...
 
 
 class _Watch:
-    """Adds to each report what its phase spent; in a process that runs tests."""
+    """Add to each report what its phase spent; in a process that runs tests."""
 
     def __init__(self) -> None:
         self._meter = Meter()
@@ -129,7 +129,7 @@ class _Watch:
 
 
 class _Table:
-    """Sums the reports up; in the process that was started."""
+    """Sum the reports up; in the process that was started."""
 
     def __init__(self) -> None:
         self._began, self._used = monotonic(), _used()
@@ -160,19 +160,19 @@ class _Table:
 
 
 def _group(node_id: str) -> str:
-    """A test's folder, and which of the contract's variants it is of."""
+    """Return a test's folder, and its variant of the contract."""
     folder = node_id.partition("::")[0].rpartition("/")[0]
     variant = next((f" [{name}]" for name in ("memory", "embedded") if f"[{name}" in node_id), "")
     return folder + (variant if folder.startswith("tests/contract") else "")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The option."""
+    """Add the option."""
     parser.addoption("--time-spent", action="store_true", help="print where the time went, by folder, phase and cause")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch where the option asks for it."""
+    """Watch if the option asks for it."""
     if not config.getoption("--time-spent"):
         return
     if not config.getoption("numprocesses", None):

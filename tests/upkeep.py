@@ -1,4 +1,4 @@
-"""Upkeep of a namespace that nobody else looks after, round by round."""
+"""Run upkeep, round by round, for a namespace that no service looks after."""
 
 from __future__ import annotations
 

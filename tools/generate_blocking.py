@@ -2,20 +2,20 @@
 
 Each module under `facade/kafkabus/_async` has a twin at the same path under `_sync`, and each test
 under `tests/contract/aio` one at the same path without `aio/`. This program writes the twins; edit
-the sources only. The way from one to the other:
+the sources only. Generation has these steps:
 
-1. Lines that end in `# aio-only` go; a line `# blocking: <code>` becomes `<code>`; so does
-   `@pytest.mark.asyncio` go. A pragma counts for its own line of text, not for the whole statement.
+1. Lines that end in `# aio-only` are dropped; a line `# blocking: <code>` becomes `<code>`;
+   `@pytest.mark.asyncio` is dropped. A pragma applies to its line of text, not to the whole statement.
 2. unasync drops `async` and `await` and renames what NAMES and its own table list.
 3. `Awaitable[X]` becomes `X`; module paths, comments and docstrings follow PATHS and PROSE.
 4. ruff removes imports that nothing uses any more, sorts the others and formats.
 
-Where tasks and threads differ by more than this, a pair of modules is written by hand
+If tasks and threads differ by more than this, both modules of a pair are written by hand
 (HAND_WRITTEN).
 
 Usage:
     python -m tools.generate_blocking            write the twins, delete those without a source
-    python -m tools.generate_blocking --check    change nothing, fail if there were something to do
+    python -m tools.generate_blocking --check    change nothing, fail if a twin is out of date
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Tree(NamedTuple):
-    """A folder of asyncio sources, the folder of their twins, and which files have one."""
+    """A folder of asyncio sources, the folder of their twins, and the files that have a twin."""
 
     sources: Path
     outputs: Path
@@ -55,7 +55,7 @@ TREES = (
 )
 
 HAND_WRITTEN = frozenset({"compat.py", "conftest.py"})
-"""File names written by hand on both sides: what they pair up or start differs."""
+"""Names of files that are written by hand on both sides, because the sides differ in substance."""
 
 NAMES = {
     "AbstractAsyncContextManager": "AbstractContextManager",
@@ -69,7 +69,7 @@ NAMES = {
     "push_async_callback": "callback",
     "push_async_exit": "push",
 }
-"""Names to replace beyond unasync's own (`__aenter__`, `AsyncIterator`, ...)."""
+"""Names to replace besides unasync's own (`__aenter__`, `AsyncIterator`, ...)."""
 
 PATHS = (
     (re.compile(r"\bkafkabus\._async\b"), "kafkabus._sync"),
@@ -78,7 +78,7 @@ PATHS = (
     (re.compile(r"^import redis\.asyncio as redis$", re.MULTILINE), "import redis"),
     (re.compile(r"\bredis\.asyncio\b"), "redis"),
 )
-"""Module paths to replace, wherever they stand."""
+"""Module paths to replace everywhere."""
 
 PROSE = (
     (re.compile(r"\basync (?=(?:with|for|def)\b)"), ""),
@@ -86,10 +86,10 @@ PROSE = (
     (re.compile(r"\basyncio (task)"), "thread"),
     (re.compile(r"\basyncio\b(?!\.)"), "blocking"),
 )
-"""What to replace in comments and docstrings, which hold examples and speak of tasks."""
+"""Words to replace in comments and docstrings, which contain examples and mention tasks."""
 
 AWAITABLES = {"Awaitable": 0, "Coroutine": 2}
-"""Generic types that become one of their arguments, and how many commas stand before that one."""
+"""Generic types that are replaced by one of their arguments, and the position of that argument."""
 
 BANNER = "# Generated from {source} by tools/generate_blocking.py. Do not edit.\n"
 BANNER_LINE = re.compile(BANNER.strip().replace(".", r"\.").format(source=".+"))
@@ -100,11 +100,11 @@ ASYNCIO_MARK = re.compile(r"^\s*@pytest\.mark\.asyncio\b.*$")
 
 
 class GenerationError(Exception):
-    """A source has no twin as it stands."""
+    """No twin can be generated from a source."""
 
 
 class Twin(NamedTuple):
-    """One source and what is made of it, both relative to the project's root."""
+    """A source and its generated twin, both relative to the project's root."""
 
     source: Path
     output: Path
@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments; those of the process by default.
 
     Returns:
-        The exit status: 0 when all twins are (or now are) what they should be, 1 otherwise.
+        The exit status: 0 if all twins are up to date now, 1 otherwise.
     """
     assert __doc__ is not None  # noqa: S101 - true unless Python runs with -OO
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -141,7 +141,7 @@ def write(root: Path) -> int:
         0, the exit status.
 
     Raises:
-        GenerationError: A source has no twin as it stands, or a file written by hand is in the way.
+        GenerationError: A source cannot be translated, or a twin would overwrite a file written by hand.
     """
     wanted = generate(root)
     for output in wanted:
@@ -158,16 +158,16 @@ def write(root: Path) -> int:
 
 
 def check(root: Path) -> int:
-    """Compare whole files, and the set of generated files, with what generation would give.
+    """Compare the generated files, byte for byte, with those that generation would write.
 
     Args:
         root: The project's root.
 
     Returns:
-        The exit status: 0 when there is no difference, 1 otherwise.
+        The exit status: 0 if there is no difference, 1 otherwise.
 
     Raises:
-        GenerationError: A source has no twin as it stands.
+        GenerationError: A source cannot be translated.
     """
     wanted = generate(root)
     findings = [f"{path}: its source is gone" for path in find_generated(root) - wanted.keys()]
@@ -187,7 +187,7 @@ def check(root: Path) -> int:
 
 
 def generate(root: Path) -> dict[Path, bytes]:
-    """Make all twins in a folder of its own.
+    """Generate all twins in a temporary folder.
 
     Args:
         root: The project's root.
@@ -196,7 +196,7 @@ def generate(root: Path) -> dict[Path, bytes]:
         Each output's path, relative to the root, and its bytes.
 
     Raises:
-        GenerationError: A source has no twin as it stands, or ruff is not the pinned one.
+        GenerationError: A source cannot be translated, or ruff is not the pinned one.
     """
     twins = sorted(find_twins(root))
     if not twins:
@@ -236,24 +236,24 @@ def find_generated(root: Path) -> set[Path]:
 
 
 def has_banner(path: Path) -> bool:
-    """Tell whether a file says that it is generated."""
+    """Return whether a file says that it is generated."""
     with path.open(encoding="utf-8") as file:
         return BANNER_LINE.fullmatch(file.readline().rstrip("\n")) is not None
 
 
 def refuse_to_overwrite(path: Path) -> None:
-    """Keep a file that somebody wrote by hand where a twin would go."""
+    """Raise GenerationError if a file at a twin's path was written by hand."""
     if path.exists() and not has_banner(path):
         raise GenerationError(f"{path}: written by hand, so it cannot be generated")
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """Return a file's bytes, or None where there is no file."""
+    """Return a file's bytes, or None if there is no file."""
     return path.read_bytes() if path.exists() else None
 
 
 def difference(present: bytes, wanted: bytes) -> str:
-    """Return the first lines in which two files differ, for a reader."""
+    """Return the first lines in which two files differ, as a readable text."""
     lines = difflib.unified_diff(
         present.decode("utf-8", "replace").splitlines(),
         wanted.decode("utf-8").splitlines(),
@@ -265,7 +265,7 @@ def difference(present: bytes, wanted: bytes) -> str:
 
 
 def stage(source: Path, staged: Path, twin: Twin) -> None:
-    """Put a source, its pragmas applied, where unasync will read it."""
+    """Apply a source's pragmas, and write it to the path from which unasync reads it."""
     text = source.read_text("utf-8")
     refuse_async_in_fstrings(text, twin.source)
     staged.parent.mkdir(parents=True, exist_ok=True)
@@ -276,9 +276,9 @@ def stage(source: Path, staged: Path, twin: Twin) -> None:
 
 
 def refuse_async_in_fstrings(text: str, path: Path) -> None:
-    """Fail where a twin would depend on the Python that generates it.
+    """Raise GenerationError if a twin would depend on the version of Python that generates it.
 
-    Python tells the tokens inside an f-string apart only since 3.12.
+    Python's tokenizer splits f-strings into tokens only since 3.12.
     """
     try:
         tree = ast.parse(text)
@@ -292,7 +292,7 @@ def refuse_async_in_fstrings(text: str, path: Path) -> None:
 
 
 def apply_pragmas(text: str) -> str:
-    """Drop the lines meant for asyncio alone, and put in those meant for the blocking side.
+    """Drop the lines that are only for asyncio, and insert those that are for the blocking side.
 
     Args:
         text: A source.
@@ -307,7 +307,7 @@ def apply_pragmas(text: str) -> str:
 
 
 def apply_pragma(line: str, comment: tokenize_rt.Token | None) -> str:
-    """Return what becomes of one line, given its comment if it has one."""
+    """Return a line with its pragma applied, given its comment if it has one."""
     if ASYNCIO_MARK.match(line):
         return ""
     if comment is None:
@@ -323,7 +323,7 @@ def apply_pragma(line: str, comment: tokenize_rt.Token | None) -> str:
 
 
 def finish(text: str, twin: Twin) -> str:
-    """Do to a twin what unasync does not, and give it its banner."""
+    """Make the replacements that unasync does not make, and add the banner."""
     tokens = unwrap_awaitables(tokenize_rt.src_to_tokens(text))
     text = "".join(reword(token) for token in tokens)
     for path, replacement in PATHS:
@@ -334,7 +334,7 @@ def finish(text: str, twin: Twin) -> str:
 def unwrap_awaitables(tokens: list[tokenize_rt.Token]) -> list[tokenize_rt.Token]:
     """Turn `Awaitable[X]` and `Coroutine[Any, Any, X]` into `X`."""
     kept = list(tokens)
-    # From the end, so that positions before a replaced stretch stay valid.
+    # From the end, so that positions before a replaced type stay valid.
     for start in range(len(tokens) - 2, -1, -1):
         if kept[start].src in AWAITABLES and kept[start + 1].src == "[":
             kept[start : closing_bracket(kept, start + 1) + 1] = awaited_type(kept, start)
@@ -353,7 +353,7 @@ def awaited_type(tokens: list[tokenize_rt.Token], start: int) -> list[tokenize_r
 
 
 def trim(tokens: list[tokenize_rt.Token]) -> Iterable[tokenize_rt.Token]:
-    """Return tokens without the white space before them."""
+    """Return tokens without leading white space."""
     while tokens and not tokens[0].src.strip():
         tokens = tokens[1:]
     return tokens
@@ -381,7 +381,7 @@ def reword(token: tokenize_rt.Token) -> str:
 
 
 def require_pinned_ruff(root: Path) -> None:
-    """Fail unless ruff has the version in constraints.txt, whose formatting is committed."""
+    """Raise GenerationError unless ruff has the version in constraints.txt, because its formatting is committed."""
     pins = dict(line.split("==", 1) for line in (root / "constraints.txt").read_text().split() if "==" in line)
     installed = importlib.metadata.version("ruff")
     if installed != pins["ruff"]:

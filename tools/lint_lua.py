@@ -1,12 +1,12 @@
 """Lint the ledger's Lua scripts.
 
-The scripts that kafkabus._ledger.scripts joins into one program are linted joined, in its order:
-what one fragment defines, another uses. Each of the other files is a program of its own.
+The scripts that kafkabus._ledger.scripts joins into one program are linted joined, in its order,
+because fragments use the definitions of others. Each of the other files is a separate program.
 
-luacheck (Debian: lua-check) looks for undefined globals, unused or shadowed locals and the like.
-Where it is not installed that half is left out, except in CI, where it must be there. Redis's own
-rules, which luacheck does not know, are looked for here: no shebang, no KEYS command, no key made
-up inside a script, and a head that says what a file takes and does.
+luacheck (Debian: lua-check) finds undefined globals, unused or shadowed locals and the like. If it
+is not installed, this half is skipped, except in CI, which requires it. This program itself checks
+the rules for Redis, which luacheck does not know: no shebang, no KEYS command, no key that a script
+builds, and an opening comment that gives a file's parameters and effect.
 
 Usage:
     python -m tools.lint_lua
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).resolve().parent.parent / "facade/kafkabus/_ledger/lua"
 
 REDIS_GLOBALS = ("KEYS", "ARGV", "redis", "cjson", "cmsgpack", "bit", "struct")
-"""What Redis gives a script beyond Lua 5.1."""
+"""Globals that Redis adds to Lua 5.1."""
 
 WITHHELD_GLOBALS = (
     *("collectgarbage", "debug", "dofile", "gcinfo", "getfenv", "io", "load", "loadfile"),
     *("loadstring", "module", "newproxy", "os", "package", "print", "require", "setfenv"),
 )
-"""What Lua 5.1 has and Redis withholds, or what has no place in a script: `os.clock` for one,
+"""Globals of Lua 5.1 that Redis removes, or that scripts may not use: `os.clock`, for example,
 because a ledger's only clock is Redis's TIME."""
 
 HEAD_WORDS = ("KEYS", "ARGV", "Reply", "Effect")
@@ -54,11 +54,11 @@ COMMAND = re.compile(
 """A Redis command and its first argument; `write` is the ledger's counted redis.call."""
 
 KEYLESS_COMMANDS = frozenset({"PUBLISH", "SPUBLISH", "TIME"})
-"""Commands whose first argument is no key."""
+"""Commands whose first argument is not a key."""
 
 
 class Finding(NamedTuple):
-    """Something to mend."""
+    """A fault in a script."""
 
     path: str
     line: int
@@ -69,7 +69,7 @@ def main() -> int:
     """Lint the scripts and print what was found.
 
     Returns:
-        The exit status: 0 when there is nothing to mend, 1 otherwise.
+        The exit status: 0 if there are no findings, 1 otherwise.
     """
     try:
         findings, complete = lint(FOLDER, FRAGMENTS, [program for program in PROGRAMS if program != FRAGMENTS])
@@ -84,19 +84,17 @@ def main() -> int:
 
 
 class LuacheckError(Exception):
-    """luacheck could not do its work."""
+    """luacheck failed, or is missing in CI."""
 
 
 def lint(folder: Path, fragments: Sequence[str], parts: Sequence[Sequence[str]] = ()) -> tuple[list[Finding], bool]:
     """Lint a folder of scripts.
 
     Args:
-        folder: Where the `.lua` files are.
-        fragments: Names of those joined into one program, in order.
-        parts: Names of those joined into a program that has some of its operations; what nobody uses there is no fault.
+        folder: The folder of the `.lua` files.
+        fragments: Names of the files that are joined into one program, in order.
+        parts: Names of the files of each smaller program, which has only some operations; unused definitions in it are no fault.
 
-    Returns:
-        What there is to mend, and whether luacheck was there to look too.
 
     Raises:
         LuacheckError: luacheck failed, or is missing in CI.

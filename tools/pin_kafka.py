@@ -1,6 +1,6 @@
-"""Write down which jars the embedded Kafka needs, with their sizes and sums: ``python -m tools.pin_kafka``.
+"""Pin the jars that the embedded Kafka needs, with their sizes and checksums: ``python -m tools.pin_kafka``.
 
-Each root is resolved by itself: together, what one of them manages for its own tests would count for the other.
+Each root is resolved separately: resolved together, the versions that one manages for its own tests would apply to the other.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kafkabus.embedded.kafka_jars import PINNED, ROOTS
 
 
 def main() -> None:
-    """Resolve and download them.
+    """Resolve and download the jars, and write their list.
 
     Raises:
-        ValueError: Two versions of a jar are asked for.
+        ValueError: The roots need two versions of a jar.
     """
     cache = Path(tempfile.mkdtemp())
     try:

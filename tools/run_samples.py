@@ -1,8 +1,8 @@
-"""Run Microsoft's samples of azure.servicebus with kafkabus in its place, and print what became of each.
+"""Run Microsoft's samples of azure.servicebus with kafkabus in its place, and print the result of each.
 
-Of a sample nothing is changed but the package that it imports; where its namespace is, is said by the environment, as it asks
-for. Each has a namespace with entities of its own. The samples come from azure-servicebus's source distribution, and go into a
-scratch folder.
+Only the name of the imported package is changed in a sample; environment variables, which the samples read, name the
+namespace. Each sample has its own namespace with its own entities. The samples come from azure-servicebus's source
+distribution, and are unpacked into a scratch folder.
 
 Usage:
     python -m tools.run_samples [WORDS in the samples' paths]
@@ -32,22 +32,22 @@ from kafkabus.management import ServiceBusAdministrationClient
 VERSION = "7.15.0"
 ROOT = Path(__file__).resolve().parent.parent
 NEEDED = ("azure-core", "azure-identity", "aiohttp")
-"""What samples import beside azure.servicebus."""
+"""Packages that the samples import besides azure.servicebus."""
 SECONDS = 90
-"""For how long a sample may run; some go on for ever."""
+"""How long a sample may run, in seconds; some run for ever."""
 AT_ONCE = 3
 TRACEBACK = "Traceback (most recent call last)"
 MESSAGES = 12
-"""How many messages wait in each queue at first."""
+"""The number of messages in each queue at first."""
 
 
 class Outcome(NamedTuple):
-    """What became of a sample.
+    """The result of a sample.
 
     Attributes:
-        sample: Its path below the folder of samples.
-        verdict: ``ran``, ``stopped`` (it went on for ever without an error) or ``failed``.
-        why: The last line that it wrote of an error.
+        sample: The sample's path below the folder of samples.
+        verdict: ``ran``, ``stopped`` (after ``SECONDS`` without an error) or ``failed``.
+        why: The last line of the sample's error.
     """
 
     sample: str
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 def fetch(folder: Path) -> Path:
-    """The samples."""
+    """Download the samples and return their folder."""
     command = [
         sys.executable,
         "-m",
@@ -77,7 +77,7 @@ def fetch(folder: Path) -> Path:
 
 
 def python_for(folder: Path) -> Path:
-    """A Python that has kafkabus, and what samples import beside it."""
+    """Return a Python that has kafkabus and the packages that the samples import."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     pins = ["--constraint", str(ROOT / "constraints.txt")]
@@ -86,7 +86,7 @@ def python_for(folder: Path) -> Path:
 
 
 def prepare(connection_string: str, *, sessions: bool) -> None:
-    """The entities that samples use, some with messages; the subscription requires sessions where a sample lists them."""
+    """Create the entities that samples use, some with messages; the subscription can require sessions."""
     with (
         ServiceBusAdministrationClient.from_connection_string(connection_string) as administration,
         ServiceBusClient.from_connection_string(connection_string) as client,
@@ -103,7 +103,7 @@ def prepare(connection_string: str, *, sessions: bool) -> None:
 
 
 def run(sample: Path, samples: Path, python: Path, runtime: EmbeddedRuntime, number: int) -> Outcome:
-    """Run one sample in a namespace of its own."""
+    """Run a sample in its own namespace."""
     name, namespace = str(sample.relative_to(samples)), f"sample{number}"
     host = f"{namespace}.localhost"
     connection_string = re.sub(r"sb://[^/;]*", f"sb://{host}", runtime.connection_string)

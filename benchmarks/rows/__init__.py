@@ -1,4 +1,4 @@
-"""One module per piece of work that is measured, and all of them by name."""
+"""One module for each measured piece of work, and the table of all by name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from benchmarks.workbench import Workbench
 Work = Callable[[Workbench, Scale], Iterator[Result]]
 
 WORKS: Mapping[str, Work] = {
-    # Before the others, whose memory this process keeps.
+    # First, because this process keeps the memory that the others use.
     "soak": soak,
     "send": send,
     "duplicates": duplicates,
@@ -46,4 +46,4 @@ WORKS: Mapping[str, Work] = {
     "spark": spark_decode,
     "memory": redis_memory,
 }
-"""What is measured, in this order, by the name that ``--only`` takes."""
+"""All pieces of work, in the order of measurement, by the name that ``--only`` takes."""

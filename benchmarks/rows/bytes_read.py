@@ -1,4 +1,4 @@
-"""What the clients of a queue read from Kafka, against what they are given."""
+"""Bytes that the clients of a queue read from Kafka, against the bytes of the messages that they receive."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from kafkabus import ServiceBusReceiver
 BATCH = 500
 _MESSAGES = 60_000
 _ACQUAINTED = 3.0
-"""After how many seconds each client knows of all others."""
+"""The time after which each client knows all others, in seconds."""
 _RECEIVED_AT = 128
-"""Where Linux's ``struct tcp_info`` has ``tcpi_bytes_received``, 8 bytes of it."""
+"""The offset of ``tcpi_bytes_received``, a field of 8 bytes, in Linux's ``struct tcp_info``."""
 
 
 def bytes_read(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Clients with one receiver each empty a queue with ``receive_messages(500)``, all at once.
+    """Measure clients with one receiver each that empty a queue together with ``receive_messages(500)``.
 
-    They have waited at the empty queue before, until they know of each other. What is read is what their connections to
-    Kafka received, as the system counts it: records, their framing, what was fetched and thrown away. What is delivered are
-    the bodies alone.
+    The clients wait at the empty queue first, until they know each other. The bytes read are those that their connections to
+    Kafka received, as the system counts them: records, their framing, and data that was fetched and discarded. The bytes
+    delivered are those of the bodies.
     """
     for receivers, partitions, budget in ((PARTITIONS, PARTITIONS, 1.3), (10, 1, 3)):
         count = scale.count(_MESSAGES, multiple_of=BATCH)
@@ -49,7 +49,7 @@ def bytes_read(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 def _read_by(bench: Workbench, queue: str, receivers: int, count: int) -> int:
-    """How many bytes clients read until all messages are completed."""
+    """Return how many bytes the clients read until all messages are completed."""
     left, counting = count, threading.Lock()
 
     def wait(receiver: ServiceBusReceiver) -> None:
@@ -77,7 +77,7 @@ def _read_by(bench: Workbench, queue: str, receivers: int, count: int) -> int:
 
 
 def bytes_from(port: int) -> int:
-    """How many bytes this process's open connections received from a port."""
+    """Return how many bytes this process's open connections received from a port."""
     received = 0
     for connection in psutil.Process().net_connections("tcp4"):
         if tuple(connection.raddr)[1:] == (port,):

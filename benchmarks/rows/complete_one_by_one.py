@@ -1,4 +1,4 @@
-"""Completing messages one at a time, by many at once, against one thread."""
+"""Completing messages one at a time in many threads or tasks, against one thread."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 def complete_one_by_one(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """``complete_message`` for one message after the other, by 16 threads or 16 asyncio tasks that share one receiver.
+    """Measure ``complete_message``, called in 16 threads or 16 asyncio tasks that share one receiver.
 
-    The reference is one thread. The messages were received before, in batches; only completing them is timed.
+    The reference is one thread. The messages were received before, in batches; only their completion is timed.
     """
     count = scale.count(_MESSAGES, multiple_of=WORKERS)
     with (
@@ -65,7 +65,7 @@ def _by_threads(receiver: ServiceBusReceiver, count: int, workers: int) -> float
             receiver.complete_message(message)
 
     with ThreadPoolExecutor(workers) as threads:
-        # Threads are started before the clock is.
+        # The threads are started before the clock.
         list(threads.map(time.sleep, [0.01] * workers))
         began = time.perf_counter()
         list(threads.map(complete, _shares(messages, workers)))
@@ -91,5 +91,5 @@ async def _complete(receiver: AsyncReceiver, share: Sequence[ServiceBusReceivedM
 
 
 def _shares(messages: Sequence[T], workers: int) -> list[Sequence[T]]:
-    """Each worker's messages, taken in turns."""
+    """Deal the messages out to the workers in turn."""
     return [messages[worker::workers] for worker in range(workers)]

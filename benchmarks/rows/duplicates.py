@@ -20,12 +20,12 @@ _BUDGET = Budget(0.6)
 
 
 def duplicates(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Batches of 100 messages of 1 KB with ids of their own, each waited for, by one thread.
+    """Measure batches of 100 messages of 1 KB with different ids, which one thread sends one after the other.
 
-    Detection makes the ids keys, so a batch goes to all 16 partitions of a partitioned queue. Without detection a batch that
-    has no keys goes to one. So it is compared on queues with one partition; on partitioned ones with batches whose messages
-    have keys of their own; and with batches without keys. For information: what Kafka's own producer makes of 16 partitions
-    instead of one.
+    With duplicate detection the ids are keys, so a batch goes to all 16 partitions of a partitioned queue. Without it, a batch
+    without keys goes to one partition. Therefore three pairs are compared: queues with one partition; partitioned queues, the
+    reference with a different key for each message; and partitioned queues, the reference without keys. For information: the
+    same difference, 16 partitions or one, for Kafka's own producer.
     """
     options = {**bench.reference_options, "enable.idempotence": True, "acks": "all"}
     with (
@@ -63,7 +63,7 @@ def duplicates(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 def _send_with_keys(sender: ServiceBusSender, count: int) -> float:
-    """As ``send_batches``, each message with a key of its own."""
+    """Send as ``send_batches`` does, but each message with a different key."""
     keys, began = numbers(), time.perf_counter()
     for _ in range(count // BATCH):
         messages = batch_of(BATCH)
@@ -74,7 +74,7 @@ def _send_with_keys(sender: ServiceBusSender, count: int) -> float:
 
 
 def _flush_spread_batches(producer: Producer, topic: str, count: int) -> float:
-    """As ``flush_each_batch``, each record where a key of its own belongs."""
+    """Send as ``flush_each_batch`` does, but each record to the partition of a different key."""
     keys, began = numbers(), time.perf_counter()
     for _ in range(count // BATCH):
         for _ in range(BATCH):

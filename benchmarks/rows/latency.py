@@ -1,4 +1,4 @@
-"""The way of one message through an idle queue, against produce and poll."""
+"""The latency of one message through an idle queue, against produce and poll."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PATIENCE_S = 30.0
 
 
 def latency(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """One message at a time, 1 KB: sent, then received, by one thread; from before the send until after the receive.
+    """Measure single messages of 1 KB that one thread sends and receives, from before the send until after the receive.
 
     The reference produces and flushes, then polls a consumer to which all partitions of another topic of the same kind
-    are assigned. The message is completed, and the clock stands, before the next is sent. p50 is compared; p99 informs,
-    over the messages of all rounds. So does the p50 where a second thread waits in its receive already: from before the
-    send until that receive returns.
+    are assigned. Completing the message before the next is sent is not timed. The p50 is compared with a budget. For
+    information: the p99 over the messages of all rounds, and the p50 with a second thread that already waits in its receive,
+    from before the send until that receive returns.
     """
     every: dict[str, list[float]] = {"kafka": [], "kafkabus": []}
     count = scale.count(_MESSAGES)
@@ -52,14 +52,14 @@ def latency(bench: Workbench, scale: Scale) -> Iterator[Result]:
     yield compare(
         f"{name}, p50: Kafka produce and poll", MILLISECONDS, measured["kafkabus"], kafka, Budget(3, at_most=True)
     )
-    # Without those that warmed up.
+    # Without the messages of the warm-up.
     tails = {side: [_p99(took[count:])] for side, took in every.items()}
     yield compare(f"{name}, p99: Kafka produce and poll", MILLISECONDS, tails["kafkabus"], tails["kafka"])
     yield compare(f"{name}, p50, receiver waiting: Kafka produce and poll", MILLISECONDS, measured["waiting"], kafka)
 
 
 def _p50(once: Callable[[], float], count: int, kept: list[float]) -> float:
-    """The median of so many milliseconds, which are kept."""
+    """Return the median of ``count`` measurements in milliseconds, and append them to ``kept``."""
     took = [once() for _ in range(count)]
     kept += took
     return median(took)
@@ -80,7 +80,7 @@ def _send_and_receive(sender: ServiceBusSender, receiver: ServiceBusReceiver) ->
 
 @contextmanager
 def _sent_to_waiting(sender: ServiceBusSender, receiver: ServiceBusReceiver) -> Generator[Callable[[], float]]:
-    """What sends to a thread that waits in its receive, and says after how many milliseconds that returned."""
+    """Yield a function that sends to a thread waiting in its receive, and returns the milliseconds until that returned."""
     wanted, arrived = threads.Queue[bool](), threads.Queue[float]()
 
     def receive() -> None:
@@ -91,7 +91,7 @@ def _sent_to_waiting(sender: ServiceBusSender, receiver: ServiceBusReceiver) -> 
 
     def send() -> float:
         wanted.put(True)
-        # Long enough to be waiting by then; no condition tells that from the outside.
+        # Long enough for the thread to be waiting; no condition shows this from outside.
         time.sleep(0.005)
         began = time.perf_counter()
         sender.send_messages(batch_of(1)[0])

@@ -17,18 +17,18 @@ from benchmarks.workbench import Workbench
 BATCH = 500
 _MESSAGES = 30_000
 _RABBIT_PART = 3
-"""RabbitMQ is given this part of the messages, so that both sides of a round take about as long."""
+"""The divisor of RabbitMQ's number of messages, so that both sides of a round take about as long."""
 _QUEUE = "benchmarks"
 _BUDGET = Budget(5)
 _NAME = f"receive and complete, batches of {BATCH}, 1 KB: RabbitMQ quorum queue"
 
 
 def rabbitmq(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """``receive_messages(500)`` and ``complete_messages`` of all that came, by one thread.
+    """Measure ``receive_messages(500)`` and ``complete_messages`` of the received messages, in one thread.
 
     The reference is a quorum queue of RabbitMQ and a consumer of pika's blocking connection with a prefetch of 1,000,
     which acknowledges every 500 messages at once. For information: the same consumer when it acknowledges each message
-    by itself. Where RabbitMQ is not installed there is nothing to compare with.
+    separately. If RabbitMQ is not installed, the row has no reference.
     """
     programs = find_rabbit()
     if programs is None:
@@ -61,7 +61,7 @@ def _compare(bench: Workbench, scale: Scale, programs: RabbitPrograms) -> Iterat
 
 
 def _consume(rabbit: Rabbit, count: int, together: int) -> float:
-    """Messages per second, so many acknowledged together, timed once a whole prefetch was received."""
+    """Return messages per second if ``together`` are acknowledged at once, timed once a whole prefetch was received."""
     connection = rabbit.connect()
     channel = connection.channel()
     channel.basic_qos(prefetch_count=PREFETCH)

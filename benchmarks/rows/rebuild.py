@@ -1,4 +1,4 @@
-"""Ledgers that Redis lost, made anew by one client, and what others of its operations wait for meanwhile."""
+"""Rebuilding of ledgers that Redis lost by one client, and the waiting time of its other operations meanwhile."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from kafkabus_mapping.names import EntityPath
 
 _QUEUES = 70
 _TRANSACTIONS = 370
-"""How many markers each ledger is compared with."""
+"""The number of transaction markers that each ledger is compared with."""
 _WANTED = 500.0
-"""How many ledgers a second are to be made anew."""
+"""The target: ledgers rebuilt per second."""
 _MOST_MS = 50.0
-"""For how long, in milliseconds, an operation of another queue may wait meanwhile, but for one in a hundred."""
+"""The target for the 99th percentile of an operation of another queue meanwhile, in milliseconds."""
 _ELSEWHERE = "elsewhere"
 _UNTENDED = "untended"
-"""A namespace that no upkeep service makes anything anew in."""
+"""A namespace without an upkeep service, which would rebuild ledgers itself."""
 
 
 def rebuild(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """All ledgers of partitioned queues, whose keys are deleted from Redis; all are asked for at once.
+    """Measure the rebuilding of all ledgers of partitioned queues after their keys were deleted; all are used at once.
 
-    The references are what we promise ourselves.
+    The references are the project's own targets.
     """
     connection = bench.connection_string.replace(f"sb://{NAMESPACE}.", f"sb://{_UNTENDED}.")
     queues = [f"queue-{number}" for number in range(scale.count(_QUEUES))]
@@ -74,14 +74,14 @@ def rebuild(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 async def _lose_and_rebuild(bench: Workbench, connection: str, queues: list[str]) -> tuple[float, float]:
-    """How many ledgers a second were made anew, and the 99th percentile of what others waited, in milliseconds."""
+    """Return ledgers rebuilt per second, and the 99th percentile of other operations' waits in milliseconds."""
     context = ClientContext(parse_settings(connection))
     try:
         entities = [await context.catalog.entity(EntityPath(name)) for name in queues]
         elsewhere = await context.catalog.entity(EntityPath(_ELSEWHERE))
         keeps = [Keep(ledger) for entity in entities for ledger in entity.ledgers]
         await context.ledger_client.execute(*keeps)
-        # Written before all transactions.
+        # The ledger's state from before all transactions.
         await context.checkpoints.write({keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps})
         with redis.Redis.from_url(bench.redis_url) as store:
             for keep in keeps:
@@ -100,7 +100,7 @@ async def _lose_and_rebuild(bench: Workbench, connection: str, queues: list[str]
 
 
 async def _ask(context: ClientContext, entity: Entity) -> None:
-    await context.ledger_client.execute(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
+    await context.ledger_client.execute(*(Claim.poll(ledger) for ledger in entity.ledgers))
 
 
 async def _ask_until(done: asyncio.Event, context: ClientContext, entity: Entity, waits: list[float]) -> None:

@@ -16,20 +16,20 @@ from benchmarks.workbench import Workbench
 BATCH = 500
 
 _LARGE_BATCH = 2_000
-"""As many locks as a share group grants in a partition."""
+"""The maximum number of locks that a share group grants in a partition."""
 _MESSAGES = 30_000
 _GROUP_SETTINGS = {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "60000"}
 
 
 def receive_and_complete(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """``receive_messages(500)`` and ``complete_messages`` of all that came, by one thread.
+    """Measure ``receive_messages(500)`` and ``complete_messages`` of the received messages, in one thread.
 
     The reference is a share consumer over the same log that polls batches of the same size, acknowledges each record
     and commits synchronously. For information: both with batches of 2,000, which suit the share consumer better.
 
-    kafkabus begins each round with a new client and receives some thousand messages before it is timed, so that it
-    profits from nothing that was fetched while the other was timed. A share consumer takes seconds to join its group,
-    so it lives through all rounds; it too receives some thousand messages before it is timed.
+    kafkabus begins each round with a new client and receives some thousand messages before it is timed, so that it does
+    not profit from messages fetched while the other side was timed. A share consumer takes seconds to join its group, so it
+    is kept for all rounds; it too receives some thousand messages before it is timed.
     """
     count, settling_in = (scale.count(full, multiple_of=_LARGE_BATCH) for full in (_MESSAGES, SETTLING_IN))
     messages = (2 * (scale.rounds + 1) + 1) * (count + settling_in)

@@ -14,11 +14,11 @@ from kafkabus import ServiceBusReceiveMode
 
 BATCH = 500
 _MESSAGES = 150_000
-"""So many that each side fetches most of them while it is timed, and not before."""
+"""The number of messages: so many that each side fetches most of them while it is timed, not before."""
 
 
 def receive_and_delete(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """``receive_messages(500)`` in receive-and-delete mode, by one thread.
+    """Measure ``receive_messages(500)`` in receive-and-delete mode, in one thread.
 
     The reference reads the same log with ``consume(500)``, all partitions assigned, nothing committed. Each side begins
     each round with a new client, so that nothing was fetched while the other was timed, and receives some thousand
@@ -50,12 +50,12 @@ def _receive(bench: Workbench, queue: str, settling_in: int, count: int) -> floa
 
 
 def consume(bench: Workbench, topic: str, settling_in: int, count: int) -> float:
-    """Records per second that Kafka's consumer reads of a topic with 16 partitions."""
+    """Return the records per second that Kafka's consumer reads from a topic with 16 partitions."""
     options = {
         **bench.reference_options,
         "group.id": "benchmarks.consumer",
         "enable.auto.commit": False,
-        # With the default of a second, a consumer whose queue was full waits for nothing.
+        # With the default of a second, a consumer whose queue was full waits without need.
         "fetch.queue.backoff.ms": 1,
     }
     consumer = Consumer(options)

@@ -1,4 +1,4 @@
-"""What a backlog costs in Redis."""
+"""The memory that a backlog takes in Redis."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _RECEIVED = 1_000
 
 
 def redis_memory(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Redis's memory with many messages waiting, of which some were received and completed and some are locked.
+    """Measure Redis's memory while many messages wait; some of them were completed and some are locked.
 
-    The reference is the same with a thousandth of the messages. Plain records of 10 bytes stand for messages, because what
-    Redis knows of them does not depend on what they hold.
+    The reference is the memory with a thousandth of the messages. Plain records of 10 bytes stand for messages, because the
+    ledger's data in Redis does not depend on a message's content.
     """
     large = scale.count(_LARGE, multiple_of=PARTITIONS)
     few, many = _used(bench, _SMALL), _used(bench, large)
@@ -29,7 +29,7 @@ def redis_memory(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 def _used(bench: Workbench, waiting: int) -> int:
-    """How many bytes Redis uses, with one queue."""
+    """Return how many bytes Redis uses with one queue."""
     with (
         bench.queue() as queue,
         bench.client() as client,

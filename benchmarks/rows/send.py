@@ -17,10 +17,10 @@ _MESSAGES = 20_000
 
 
 def send(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Batches of 100 messages of 1 KB, each waited for, by one thread.
+    """Measure batches of 100 messages of 1 KB, which one thread sends one after the other.
 
-    The reference is an idempotent producer on the same topic that puts 100 records into one partition, the next with
-    each batch, and flushes. For information: the same producer when it never waits.
+    The reference is an idempotent producer on the same topic that puts 100 records into one partition, the next partition
+    for each batch, and flushes. For information: the same producer when it never waits.
     """
     options = {**bench.reference_options, "enable.idempotence": True, "acks": "all"}
     with bench.queue() as queue, bench.client() as client, client.get_queue_sender(queue) as sender:
@@ -48,7 +48,7 @@ def send(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 def send_batches(sender: ServiceBusSender, count: int) -> float:
-    """Send so many messages, and wait for each batch; messages per second."""
+    """Send messages, wait for each batch, and return the messages per second."""
     began = time.perf_counter()
     for _ in range(count // BATCH):
         sender.send_messages(batch_of(BATCH))
@@ -56,7 +56,7 @@ def send_batches(sender: ServiceBusSender, count: int) -> float:
 
 
 def flush_each_batch(producer: Producer, topic: str, count: int) -> float:
-    """Have Kafka's producer do the same; messages per second."""
+    """Send records with Kafka's producer, flush after each batch, and return the messages per second."""
     began = time.perf_counter()
     for number in range(count // BATCH):
         for _ in range(BATCH):

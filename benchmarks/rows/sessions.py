@@ -1,4 +1,4 @@
-"""Receiving in sessions, against receiving without; and what a message that waits in a session takes in Redis."""
+"""Receiving in sessions, against receiving without; and the memory in Redis of a message that waits in a session."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SESSIONS = 1_000
 BATCH = 100
 AT_ONCE = 16
 _MEMORY_BUDGET = 24.0
-"""Bytes for each message."""
+"""The budget for each message, in bytes."""
 
 
 def sessions(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """1,000 sessions, whose messages lie between each other's, 100 of each; ``receive_messages(100)``, ``complete_messages``.
+    """Measure ``receive_messages(100)`` and ``complete_messages`` in 1,000 interleaved sessions of 100 messages.
 
-    One thread opens the next available session, receives and completes what it has, closes it, and opens the next. The
-    reference is the same work on a queue without sessions, by one receiver. Both begin with a new client. Then the same of
-    16 asyncio tasks, which share round trips: what opens and closes sessions is a round trip each.
+    One thread opens the next available session, receives and completes its messages, closes it, and opens the next. The
+    reference is the same work on a queue without sessions, with one receiver. Both begin with a new client. A second row
+    measures 16 asyncio tasks, which share round trips: opening and closing a session takes one round trip each.
     """
     count = scale.count(SESSIONS * BATCH, multiple_of=SESSIONS)
     measured = interleave(
@@ -62,7 +62,7 @@ def sessions(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 def _receive(bench: Workbench, count: int, *, in_sessions: bool) -> float:
-    """Messages per second."""
+    """Return the messages per second of one receiver at a time."""
     with bench.queue(count, sessions=SESSIONS if in_sessions else 0) as queue, bench.client() as client:
         done, began = 0, time.perf_counter()
         if not in_sessions:
@@ -80,7 +80,7 @@ def _receive(bench: Workbench, count: int, *, in_sessions: bool) -> float:
 
 
 def _receive_at_once(bench: Workbench, count: int, *, in_sessions: bool) -> float:
-    """Messages per second, of several receivers of one client."""
+    """Return the messages per second of several concurrent receivers of one client."""
     with bench.queue(count, sessions=SESSIONS if in_sessions else 0) as queue:
         return asyncio.run(_by_tasks(bench.connection_string, queue, count, in_sessions))
 
@@ -105,7 +105,7 @@ async def _by_tasks(connection_string: str, queue: str, count: int, in_sessions:
     async with AsyncClient.from_connection_string(connection_string) as client:
         began = time.perf_counter()
         tasks = [asyncio.create_task(receive_all(client)) for _ in range(AT_ONCE)]
-        # The first that ends knows that all is done; others may wait for what never comes.
+        # When the first task ends, all messages are done; the others may wait for a session in vain.
         ended, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         measured = rate(count, began)
         for task in waiting:
@@ -117,7 +117,7 @@ async def _by_tasks(connection_string: str, queue: str, count: int, in_sessions:
 
 
 def _memory(bench: Workbench, count: int) -> int:
-    """How many bytes Redis uses more once all messages are filed."""
+    """Return how many additional bytes Redis uses once all messages are filed."""
     with (
         bench.queue(count, sessions=SESSIONS) as queue,
         bench.client() as client,

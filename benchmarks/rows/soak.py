@@ -1,4 +1,4 @@
-"""Whether a program that runs for long grows."""
+"""The growth of memory in a program that runs for long."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from benchmarks.workbench import Workbench, batch_of
 BATCH = 200
 _HANDLES, _MESSAGES = 10_000, 1_000_000
 _WARM = 0.2
-"""After this part of the work the program has all that it needs."""
+"""The part of the work after which the program has allocated all the memory that it needs."""
 
 
 def soak(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """This process's memory after much work, against that after a fifth of it.
+    """Measure this process's memory after much work, against that after a fifth of the work.
 
-    Half of the handles are senders that send one message, half receivers that receive and complete one; then messages are
-    sent, received and completed in batches of 200.
+    Half of the handles are senders that send one message, half are receivers that receive and complete one; then messages
+    are sent, received and completed in batches of 200.
     """
     handles, messages = scale.count(_HANDLES), scale.count(_MESSAGES, multiple_of=BATCH)
     with bench.queue() as queue, bench.client() as client:

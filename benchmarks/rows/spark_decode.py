@@ -19,13 +19,13 @@ _FEW = ("body", "message_id", "session_id", "sequence_number", "enqueued_time_ut
 
 
 def spark_decode(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """All columns of a queue, read from beginning to end and thrown away; making the DataFrame is not timed.
+    """Measure reading all columns of a queue from beginning to end; creating the DataFrame is not timed.
 
     The reference reads all columns of Spark's Kafka source over the same topic, its headers included. For information:
-    five columns of the queue; and all columns against a source that fetches as kafkabus has it fetch, so that what is left
-    is what decoding costs.
+    five columns of the queue; and all columns against a source with kafkabus's fetch options, so that the difference is the
+    cost of decoding.
     """
-    # Spark takes seconds to import, which the other rows need not wait for.
+    # Imported here because Spark takes seconds to import, and the other rows do not need it.
     from kafkabus_spark import read, session, stop
     from kafkabus_spark.reader import FETCHING
 

@@ -1,4 +1,4 @@
-"""Topics: what a filter that few messages pass costs its reader, and what many subscriptions cost a sender."""
+"""Topics: the cost of a selective filter for the reader, and of many subscriptions for the sender."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationC
 
 BATCH = 100
 ONE_IN = 100
-"""Of how many messages the filter passes one."""
+"""The filter passes one message in this many."""
 _READ = 1_000_000
 _SENT = 20_000
 _MANY = 20
-"""Subscriptions of a topic that has many."""
+"""The number of subscriptions of the topic with many."""
 
 
 def topics(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """A subscription whose correlation filter passes 1 message in 100, and sending to a topic with 20 subscriptions."""
+    """Measure a subscription whose correlation filter passes 1 message in 100, and sending to 20 subscriptions."""
     with ServiceBusAdministrationClient.from_connection_string(bench.connection_string) as administration:
         yield _read_by_a_filter(bench, scale, administration)
         yield from _send_to_many(bench, scale, administration)
 
 
 def _read_by_a_filter(bench: Workbench, scale: Scale, administration: ServiceBusAdministrationClient) -> Result:
-    """``receive_messages(100)`` and ``complete_messages``, until 1,000,000 records were read; each round a new subscription."""
+    """Measure receiving and completing batches of 100 until 1,000,000 records were read, with a new subscription each round."""
     topic, names = "read-by-a-filter", (f"s{number}" for number in itertools.count())
     administration.create_topic(topic, enable_partitioning=True)
     try:
@@ -42,7 +42,7 @@ def _read_by_a_filter(bench: Workbench, scale: Scale, administration: ServiceBus
             administration.create_rule(topic, name, "mine", filter=CorrelationRuleFilter(label="0"))
             administration.delete_rule(topic, name, "$Default")
         settling_in, count = (scale.count(full, multiple_of=BATCH * ONE_IN) for full in (SETTLING_IN, _READ))
-        # What is read ahead of the last message that is wanted is more than a reader holds.
+        # The records behind the last wanted message are more than a reader fetches ahead.
         _fill(bench, topic, settling_in + count + BATCH * ONE_IN)
         measured = interleave(
             {
@@ -81,7 +81,7 @@ def _receive(bench: Workbench, topic: str, subscription: str, settling_in: int, 
 
 
 def _send_to_many(bench: Workbench, scale: Scale, administration: ServiceBusAdministrationClient) -> Iterator[Result]:
-    """Batches of 100, as the row of sending has them, to a topic with 20 subscriptions and to one with one."""
+    """Measure batches of 100, as in the row ``send``, to a topic with 20 subscriptions and to a topic with one."""
     with bench.client() as client:
         senders: dict[str, ServiceBusSender] = {}
         for topic, subscriptions in (("one", 1), ("many", _MANY)):
@@ -117,7 +117,7 @@ def _send_to_many(bench: Workbench, scale: Scale, administration: ServiceBusAdmi
 
 
 def _stored(bench: Workbench, topic: str) -> int:
-    """How many bytes the segments of a topic's logs hold."""
+    """Return the size of the segments of a topic's logs, in bytes."""
     folders: Iterator[Path] = bench.scratch.glob(f"runtime/broker-*/records/{bench.topic(topic)}-*")
     partitions = [folder for folder in folders if folder.name.rpartition("-")[2].isdecimal()]
     if len(partitions) != PARTITIONS:

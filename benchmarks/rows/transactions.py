@@ -1,4 +1,4 @@
-"""Transactions, against bare ones of Kafka's client."""
+"""Transactions, against those of Kafka's client."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from benchmarks.workbench import BODY, Workbench
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage
 
 _EACH = 10
-"""How many messages a transaction sends, and how many it completes."""
+"""The number of messages that a transaction sends, and of those that it completes."""
 _TRANSACTIONS = 200
-"""How many are measured in a round."""
+"""The number of transactions in a round."""
 
 
 def transact(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Ten sends and ten completions of messages of 1 KB in a transaction; the reference stores the ten records alone."""
+    """Measure a transaction of ten sends and ten completions, 1 KB each; the reference only stores the ten records."""
     count = scale.count(_TRANSACTIONS)
     measured = interleave({"kafka": lambda n: _bare(bench, n), "kafkabus": lambda n: _ours(bench, n)}, count, scale)
     name = "transaction of 10 sends and 10 completions, 1 KB, p50: Kafka's alone of the sends"
@@ -28,7 +28,7 @@ def transact(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 def _bare(bench: Workbench, count: int) -> float:
-    """How long one of Kafka's transactions takes, in milliseconds."""
+    """Return how long a transaction of Kafka's client takes, in milliseconds."""
     with bench.queue() as queue:
         topic = bench.topic(queue)
         producer = Producer({**bench.reference_options, "transactional.id": topic, "linger.ms": 5})
@@ -45,7 +45,7 @@ def _bare(bench: Workbench, count: int) -> float:
 
 
 def _ours(bench: Workbench, count: int) -> float:
-    """How long one of ours takes, in milliseconds, from the beginning of its block to its end."""
+    """Return how long a kafkabus transaction takes from the beginning of its block to its end, in milliseconds."""
     with (
         bench.queue(count * _EACH, partitions=1) as source,
         bench.queue() as destination,

@@ -1,4 +1,4 @@
-"""What the upkeep service moves by itself: scheduled messages whose time has come, and messages that are forwarded."""
+"""Messages that the upkeep service moves: scheduled messages that are due, and forwarded messages."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kafkabus.management import QueueRuntimeProperties, ServiceBusAdministration
 _MESSAGES = 20_000
 _BATCH = 200
 _WANTED = 5_000.0
-"""How many scheduled messages a second are to be enqueued."""
+"""The target: scheduled messages enqueued per second."""
 _STORING = 2_000.0
-"""How many messages a second are surely scheduled."""
+"""A rate at which messages can certainly be scheduled, per second."""
 _LOOK_EVERY = 0.02
 
 
 def enqueue_scheduled(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Messages of 1 KB, scheduled for one moment: from then on until the last one waits in its queue.
+    """Measure messages of 1 KB scheduled for one moment, from that moment until the last one waits in its queue.
 
-    The reference is what we promise ourselves.
+    The reference is the project's own target.
     """
     count = scale.count(_MESSAGES, multiple_of=_BATCH)
     measured = [_enqueue(bench, count) for _ in range(scale.rounds + 1)][1:]
@@ -40,7 +40,7 @@ def enqueue_scheduled(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 def forward(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Messages of 1 KB without keys that wait in a partitioned queue, until the last one waits in another one."""
+    """Measure messages of 1 KB without keys that are forwarded from one partitioned queue to another, until the last one."""
     count = scale.count(_MESSAGES, multiple_of=_BATCH)
     measured = [_forward(bench, count) for _ in range(scale.rounds + 1)][1:]
     yield Result("forwarded from one queue to another, 1 KB", median(measured), MESSAGES_PER_SECOND)
@@ -67,7 +67,7 @@ def _forward(bench: Workbench, count: int) -> float:
         ServiceBusAdministrationClient.from_connection_string(bench.connection_string) as administration,
     ):
         administration.update_queue(administration.get_queue(queue), forward_to=destination)
-        # From the first one on: how soon the setting counts is not what is measured.
+        # Timed from the first message on, to exclude the time until the setting takes effect.
         _wait(bench, destination, lambda counts: counts.active_message_count > 0)
         before = administration.get_queue_runtime_properties(destination).active_message_count
         began = time.perf_counter()

@@ -1,7 +1,8 @@
 """Messages as Kafka records: value = body, key = partition key, headers = properties.
 
-``Envelope`` is everything about a message but its body. A record that no facade wrote is a valid message too: its key
-reads as the partition key, its foreign headers as application properties, its message id is derived from its place.
+``Envelope`` holds everything about a message except its body. A record from a producer other than kafkabus is a valid
+message too: its key becomes the partition key, its foreign headers become application properties, and its message id is
+derived from its topic, partition and offset.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from kafkabus_mapping import headers as h
 from kafkabus_mapping.properties import PropertyValue, decode_properties, encode_properties
 
 Headers = list[tuple[str, "bytes | None"]]
-"""A record's headers. Texts are bytes already: Kafka's client would end one at its first NUL."""
+"""The headers of a record. Texts are encoded to bytes, because Kafka's client cuts a ``str`` at its first NUL."""
 
 LONGEST_REASON = 4096
-"""Most characters of a dead letter's reason, and of its description; Service Bus's limit."""
+"""The maximum number of characters of a dead letter's reason, and of its description; Service Bus's limit."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 _FIELD_OF = {header: field for field, header in h.TEXT_FIELDS}
@@ -30,29 +31,29 @@ _ALL_BUT_ONE = len(_TEXT_HEADERS) - 1
 
 @dataclass(slots=True)
 class Envelope:
-    """A message's properties.
+    """The properties of a message.
 
     Attributes:
         message_id: Up to 128 characters.
         session_id: Up to 128 characters; None outside sessions.
-        partition_key: Up to 128 characters; equals ``session_id`` where both are set.
+        partition_key: Up to 128 characters; equals ``session_id`` if both are set.
         correlation_id: Free text.
-        subject: Free text, called label in older clients.
+        subject: Free text; older clients call it label.
         content_type: MIME type of the body.
         to: Forwarding address, not interpreted.
-        reply_to: Where to answer.
-        reply_to_session_id: Session to answer in, up to 128 characters.
-        time_to_live: How long after it was enqueued the message may be received; None: the entity's default.
-        scheduled_enqueue_time_utc: When the message becomes receivable; None: at once.
-        application_properties: The application's own; empty where it set none.
+        reply_to: The entity to send replies to.
+        reply_to_session_id: The session to send replies to, up to 128 characters.
+        time_to_live: How long the message can be received after it was enqueued; None means the entity's default.
+        scheduled_enqueue_time_utc: When the message becomes receivable; None means at once.
+        application_properties: The application's own properties; empty if it set none.
         body_type: ``sequence`` or ``value`` for a JSON body; None for bytes.
-        amqp: JSON text of AMQP header, footer and annotations; None where none was set.
+        amqp: JSON text of the AMQP header, footer and annotations; None if none was set.
         dead_letter_reason: Why the message was dead-lettered.
-        dead_letter_error_description: The same in more words.
-        dead_letter_source: The entity it was dead-lettered from.
-        enqueued_sequence_number: Its number where it was first enqueued.
+        dead_letter_error_description: A longer explanation of why the message was dead-lettered.
+        dead_letter_source: The entity that the message was dead-lettered from.
+        enqueued_sequence_number: The sequence number of the message in the entity where it was first enqueued.
         transfer_source: Identity of the record that a transfer copied.
-        hops: How often it was forwarded; None: never.
+        hops: How often the message was forwarded; None means never.
     """
 
     message_id: str | None = None
@@ -78,16 +79,16 @@ class Envelope:
 
 
 def encode_headers(envelope: Envelope) -> Headers:
-    """An envelope's headers, in a fixed order; only what is set takes a header.
+    """Return the headers of an envelope, in a fixed order; properties that are None have no header.
 
     Raises:
-        PropertyRuleError: An application property cannot be carried.
+        PropertyRuleError: An application property has a type that messages cannot carry.
         ValueError: A text holds half of a surrogate pair.
     """
     texts = _text_values(envelope)
     headers: Headers
     if texts.count(None) == _ALL_BUT_ONE and texts[0] is not None:
-        # As most messages are.
+        # Fast path for most messages: the message id is the only text.
         headers = [(_TEXT_HEADERS[0], _utf_8(_TEXT_HEADERS[0], texts[0]))]
     else:
         headers = [
@@ -124,14 +125,14 @@ def _utf_8(header: str, value: str) -> bytes:
 
 
 def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: bytes | None, place: str) -> Envelope:
-    """The envelope of a record, whoever wrote it; nothing in a record makes it undecodable.
+    """Return the envelope of a record from any producer; every record can be decoded.
 
-    A header of ours that does not parse is kept as an application property under its own name, so that nothing is lost.
+    An ``sb-`` header that does not parse is kept as an application property under its own name, so that nothing is lost.
 
     Args:
-        headers: The record's headers, repeated names in order (the last one counts).
-        key: The record's key; the partition key where no facade wrote the record.
-        place: ``topic/partition/offset``, the message id of a record that has none.
+        headers: The record's headers; if a name is repeated, the last one counts.
+        key: The record's key; becomes the partition key if the record has no message id header.
+        place: ``topic/partition/offset``; becomes the message id of a record that has none.
     """
     envelope = Envelope()
     foreign: dict[str | bytes, PropertyValue] = {}
@@ -145,7 +146,7 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: b
             elif name == h.APPLICATION_PROPERTIES:
                 properties = decode_properties(value)
             elif name == h.ADDRESSED_TO:
-                value.decode()  # Says where it is received; whoever receives it is there.
+                value.decode()  # Checked only: it names the subscription that receives the record.
             else:
                 _decode_number(envelope, name, value)
         except (ValueError, OverflowError):  # noqa: PERF203 - one broken header must not spoil the others
@@ -159,22 +160,22 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: b
 
 
 def to_milliseconds(moment: datetime) -> int:
-    """Milliseconds since 1970 UTC; a naive moment is taken as UTC."""
+    """Return a moment as milliseconds since 1970 UTC; a naive moment is taken as UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     return (aware - EPOCH) // _MILLISECOND
 
 
 def from_milliseconds(milliseconds: int) -> datetime:
-    """The moment, in UTC, so many milliseconds after 1970.
+    """Return the moment that is so many milliseconds after 1970, in UTC.
 
     Raises:
-        OverflowError: Beyond the year 9999.
+        OverflowError: The moment is beyond the year 9999.
     """
     return EPOCH + timedelta(milliseconds=milliseconds)
 
 
 def record_size(value: bytes | None, key: str | bytes | None, headers: Iterable[tuple[str, bytes | None]]) -> int:
-    """Size of a record as limits and quotas count it: body, key, header names and values, in bytes."""
+    """Return the size of a record as limits and quotas count it: body, key, header names and values, in bytes."""
     size = len(value or b"") + (_size(key) if key else 0)
     for name, content in headers:
         size += len(name) + len(content or b"")
@@ -186,21 +187,21 @@ def _size(content: str | bytes) -> int:
 
 
 def read_time_to_live(value: bytes) -> int:
-    """A time to live of a header, in milliseconds.
+    """Return the time to live that a header holds, in milliseconds.
 
     Raises:
-        ValueError: It is no whole number.
-        OverflowError: It is longer than any.
+        ValueError: The header is not a whole number.
+        OverflowError: The time is longer than ``timedelta`` allows.
     """
     return timedelta(milliseconds=int(value)) // _MILLISECOND
 
 
 def read_moment(value: bytes) -> int:
-    """A time of a header, in milliseconds since 1970.
+    """Return the time that a header holds, in milliseconds since 1970.
 
     Raises:
-        ValueError: It is no whole number.
-        OverflowError: It is not in the years 1 to 9999.
+        ValueError: The header is not a whole number.
+        OverflowError: The time is not in the years 1 to 9999.
     """
     return to_milliseconds(from_milliseconds(int(value)))
 
@@ -222,7 +223,7 @@ def _decode_number(envelope: Envelope, name: str, value: bytes) -> None:
     elif name == h.HOPS:
         envelope.hops = _read_number(value)
     else:
-        raise ValueError(f"header {name} is not ours")
+        raise ValueError(f"header {name} is not one of kafkabus's")
 
 
 def _key_text(key: bytes | None) -> str | None:

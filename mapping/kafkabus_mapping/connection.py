@@ -1,11 +1,11 @@
-"""Connection strings: what their parts mean, and where in them a namespace's Kafka is said to be.
+"""Connection strings: their parts, and the addresses of Kafka and Redis in them.
 
-Azure's own strings are taken unchanged. Where Kafka and Redis are is said by extra parts of the string
-(``KafkaBootstrapServers=…;Redis=…``) or by ``KAFKABUS_…`` variables, which the caller hands over.
+Azure's own connection strings are accepted unchanged. Extra parts of the string (``KafkaBootstrapServers=…;Redis=…``), or
+``KAFKABUS_…`` variables that the caller passes, give the addresses of Kafka and Redis.
 
-Semicolons divide the parts. A value that holds one, or begins with a double quote or a blank, stands in double quotes, and a
-quote inside it is written twice: ``KafkaSaslPassword="a;b""c"`` is the password ``a;b"c``. ``format_connection_string`` writes
-such quotes.
+Semicolons separate the parts. A value that contains a semicolon, or begins with a double quote or a blank, is written in
+double quotes, with each quote inside it doubled: ``KafkaSaslPassword="a;b""c"`` is the password ``a;b"c``.
+``format_connection_string`` writes such quotes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kafkabus_mapping.names import NameRuleError, check_namespace
 from kafkabus_mapping.secret import Secret
 
 CONNECTION_STRING_VARIABLE: Final = "KAFKABUS_CONNECTION_STRING"
-"""Names the namespace of a program that is told by nothing else: the command line, the upkeep service."""
+"""The variable with the connection string that the command line and the upkeep service use by default."""
 BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKABUS_BOOTSTRAP_SERVERS"
 
 _BROKER = re.compile(r"(?:\w+://)?(?:[^\s:/@\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}")
-"""A broker's address, as librdkafka takes it; an IPv6 literal is in brackets."""
+"""The address of a broker, as librdkafka accepts it; an IPv6 literal is in brackets."""
 
 _PARTS = {
     name.lower(): name
@@ -37,7 +37,7 @@ _PARTS = {
         "SharedAccessSignature",
         "EntityPath",
         "UseDevelopmentEmulator",
-        # Ignored, as by azure.servicebus: it says how AMQP travels.
+        # Ignored, as azure.servicebus does: it selects the transport of AMQP.
         "TransportType",
         "KafkaBootstrapServers",
         "KafkaSecurityProtocol",
@@ -58,7 +58,7 @@ _PART = re.compile(
     """,
     re.VERBOSE,
 )
-"""One part with the semicolon behind it; it does not match where quotes are broken."""
+"""One part with the semicolon behind it; the pattern does not match a part with broken quotes."""
 _KAFKA_OPTIONS = {
     "KafkaSecurityProtocol": "security.protocol",
     "KafkaSaslMechanism": "sasl.mechanism",
@@ -70,15 +70,15 @@ _KAFKA_OPTIONS = {
 
 @dataclass(kw_only=True)
 class ServiceBusConnectionStringProperties(FieldAccess):
-    """What a connection string says; also a mapping.
+    """The parts of a connection string, as attributes and as a mapping.
 
     Attributes:
-        endpoint: With scheme and trailing slash: ``sb://host/``.
-        fully_qualified_namespace: The host alone.
-        entity_path: The one entity that the string is for, or None.
-        shared_access_key_name: Carried, not checked.
-        shared_access_key: Carried, not checked.
-        shared_access_signature: Carried, not checked.
+        endpoint: The endpoint with scheme and trailing slash: ``sb://host/``.
+        fully_qualified_namespace: The host name.
+        entity_path: The only entity that the string gives access to, or None.
+        shared_access_key_name: Accepted, not checked.
+        shared_access_key: Accepted, not checked.
+        shared_access_signature: Accepted, not checked.
     """
 
     endpoint: str
@@ -91,13 +91,13 @@ class ServiceBusConnectionStringProperties(FieldAccess):
 
 @dataclass(frozen=True, slots=True)
 class KafkaLocation:
-    """Where a namespace's topics are.
+    """The Kafka cluster that holds a namespace's topics.
 
     Attributes:
-        namespace: Its name, which prefixes topics: the first label of the host name.
+        namespace: The namespace's name, which prefixes its topics: the first label of the host name.
         fully_qualified_namespace: The host name.
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
-        entity_path: The one entity that may be used, or None.
+        entity_path: The only entity that may be used, or None.
         kafka_options: TLS and SASL options, named as librdkafka names them; the password is a ``Secret``.
     """
 
@@ -109,14 +109,14 @@ class KafkaLocation:
 
 
 def parse_connection_string(conn_str: str) -> ServiceBusConnectionStringProperties:
-    """Read a connection string; part names are case-sensitive here, as in ``azure.servicebus``.
+    """Parse a connection string; the names of parts are case-sensitive here, as in ``azure.servicebus``.
 
     Args:
-        conn_str: Azure's connection string, with or without our parts. A value with a semicolon stands in double quotes, and a
-            quote inside it is written twice; ``azure.servicebus`` knows no quotes.
+        conn_str: Azure's connection string, with or without the parts that kafkabus adds. A value with a semicolon is written
+            in double quotes, with each quote inside it doubled; ``azure.servicebus`` does not support quotes.
 
     Raises:
-        ValueError: A part is missing, malformed, unknown or contradicts another; the message says which, and shows no secret.
+        ValueError: A part is missing, malformed, unknown or contradicts another; the error says which, and shows no secret.
     """
     parts = _split(conn_str)
     for name in parts:
@@ -126,20 +126,20 @@ def parse_connection_string(conn_str: str) -> ServiceBusConnectionStringProperti
 
 
 def parse_parts(conn_str: str) -> dict[str, str]:
-    """The parts of a connection string under their proper names; they may be written in any case.
+    """Return the parts of a connection string by their proper names; the string may write the names in any case.
 
     Args:
-        conn_str: Azure's connection string, with or without our parts. A value with a semicolon stands in double quotes, and a
-            quote inside it is written twice.
+        conn_str: Azure's connection string, with or without the parts that kafkabus adds. A value with a semicolon is written
+            in double quotes, with each quote inside it doubled.
 
     Raises:
-        ValueError: A part is unknown, has no value or broken quotes, or there are none; no value is shown.
+        ValueError: A part is unknown, has no value or broken quotes, or the string has no parts; the error shows no value.
     """
     return {_PARTS[name.lower()]: value for name, value in _split(conn_str).items()}
 
 
 def format_connection_string(parts: Mapping[str, str]) -> str:
-    """Write a connection string, values in quotes where they need them; ``parse_parts`` reads the same parts.
+    """Return a connection string that ``parse_parts`` reads back as the same parts; values are quoted if necessary.
 
     Args:
         parts: Values, none of them empty, by the names of their parts.
@@ -148,7 +148,7 @@ def format_connection_string(parts: Mapping[str, str]) -> str:
 
 
 def kafka_options(parts: Mapping[str, str]) -> dict[str, str | Secret]:
-    """The TLS and SASL options among the parts of a connection string, named as librdkafka names them."""
+    """Return the TLS and SASL options among the parts of a connection string, by librdkafka's names."""
     return {
         option: Secret(parts[part]) if part in _SECRET_PARTS else parts[part]
         for part, option in _KAFKA_OPTIONS.items()
@@ -157,14 +157,14 @@ def kafka_options(parts: Mapping[str, str]) -> dict[str, str | Secret]:
 
 
 def parse_kafka_location(conn_str: str, environment: Mapping[str, str]) -> KafkaLocation:
-    """Where the topics of a connection string's namespace are; Redis need not be named.
+    """Return the Kafka cluster of a connection string's namespace; the string need not name Redis.
 
     Args:
-        conn_str: Azure's connection string, with or without our parts.
-        environment: ``KAFKABUS_…`` variables, for what the string leaves out.
+        conn_str: Azure's connection string, with or without the parts that kafkabus adds.
+        environment: ``KAFKABUS_…`` variables, which supply the parts that the string leaves out.
 
     Raises:
-        ValueError: The string is malformed, or neither it nor the environment says where Kafka is.
+        ValueError: The string is malformed, or neither it nor the environment names Kafka's brokers.
     """
     parts = parse_parts(conn_str)
     properties = properties_of(parts)
@@ -179,15 +179,15 @@ def parse_kafka_location(conn_str: str, environment: Mapping[str, str]) -> Kafka
 
 
 def bootstrap_servers_of(fully_qualified_namespace: str, given: str | None, environment: Mapping[str, str]) -> str:
-    """The brokers of a namespace: those given, else the environment's.
+    """Return the brokers of a namespace: the given ones, else those that the environment names.
 
     Raises:
-        ValueError: Neither names any, or one has no port.
+        ValueError: Neither names a broker, or a broker has no port.
     """
     servers = given or environment.get(BOOTSTRAP_SERVERS_VARIABLE)
     if not servers:
         raise ValueError(
-            f"it is not said where Kafka is for {fully_qualified_namespace!r}: add "
+            f"no Kafka brokers are known for {fully_qualified_namespace!r}: add "
             f"KafkaBootstrapServers=host:port to the connection string, or set {BOOTSTRAP_SERVERS_VARIABLE} "
             "('kafkabus up' starts both and prints a connection string)"
         )
@@ -202,17 +202,17 @@ def bootstrap_servers_of(fully_qualified_namespace: str, given: str | None, envi
 
 
 def host_of(uri: str) -> str:
-    """The host of an address, without scheme, port and path; an IPv6 literal keeps its brackets."""
+    """Return the host of an address, without scheme, port and path; an IPv6 literal keeps its brackets."""
     host = uri.partition("://")[2] or uri
     host = host.partition("/")[0].rpartition("@")[2]
     return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
 
 
 def namespace_of(fully_qualified_namespace: str) -> str:
-    """The namespace that a host name names: its first label, in lower case.
+    """Return the namespace of a host name: its first label, in lower case.
 
     Raises:
-        ValueError: The label is no namespace's name.
+        ValueError: The label is not a valid name of a namespace.
     """
     host = fully_qualified_namespace.partition(":")[0]
     try:
@@ -222,10 +222,10 @@ def namespace_of(fully_qualified_namespace: str) -> str:
 
 
 def properties_of(parts: Mapping[str, str]) -> ServiceBusConnectionStringProperties:
-    """What Azure's parts of a connection string say; names in any case.
+    """Return Azure's parts of a connection string; their names may be in any case.
 
     Raises:
-        ValueError: A part is missing, malformed or contradicts another; the message says which.
+        ValueError: A part is missing, malformed or contradicts another; the error says which.
     """
     lowered = {name.lower(): value for name, value in parts.items()}
     signature = lowered.get("sharedaccesssignature")
@@ -258,11 +258,11 @@ def properties_of(parts: Mapping[str, str]) -> ServiceBusConnectionStringPropert
 
 
 def _split(conn_str: str) -> dict[str, str]:
-    """The parts of a connection string, under names as they are written; all of them are known, in some case of letters."""
+    """Return the parts of a connection string by their names as written; raise ValueError if a name is unknown."""
     if not isinstance(conn_str, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(
             f"conn_str is of type {type(conn_str).__name__}: give a connection string, such as 'kafkabus status' prints; "
-            "where it comes from the environment, is the variable set?"
+            "if it comes from the environment, check that the variable is set"
         )
     parts: dict[str, str] = {}
     before, position = "", 0
@@ -294,7 +294,7 @@ def _split(conn_str: str) -> dict[str, str]:
 
 
 def _check_name(name: str, before: str) -> None:
-    """Refuse an unknown part; it may be the end of a secret that holds a semicolon, and is not shown then."""
+    """Raise ValueError if a part is unknown; the error does not show a part that may be the end of a secret."""
     if name.lower() in _PARTS:
         return
     near = get_close_matches(name.lower(), _PARTS, n=1, cutoff=0.8)

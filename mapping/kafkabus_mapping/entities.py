@@ -1,7 +1,7 @@
-"""Descriptions of entities: what an entity was created with, its defaults and its bounds.
+"""Descriptions of entities: their settings, with defaults and bounds.
 
-Defaults and bounds are Service Bus's. A description is written once per change to the namespace's compacted topic of
-descriptions, as this model's JSON.
+Defaults and bounds are Service Bus's. Each change writes the description, as this model's JSON, to the namespace's compacted
+topic of descriptions.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from kafkabus_mapping.filters.rules import RuleDescription
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
 PARTITIONS_STANDARD = 16
-"""Partitions of a partitioned entity in the Basic and Standard tiers."""
+"""The number of partitions of a partitioned entity in the Basic and Standard tiers."""
 
 _RULES = "rules_by_number"
-"""Where a written description has its rules."""
+"""The key of the rules in a description's JSON."""
 
 FOREVER = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
-"""The service's longest duration, its default time to live."""
+"""The longest duration in Service Bus, and the default time to live."""
 
 
 class AccessRights(str, Enum):
-    """What an authorization rule grants; values as in ``azure.servicebus.management``."""
+    """The rights that an authorization rule grants; values as in ``azure.servicebus.management``."""
 
     MANAGE = "Manage"
     SEND = "Send"
@@ -47,10 +47,10 @@ class AccessRights(str, Enum):
 
 
 class EntityStatus(str, Enum):
-    """Which operations an entity takes; values as in ``azure.servicebus.management``.
+    """The status of an entity, which decides the allowed operations; values as in ``azure.servicebus.management``.
 
-    Entities are Active, Disabled, SendDisabled, ReceiveDisabled or Deleting. They are never in the others, which applications
-    name that come from there.
+    Entities are Active, Disabled, SendDisabled, ReceiveDisabled or Deleting. They never have the other values, which exist
+    because applications written for Azure's SDK name them.
     """
 
     ACTIVE = "Active"
@@ -65,18 +65,18 @@ class EntityStatus(str, Enum):
 
 
 class AuthorizationRuleDescription(BaseModel):
-    """A shared access rule of an entity; carried, not checked.
+    """A shared access rule of an entity; stored, not checked.
 
     Attributes:
-        type: Kind of rule, such as ``SharedAccessAuthorizationRule``.
-        claim_type: Kind of claim.
-        claim_value: Claim.
+        type: The kind of rule, such as ``SharedAccessAuthorizationRule``.
+        claim_type: The kind of claim.
+        claim_value: The claim.
         rights: ``Manage``, ``Send``, ``Listen``.
-        created_at_utc: When it was created.
-        modified_at_utc: When it was last changed.
-        key_name: Its name.
-        primary_key: One key.
-        secondary_key: The other one.
+        created_at_utc: When the rule was created.
+        modified_at_utc: When the rule was last changed.
+        key_name: The rule's name.
+        primary_key: The primary key.
+        secondary_key: The secondary key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,42 +93,42 @@ class AuthorizationRuleDescription(BaseModel):
 
 
 class EntityDescription(BaseModel, frozen=True, extra="forbid"):
-    """What holds messages: its settings, and the Kafka topic that they are in.
+    """The description of an entity: its settings, and the Kafka topic that holds its messages.
 
     Attributes:
-        name: As its creator wrote it; of a subscription with its topic's, as ``subscription_name`` joins them.
-        enable_partitioning: Fixed at creation.
+        name: The name as its creator wrote it; that of a subscription includes its topic's, joined by ``subscription_name``.
+        enable_partitioning: Whether the entity is partitioned; fixed at creation.
         partitions: Kafka partitions, one per entity partition: 16 for a partitioned queue
             (the namespace's number in Premium), else 1.
-        topic: Name of the Kafka topic.
-        topic_id: The topic's id, which the broker made: the queue's generation.
-        incarnation: How often one of the topic's logs turned out to be truncated; each time there are new ledgers.
-        dead_letter_incarnation: The same of its dead-letter queue.
-        transfer_dead_letter_incarnation: The same of its transfer dead-letter queue.
-        lock_duration: 1 ms to 5 minutes, default 1 minute.
+        topic: The name of the Kafka topic.
+        topic_id: The id that the broker gave the topic; it is the queue's generation.
+        incarnation: How often a log of the topic was found truncated; each time the entity gets new ledgers.
+        dead_letter_incarnation: How often a log of the dead-letter queue's topic was found truncated.
+        transfer_dead_letter_incarnation: How often a log of the transfer dead-letter queue's topic was found truncated.
+        lock_duration: How long a message stays locked: 1 ms to 5 minutes, default 1 minute.
         max_delivery_count: 1 to 2,000 deliveries, default 10; then the message is dead-lettered.
-        max_size_in_megabytes: Of one partition, in MB, default 1,024.
-        requires_session: Fixed at creation.
-        requires_duplicate_detection: Fixed at creation.
+        max_size_in_megabytes: The maximum size of one partition, in MB, default 1,024.
+        requires_session: Whether messages need a session id; fixed at creation.
+        requires_duplicate_detection: Whether duplicates are detected; fixed at creation.
         duplicate_detection_history_time_window: 20 s to 7 days, default 10 minutes.
         default_message_time_to_live: At least 1 s, default for ever.
         dead_lettering_on_message_expiration: Whether expired messages are dead-lettered; else they are dropped.
         auto_delete_on_idle: At least 5 minutes, default for ever.
         enable_batched_operations: Kept for compatibility; operations are always batched.
-        status: Which operations are taken.
-        retiring_at: Since when nobody may use it because nobody did for ``auto_delete_on_idle``; it is deleted soon. None: it
-            may be used.
+        status: The status, which decides the allowed operations.
+        retiring_at: When the entity was closed to clients because it was idle for ``auto_delete_on_idle``; the upkeep deletes
+            it soon after. None if clients may use it.
         user_metadata: Up to 1,024 characters.
-        created_at: When the queue was created, UTC.
-        updated_at: When it was last changed, UTC.
+        created_at: When the entity was created, UTC.
+        updated_at: When the entity was last changed, UTC.
         settled_retention: How long completed records stay in Kafka for Spark and replay; default one day.
-        forward_to: Name of the entity that its messages move on to, or None.
-        forward_dead_lettered_messages_to: Name of the entity that its dead-lettered messages move on to, or None.
-        max_message_size_in_kilobytes: Largest message; None: the namespace's.
+        forward_to: The name of the entity that messages are forwarded to, or None.
+        forward_dead_lettered_messages_to: The name of the entity that dead-lettered messages are forwarded to, or None.
+        max_message_size_in_kilobytes: The maximum size of a message; None means the namespace's.
         enable_express: Kept for compatibility.
-        authorization_rules: Carried, not checked: access is what Kafka and Redis grant.
-        mortal: Whether messages with times to live of their own may have been sent.
-        schedules: Whether scheduled messages may have been.
+        authorization_rules: Stored, not checked: Kafka and Redis control access.
+        has_message_ttl: Whether messages with their own time to live may have been sent.
+        schedules: Whether scheduled messages may have been sent.
         transacts: Whether transactions may have stored records.
     """
 
@@ -164,7 +164,7 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid"):
     max_message_size_in_kilobytes: Annotated[int, Field(ge=1)] | None = None
     enable_express: bool = False
     authorization_rules: tuple[AuthorizationRuleDescription, ...] = ()
-    mortal: bool = False
+    has_message_ttl: bool = False
     schedules: bool = False
     transacts: bool = False
 
@@ -172,25 +172,25 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid"):
     @classmethod
     def _aware(cls, moment: datetime | None) -> datetime | None:
         if moment is not None and moment.tzinfo is None:
-            raise ValueError("times are in UTC and say so: give them a time zone")
+            raise ValueError("times are stored in UTC: give the time a time zone")
         return moment
 
     @property
     def generation(self) -> str:
-        """What tells its ledgers from those of others of its name: the topic's id."""
+        """The topic's id, which distinguishes the entity's ledgers from those of other entities of its name."""
         return self.topic_id
 
     @property
     def own_name(self) -> str:
-        """Its name, of a subscription without its topic's."""
+        """The entity's name; that of a subscription without its topic's."""
         return self.name
 
     def over_topic(self, topic_id: str) -> Self:
-        """The same entity over another topic of its topic's name, from that one's beginning."""
+        """Return the same entity over a new Kafka topic of the same name, from the beginning of that topic."""
         return self.model_copy(update={"topic_id": topic_id})
 
     def cut(self, partition: int, end: int) -> Self:  # noqa: ARG002 - a subscription needs them
-        """The same entity once one of its logs was truncated: what is stored from there on is new."""
+        """Return the entity as it is after one of its logs was truncated: records stored from ``end`` on are new."""
         return self
 
 
@@ -201,7 +201,7 @@ class QueueDescription(EntityDescription, frozen=True):
 
 
 class TopicDescription(EntityDescription, frozen=True):
-    """A topic, whose messages are received from its subscriptions; sessions and forwarding are theirs.
+    """A topic, whose messages are received from its subscriptions; these have the settings for sessions and forwarding.
 
     Attributes:
         filtering_messages_before_publishing: Kept for compatibility.
@@ -221,21 +221,21 @@ _SHARED = (
     "settled_retention",
     "max_message_size_in_kilobytes",
 )
-"""Settings that a subscription has of its topic."""
+"""Settings that a subscription takes from its topic."""
 
 
 def shared_with(topic: TopicDescription) -> dict[str, object]:
-    """What a subscription goes by of its topic, as that is now."""
+    """Return the current settings of a topic that its subscriptions take over."""
     shared: dict[str, object] = {name: getattr(topic, name) for name in _SHARED}
     return shared | {"topic_time_to_live": topic.default_message_time_to_live, "topic_status": topic.status}
 
 
 class RuleSet(BaseModel):
-    """Rules of a subscription, and the messages that they are about.
+    """Rules of a subscription, and the messages that they apply to.
 
     Attributes:
-        rules: They, by name, ``$Default`` first.
-        offsets: From which on they count, by partition of the topic's log.
+        rules: The rules, by name, ``$Default`` first.
+        offsets: The offsets from which on they apply, by partition of the topic's log.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -245,18 +245,18 @@ class RuleSet(BaseModel):
 
 
 class SubscriptionDescription(EntityDescription, frozen=True):
-    """A subscription: a reader of a topic's log with ledgers of its own. What is the topic's is as the topic has it.
+    """A subscription: it reads a topic's log with its own ledgers, and takes some settings from the topic.
 
     Attributes:
-        topic_entity: Name of its topic.
-        uid: Tells its ledgers from those of an earlier subscription of its name.
-        topic_time_to_live: The topic's default, which counts where it is the shorter one.
-        topic_status: The topic's.
-        dead_lettering_on_filter_evaluation_exceptions: Whether messages are dead-lettered of which a rule cannot be said.
-        rule_sets: Its rules, the last ones those that it has; before them, in the order of their offsets, those that count for
-            messages that were stored before they were changed.
-        rules_version: How often they were changed.
-        changing: Its rules once a change is done that is under way; then none is received until it is. None: none is.
+        topic_entity: The name of the topic.
+        uid: An id that distinguishes its ledgers from those of an earlier subscription of the same name.
+        topic_time_to_live: The topic's default time to live, which applies if it is the shorter one.
+        topic_status: The topic's status.
+        dead_lettering_on_filter_evaluation_exceptions: Whether a message is dead-lettered if a rule cannot be evaluated.
+        rule_sets: The subscription's rules over time, in the order of their offsets: the last set is the current one, earlier
+            sets apply to messages that were stored before the rules were changed.
+        rules_version: How often the rules were changed.
+        changing: The new rules while a change is under way, during which no message is received; None if no change is.
     """
 
     kind: Literal["subscription"] = "subscription"
@@ -271,13 +271,13 @@ class SubscriptionDescription(EntityDescription, frozen=True):
 
     @model_serializer(mode="wrap")
     def _each_rule_once(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Sets have most of their rules in common: each rule is written once, and sets name them by their numbers."""
+        """Write each rule once and refer to it by number in the sets, which have most of their rules in common."""
         written: dict[str, Any] = serialize(self)
         known: dict[str, Any] = {}
         places: dict[str, int] = {}
 
         def numbers(rules: Iterable[Any]) -> list[int]:
-            # By how it is written in Python: there 1, 1.0 and True are not the same.
+            # Rules are compared by repr, in which 1, 1.0 and True differ.
             for rule in rules:
                 known.setdefault(repr(rule), rule)
                 places.setdefault(repr(rule), len(places))
@@ -306,7 +306,7 @@ class SubscriptionDescription(EntityDescription, frozen=True):
 
     @property
     def generation(self) -> str:
-        """The topic's id, and its own."""
+        """The topic's id and the subscription's own."""
         return f"{self.topic_id}~{self.uid}"
 
     @override
@@ -329,22 +329,22 @@ class SubscriptionDescription(EntityDescription, frozen=True):
         return self.model_copy(update={"rule_sets": tuple(sets)})
 
     def under(self, topic: TopicDescription) -> Self:
-        """The same subscription, going by what its topic has now."""
+        """Return the same subscription with the current settings of its topic."""
         return self.model_copy(update=shared_with(topic))
 
     @property
     def rules(self) -> tuple[RuleDescription, ...]:
-        """Its rules now."""
+        """The current rules."""
         return self.rule_sets[-1].rules
 
     @property
     def own_name(self) -> str:
-        """Its name without its topic's."""
+        """The subscription's name without its topic's."""
         return self.name[len(self.topic_entity) + len(SUBSCRIPTIONS) :]
 
 
 def _kind_of(description: Any) -> str:
-    # Namespaces have held queues only, which did not say so.
+    # Descriptions of queues had no kind before there were topics.
     kind = description.get("kind", "queue") if isinstance(description, dict) else description.kind
     return str(kind)
 
@@ -360,9 +360,9 @@ _ANY: TypeAdapter[QueueDescription | TopicDescription | SubscriptionDescription]
 
 
 def read_description(text: str) -> QueueDescription | TopicDescription | SubscriptionDescription:
-    """What a description's JSON says.
+    """Return the description in a JSON text.
 
     Raises:
-        ValidationError: It says nothing that can be.
+        ValidationError: The text is not a valid description.
     """
     return _ANY.validate_json(text)

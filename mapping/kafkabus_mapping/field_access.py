@@ -1,4 +1,4 @@
-"""Objects whose fields are read and set like those of a dictionary, too, as the models of azure.servicebus are."""
+"""Objects whose fields can also be read and set like the items of a dictionary, as in the models of azure.servicebus."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class FieldAccess(MutableMapping[str, Any]):
-    """A dataclass's fields as a mapping: their number is fixed, and one that is deleted is None."""
+    """A dataclass that is also a mapping of its fields: their number is fixed, and deleting a field sets it to None."""
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        """The names of its fields."""
+        """Return the names of the fields."""
         return tuple(one.name for one in fields(cls))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     def __getitem__(self, key: str) -> Any:
@@ -35,19 +35,19 @@ class FieldAccess(MutableMapping[str, Any]):
         return len(self.field_names())
 
     def keys(self) -> list[str]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The names of its fields, as a list, as azure.servicebus gives them."""
+        """Return the names of the fields as a list, as azure.servicebus does."""
         return list(self.field_names())
 
     def values(self) -> list[Any]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The values of its fields, as a list."""
+        """Return the values of the fields as a list."""
         return [getattr(self, key) for key in self.field_names()]
 
     def items(self) -> list[tuple[str, Any]]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The names and values of its fields, as a list."""
+        """Return the names and values of the fields as a list."""
         return [(key, getattr(self, key)) for key in self.field_names()]
 
     def has_key(self, k: str) -> bool:
-        """Whether there is such a field."""
+        """Return whether there is a field of this name."""
         return k in self.field_names()
 
     def clear(self) -> None:

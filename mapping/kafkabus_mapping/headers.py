@@ -1,7 +1,7 @@
-"""Header names of a record: one short UTF-8 header for each system property that is set.
+"""Names of a record's headers: one short UTF-8 header for each system property that is set.
 
-This table is the contract between the facade, Spark's readers and anybody who reads the topics with Kafka's own tools.
-Every name begins with ``sb-``; other headers are the application's and read back as application properties.
+The names are the contract between the SDK, the Spark readers, and users who read the topics with Kafka's own tools. Every
+name begins with ``sb-``; other headers belong to the application and are read back as application properties.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ SCHEDULED_ENQUEUE_TIME: Final = "sb-scheduled-enqueue-time"
 APPLICATION_PROPERTIES: Final = "sb-application-properties"
 """A JSON object; see ``properties``."""
 BODY_TYPE: Final = "sb-body-type"
-"""``sequence`` or ``value`` with a JSON body; absent where the value is the body's bytes."""
+"""``sequence`` or ``value`` with a JSON body; absent if the record's value is the body's bytes."""
 AMQP: Final = "sb-amqp"
-"""A JSON object of the AMQP header, footer and annotations, where the sender set any."""
+"""A JSON object of the AMQP header, footer and annotations; absent if the sender set none."""
 DEAD_LETTER_REASON: Final = "sb-dead-letter-reason"
 DEAD_LETTER_DESCRIPTION: Final = "sb-dead-letter-error-description"
 DEAD_LETTER_SOURCE: Final = "sb-dead-letter-source"
 ENQUEUED_SEQUENCE_NUMBER: Final = "sb-enqueued-sequence-number"
-"""Decimal sequence number that the message had where it was first enqueued."""
+"""Decimal sequence number of the message in the entity where it was first enqueued."""
 TRANSFER_SOURCE: Final = "sb-transfer-source"
 """Identity of the record that a transfer copied: ``<ledger>@<sequence number>``."""
 HOPS: Final = "sb-hops"
-"""Decimal number of times that the message was forwarded."""
+"""Decimal count of how often the message was forwarded."""
 
 ADDRESSED_TO: Final = "sb-addressed-to"
-"""Key of the only subscription that a record of a topic is for: one of several copies that its rules made of a message."""
+"""Key of the only subscription that receives this record of a topic: its rules made several copies of one message."""
 
 TEXT_FIELDS: Final[tuple[tuple[str, str], ...]] = (
     ("message_id", MESSAGE_ID),
@@ -59,4 +59,4 @@ TEXT_FIELDS: Final[tuple[tuple[str, str], ...]] = (
     ("dead_letter_source", DEAD_LETTER_SOURCE),
     ("transfer_source", TRANSFER_SOURCE),
 )
-"""Fields of an ``Envelope`` that are text as they stand, with their headers."""
+"""Fields of an ``Envelope`` whose headers hold plain text, with the names of those headers."""

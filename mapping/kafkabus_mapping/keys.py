@@ -1,6 +1,6 @@
-"""Partition-key rules: which key a message is sent under, and which partition a key belongs to.
+"""Partition-key rules: the key of a message, and the partition of a key.
 
-The rules are Service Bus's: SessionId, else PartitionKey, else MessageId where the entity detects duplicates, else none.
+The rules are Service Bus's: SessionId, else PartitionKey, else MessageId if the entity detects duplicates, else none.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ class KeyRuleError(ValueError):
 def effective_key(
     *, session_id: str | None, partition_key: str | None, message_id: str | None, detects_duplicates: bool
 ) -> str | None:
-    """The key that decides a message's partition, or None where any partition will do.
+    """Return the key that decides a message's partition, or None if any partition will do.
 
     Args:
-        session_id: The message's SessionId; None where it has none. An empty string counts as set.
-        partition_key: The message's PartitionKey, likewise.
-        message_id: The message's MessageId, a key only where the entity detects duplicates.
+        session_id: The message's SessionId, or None. An empty string counts as set.
+        partition_key: The message's PartitionKey, or None. An empty string counts as set.
+        message_id: The message's MessageId; it is the key only if the entity detects duplicates.
         detects_duplicates: Whether the entity was created with duplicate detection.
 
     Raises:
@@ -39,10 +39,10 @@ def effective_key(
 
 
 def partition_of(key: str, partitions: int) -> int:
-    """The partition that a key belongs to: crc32 of its UTF-8 bytes modulo the partitions, as Spark SQL's ``crc32``.
+    """Return the partition of a key: crc32 of its UTF-8 bytes modulo the partitions, equal to Spark SQL's ``crc32``.
 
     Args:
         key: The effective partition key.
-        partitions: How many partitions the entity has, at least 1.
+        partitions: The entity's number of partitions, at least 1.
     """
     return zlib.crc32(key.encode()) % partitions

@@ -1,9 +1,9 @@
-"""Names of namespaces and entities, and what they are called in Kafka and in Redis.
+"""Names of namespaces and entities, and the names of their topics in Kafka and their keys in Redis.
 
-Service Bus names are case-insensitive and may hold ``/``; Kafka's are case-sensitive, hold only ``[a-zA-Z0-9._-]`` and
-at most 249 characters, and ``.`` and ``_`` collide in its metrics. One reversible encoding bridges them: names are
-lower-cased, so every upper-case letter is free to mark an escape, ``_`` never appears, and plain names stay readable
-(``flights`` in the namespace ``kafkabus`` is the topic ``kafkabus.flights``, its dead-letter queue
+Service Bus names are case-insensitive and may contain ``/``; Kafka's are case-sensitive, contain only ``[a-zA-Z0-9._-]``,
+have at most 249 characters, and ``.`` and ``_`` collide in its metrics. A reversible encoding turns the former into the
+latter: names are lower-cased, so every upper-case letter is free to mark an escape, ``_`` never appears, and plain names stay
+readable (``flights`` in the namespace ``kafkabus`` is the topic ``kafkabus.flights``, its dead-letter queue
 ``kafkabus.flights.DLQ``, its transfer dead-letter queue ``kafkabus.flights.TDLQ``).
 """
 
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from enum import Enum
 
 MAX_ENTITY_NAME = 260
-"""Longest entity name that Service Bus takes, in characters."""
+"""The maximum length of an entity name in Service Bus, in characters."""
 
 MAX_KAFKA_NAME = 249
-"""Longest topic name that Kafka takes, in characters."""
+"""The maximum length of a topic name in Kafka, in characters."""
 
 SUBSCRIPTIONS = "/Subscriptions/"
-"""What stands between a topic's name and a subscription's in a path."""
+"""The separator between a topic's name and a subscription's in a path."""
 MAX_SUBSCRIPTION_NAME = 50
-"""Longest name of a subscription, and of a rule, that Service Bus takes, in characters."""
+"""The maximum length of the name of a subscription, and of a rule, in Service Bus, in characters."""
 
 _ENTITY = re.compile(r"[a-z0-9](?:[a-z0-9._/-]*[a-z0-9])?\Z")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\Z")
@@ -31,11 +31,11 @@ _ESCAPE = re.compile(r"X([0-9A-F]{2})")
 
 
 class NameRuleError(ValueError):
-    """A name breaks a rule; the message names the value, the rule and the remedy."""
+    """A name breaks a rule; the error names the value, the rule and the remedy."""
 
 
 class SubQueue(str, Enum):
-    """Which queue of an entity is meant; values as in ``azure.servicebus``."""
+    """One of an entity's queues; values as in ``azure.servicebus``."""
 
     NONE = ""
     DEAD_LETTER = "deadletter"
@@ -47,17 +47,17 @@ _PATH_SUFFIXES = {
     SubQueue.DEAD_LETTER: "/$deadletterqueue",
     SubQueue.TRANSFER_DEAD_LETTER: "/$transfer/$deadletterqueue",
 }
-"""What follows an entity's name in the paths of its queues; no name holds ``$``."""
+"""Suffixes of an entity's name in the paths of its queues; no name contains ``$``."""
 _TOPIC_SUFFIXES = {SubQueue.NONE: "", SubQueue.DEAD_LETTER: ".DLQ", SubQueue.TRANSFER_DEAD_LETTER: ".TDLQ"}
-"""What follows it in their topics; no encoded name ends in upper case."""
+"""Suffixes of an entity's name in the topics of its queues; no encoded name ends in upper case."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntityPath:
-    """One queue that holds messages: an entity, or one of its two dead-letter queues.
+    """The path of a queue of messages: an entity, or one of its two dead-letter queues.
 
     Attributes:
-        name: The entity's name as its users wrote it; compare by ``key``.
+        name: The entity's name as the user wrote it; compare paths by ``key``.
         sub_queue: ``NONE`` for the entity itself.
     """
 
@@ -66,7 +66,7 @@ class EntityPath:
 
     @property
     def key(self) -> str:
-        """The name that decides equality: lower case, with the sub-queue's suffix."""
+        """The name to compare paths by: in lower case, with the sub-queue's suffix."""
         return str(self).lower()
 
     @property
@@ -76,7 +76,7 @@ class EntityPath:
 
     @property
     def transfer_dead_letter(self) -> EntityPath:
-        """The entity's queue of messages that could not be forwarded."""
+        """The entity's transfer dead-letter queue, for messages that could not be forwarded."""
         return EntityPath(self.name, SubQueue.TRANSFER_DEAD_LETTER)
 
     @property
@@ -91,7 +91,7 @@ class EntityPath:
 
     @classmethod
     def parse(cls, text: str) -> EntityPath:
-        """The path that ``str`` gave."""
+        """Return the path that ``str`` gave as text."""
         name, dollar, _ = text.partition("/$")
         suffix = text[len(name) :].lower() if dollar else ""
         return cls(name, next(sub_queue for sub_queue, one in _PATH_SUFFIXES.items() if one == suffix))
@@ -104,7 +104,7 @@ def check_namespace(name: str) -> str:
     """Return a namespace's name in lower case.
 
     Raises:
-        NameRuleError: It is not made of letters, digits and inner hyphens, or is longer than 50 characters.
+        NameRuleError: The name does not consist of letters, digits and inner hyphens, or is longer than 50 characters.
     """
     lowered = name.lower()
     if not _NAMESPACE.match(lowered) or len(lowered) > 50:
@@ -115,11 +115,11 @@ def check_namespace(name: str) -> str:
 
 
 def check_entity(name: str) -> str:
-    """Return an entity's name unchanged where Service Bus would take it.
+    """Return an entity's name unchanged if Service Bus would accept it.
 
     Raises:
-        NameRuleError: It is empty, longer than 260 characters, or holds what a name may not hold.
-        TypeError: It is no text.
+        NameRuleError: The name is empty, longer than 260 characters, or contains characters that are not allowed.
+        TypeError: The name is not a ``str``.
     """
     if not isinstance(name, str):
         raise TypeError(f"entity name is {type(name).__name__}: use str")
@@ -141,15 +141,15 @@ def check_entity(name: str) -> str:
 
 
 def check_part(what: str, name: str) -> str:
-    """Return a subscription's or a rule's name unchanged where Service Bus would take it.
+    """Return the name of a subscription or a rule unchanged if Service Bus would accept it.
 
     Args:
-        what: Which of the two it is.
+        what: The kind of name, as errors say it: ``subscription`` or ``rule``.
         name: The name.
 
     Raises:
-        NameRuleError: It is empty, longer than 50 characters, or holds what such a name may not hold.
-        TypeError: It is no text.
+        NameRuleError: The name is empty, longer than 50 characters, or contains characters that are not allowed.
+        TypeError: The name is not a ``str``.
     """
     if not isinstance(name, str):
         raise TypeError(f"{what} name is {type(name).__name__}: use str")
@@ -163,26 +163,26 @@ def check_part(what: str, name: str) -> str:
 
 
 def subscription_name(topic: str, subscription: str) -> str:
-    """The name of a subscription as an entity.
+    """Return the name of a subscription as an entity.
 
     Raises:
         NameRuleError: One of the names breaks a rule.
-        TypeError: One is no text.
+        TypeError: One of the names is not a ``str``.
     """
     return f"{check_entity(topic)}{SUBSCRIPTIONS}{check_part('subscription', subscription)}"
 
 
 def split_subscription(name: str) -> tuple[str, str] | None:
-    """Topic and subscription of a subscription's name as an entity; None where it is another entity's."""
+    """Split a subscription's entity name into topic and subscription; return None for the name of another entity."""
     match = re.fullmatch(f"(.+){SUBSCRIPTIONS}([^/]+)", name, re.IGNORECASE)
     return None if match is None else (match[1], match[2])
 
 
 def topic_name(namespace: str, path: EntityPath) -> str:
-    """The Kafka topic that holds an entity's messages.
+    """Return the Kafka topic that holds an entity's messages.
 
     Raises:
-        NameRuleError: The encoded name, or that of one of its dead-letter queues, is longer than Kafka takes.
+        NameRuleError: The encoded name, or that of one of the dead-letter queues, is longer than Kafka allows.
     """
     topic = f"{_encode(namespace)}.{_encode(path.name.lower())}"
     longest = len(topic) + max(map(len, _TOPIC_SUFFIXES.values()))
@@ -195,15 +195,16 @@ def topic_name(namespace: str, path: EntityPath) -> str:
 
 
 def compacted_topic_name(namespace: str, purpose: str) -> str:
-    """The namespace's compacted_topic topic for a purpose, such as ``DESCRIPTIONS``; never an entity's topic.
+    """Return the name of the namespace's compacted topic for a purpose, such as ``DESCRIPTIONS``.
 
-    Entities' names are encoded from lower case, so an upper-case word after the first dot is free.
+    It never equals an entity's topic: the names of entities are encoded from lower case, so no entity's topic has an upper-case
+    word after the first dot.
     """
     return f"{_encode(namespace)}.{purpose.upper()}"
 
 
 def parse_topic(topic: str) -> tuple[str, EntityPath] | None:
-    """The namespace and entity that a topic belongs to, or None where it is no entity's topic."""
+    """Return the namespace and the entity that a topic belongs to, or None if the topic belongs to no entity."""
     namespace, dot, rest = topic.partition(".")
     if not dot or not rest:
         return None
@@ -219,10 +220,9 @@ def parse_topic(topic: str) -> tuple[str, EntityPath] | None:
 
 
 def ledger_tag(namespace: str, path: EntityPath, generation: str, partition: int) -> str:
-    """The Redis hash tag that all ledgers over one log share, braces included.
+    """Return the Redis hash tag that all ledgers of one log share, braces included.
 
-    A topic that was deleted and created again, or whose log was truncated, is another generation of the entity and has
-    other keys.
+    After a topic was deleted and created again, or its log was truncated, the entity has a new generation and other keys.
     """
     return f"{{{namespace}/{path.key}/{generation}/{partition}}}"
 

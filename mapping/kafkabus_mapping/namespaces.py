@@ -1,7 +1,7 @@
-"""Namespaces: their tier, and what it allows and forbids their entities.
+"""Namespaces: their tier, and the limits that it sets for their entities.
 
-The rules are Service Bus's. A namespace's description stands beside those of its entities, as this model's JSON; one that
-nobody described is Standard.
+The rules are Service Bus's. The description of a namespace is stored with those of its entities, as this model's JSON; a
+namespace without a description is Standard.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from kafkabus_mapping.entities import FOREVER, PARTITIONS_STANDARD, EntityDescri
 
 KIB = 1024
 MAX_ENTITIES = 10_000
-"""Queues and topics of one namespace."""
+"""The maximum number of queues and topics in a namespace."""
 MAX_PARTITIONED = 100
-"""Partitioned queues and topics among them, in the Basic and Standard tiers."""
+"""The maximum number of partitioned queues and topics among them, in the Basic and Standard tiers."""
 MAX_HOPS = 4
-"""How often a message is forwarded; Service Bus's limit."""
+"""The maximum number of times that a message is forwarded; Service Bus's limit."""
 SIZES = (1024, 2048, 3072, 4096, 5120)
-"""Sizes of an entity, or of one partition of a partitioned one, in MB."""
+"""The allowed sizes of an entity, or of one partition of a partitioned entity, in MB."""
 SIZES_PREMIUM = (*SIZES, 10_240, 20_480, 40_960, 81_920)
-"""Sizes of an entity that is not partitioned in the Premium tier, in MB."""
+"""The allowed sizes of an entity without partitioning in the Premium tier, in MB."""
 MAX_LIFE_BASIC = timedelta(days=14)
-"""Longest time to live in the Basic tier."""
+"""The maximum time to live in the Basic tier."""
 
 
 class NamespaceRuleError(ValueError):
-    """A rule of the namespace forbids an entity; the message names the value, the rule and the remedy."""
+    """A rule of the namespace forbids an entity; the error names the value, the rule and the remedy."""
 
 
 class Tier(str, Enum):
-    """What a namespace offers; values as in ``azure.servicebus.management.MessagingSku``."""
+    """The tier of a namespace; values as in ``azure.servicebus.management.MessagingSku``."""
 
     BASIC = "Basic"
     STANDARD = "Standard"
@@ -46,11 +46,11 @@ class NamespaceDescription(BaseModel):
     """A namespace.
 
     Attributes:
-        tier: Fixed at creation, default Standard.
-        partitions: Of every entity in a Premium namespace, fixed at creation; 1: its entities are not partitioned. None in the
-            other tiers, where each entity is partitioned into 16 or not at all.
-        created_at: When it was created, UTC.
-        updated_at: When it was last changed, UTC.
+        tier: The tier, fixed at creation; default Standard.
+        partitions: The number of partitions of every entity in a Premium namespace, fixed at creation; 1 means that its
+            entities are not partitioned. None in the other tiers, whose entities have 16 partitions or are not partitioned.
+        created_at: When the namespace was created, UTC.
+        updated_at: When the namespace was last changed, UTC.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -72,17 +72,17 @@ class NamespaceDescription(BaseModel):
 
     @property
     def max_message_bytes(self) -> int:
-        """Largest message, and largest batch, in bytes."""
+        """The maximum size of a message, and of a batch, in bytes."""
         return (1024 if self.tier is Tier.PREMIUM else 256) * KIB
 
     def partitions_for(self, enable_partitioning: bool | None) -> int:
-        """How many partitions a new entity has.
+        """Return how many partitions a new entity gets.
 
         Args:
-            enable_partitioning: What its creator asks for; None: the namespace's default.
+            enable_partitioning: Whether the entity is to be partitioned; None means the namespace's default.
 
         Raises:
-            NamespaceRuleError: A Premium namespace decides otherwise.
+            NamespaceRuleError: The argument contradicts the setting of a Premium namespace.
         """
         if self.partitions is None:
             return PARTITIONS_STANDARD if enable_partitioning else 1
@@ -94,10 +94,10 @@ class NamespaceDescription(BaseModel):
         return self.partitions
 
     def check_entity(self, entity: EntityDescription) -> None:
-        """Refuse settings that the tier does not allow.
+        """Check that the tier allows the settings of an entity.
 
         Raises:
-            NamespaceRuleError: One of them is not allowed.
+            NamespaceRuleError: A setting is not allowed.
         """
         sizes = SIZES_PREMIUM if self.tier is Tier.PREMIUM and entity.partitions == 1 else SIZES
         if entity.max_size_in_megabytes not in sizes:
@@ -129,15 +129,15 @@ class NamespaceDescription(BaseModel):
                 )
 
     def check_room(self, partitions: int, existing: int, partitioned: int) -> None:
-        """Refuse an entity too many.
+        """Check that the namespace has room for another entity.
 
         Args:
-            partitions: Of the new entity.
-            existing: How many entities there are.
-            partitioned: How many of them are partitioned.
+            partitions: The number of partitions of the new entity.
+            existing: The number of entities that exist.
+            partitioned: The number of partitioned entities among them.
 
         Raises:
-            NamespaceRuleError: It would be one too many.
+            NamespaceRuleError: The entity would exceed a limit.
         """
         if existing >= MAX_ENTITIES:
             raise NamespaceRuleError(
@@ -151,10 +151,10 @@ class NamespaceDescription(BaseModel):
 
 
 def _check_forwarding(queue: EntityDescription) -> None:
-    """Refuse to forward from sessions, as the service does (Azure/azure-service-bus, issues 317 and 660).
+    """Check that a queue with sessions does not forward; the service forbids it (Azure/azure-service-bus, issues 317, 660).
 
     Raises:
-        NamespaceRuleError: The queue has sessions, and is to forward.
+        NamespaceRuleError: The queue has sessions and a setting to forward messages.
     """
     if queue.forward_to is not None and queue.requires_session:
         raise NamespaceRuleError(

@@ -1,8 +1,8 @@
-"""Application properties as JSON: readable for Spark and for people, with a type tag where JSON has no such type.
+"""Application properties as JSON that Spark and people can read; types that JSON does not have are tagged.
 
 A property's value is a JSON string, number, boolean or null; an object with one member is a tagged value:
 ``{"datetime": "2026-01-31T12:00:00.000001+00:00"}``, ``{"uuid": "…"}``, ``{"bytes": "<base64>"}``, ``{"int": "…"}``
-for integers beyond 2**53, ``{"float": "nan"}`` for what JSON cannot write, ``{"timedelta": <microseconds>}``.
+for integers beyond 2**53, ``{"float": "nan"}`` for floats that JSON cannot write, ``{"timedelta": <microseconds>}``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timedelta | None
-"""What an application property may hold."""
+"""The types of an application property's value."""
 
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class PropertyRuleError(TypeError):
-    """An application property cannot be carried; the message names the key, the type and what is allowed."""
+    """Messages cannot carry an application property; the error names the key, the type and the allowed types."""
 
 
 def encode_properties(properties: Mapping[str | bytes, PropertyValue]) -> str:
-    """Application properties as the JSON text of their header.
+    """Return application properties as the JSON text of their header.
 
     Raises:
-        PropertyRuleError: A key is not text, or a value is of a type that no message carries.
+        PropertyRuleError: A key is not text, or a value has a type that messages cannot carry.
     """
     encoded: dict[str, object] = {}
     for key, value in properties.items():
@@ -42,21 +42,21 @@ def encode_properties(properties: Mapping[str | bytes, PropertyValue]) -> str:
 
 
 def encode_value(value: object) -> str:
-    """Any value that AMQP carries, as JSON text: as a property's, and lists and mappings of these.
+    """Return any value that AMQP can carry as JSON text: values of properties, and lists and mappings of such values.
 
-    A list is a JSON array; a mapping is ``{"map": [[key, value], …]}``, because its keys need not be text.
+    A list becomes a JSON array; a mapping becomes ``{"map": [[key, value], …]}``, because its keys need not be text.
 
     Raises:
-        PropertyRuleError: A value is of a type that no message carries.
+        PropertyRuleError: A value has a type that messages cannot carry.
     """
     return json.dumps(_encode_tree(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def decode_value(text: str | bytes) -> Any:
-    """Read what ``encode_value`` wrote.
+    """Return the value of a text that ``encode_value`` wrote.
 
     Raises:
-        ValueError: The text is none that it wrote.
+        ValueError: The text is not in the format of ``encode_value``.
     """
     return _decoded(_decode_tree, text)
 
@@ -78,10 +78,10 @@ def _decode_tree(value: Any) -> Any:
 
 
 def decode_properties(text: str | bytes) -> dict[str, PropertyValue]:
-    """Application properties from the JSON text of their header.
+    """Return the application properties in the JSON text of their header.
 
     Raises:
-        ValueError: It is no such JSON.
+        ValueError: The text is not such JSON.
     """
     return _decoded(_decode_object, text)
 
@@ -96,16 +96,16 @@ def _decoded(decode: Callable[[Any], T], text: str | bytes) -> T:
     """Apply a function to the JSON of a text, which may come from any producer.
 
     Raises:
-        ValueError: The text is no JSON, holds half of a surrogate pair, or is nothing that the function takes.
+        ValueError: The text is not JSON, contains half of a surrogate pair, or the function does not accept its value.
     """
     try:
         loaded = json.loads(text)
         if _SURROGATE in (text if isinstance(text, bytes) else text.encode()).lower():
-            # Half of a pair is no text: nobody could pass it on.
+            # Half of a surrogate pair cannot be encoded, so the message could not be sent on.
             json.dumps(loaded, ensure_ascii=False).encode()
         return decode(loaded)
     except (TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"not as it is written: {error}") from error
+        raise ValueError(f"not JSON as kafkabus writes it: {error}") from error
 
 
 def _text_key(key: object) -> str:

@@ -1,4 +1,4 @@
-"""The type of passwords, and of texts that hold one."""
+"""The type of passwords, and of texts that contain a password."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _MASK: Final = "**********"
 
 
 class Secret:
-    """A text that no error, log or representation shows; ``reveal`` gives it.
+    """A text that errors, logs and representations do not show; ``reveal`` returns it.
 
-    Pydantic's ``SecretStr`` does the same, and takes longer to import than ``kafkabus status`` takes to run.
+    Pydantic's ``SecretStr`` does the same, but its import takes longer than ``kafkabus status`` takes to run.
 
     Args:
         text: The text.
@@ -22,7 +22,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """The text, for the library that needs it."""
+        """Return the text, for the library that needs it."""
         return self._text
 
     def __str__(self) -> str:
@@ -39,5 +39,5 @@ class Secret:
 
 
 def revealed(value: str | Secret) -> str:
-    """The text of a value that may be secret."""
+    """Return the text of a value that may be a secret."""
     return value.reveal() if isinstance(value, Secret) else value

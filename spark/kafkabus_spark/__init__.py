@@ -1,4 +1,4 @@
-"""Read kafkabus entities with Spark, through its own Kafka source and Catalyst expressions alone."""
+"""Read kafkabus entities with Spark, using only Spark's own Kafka source and Catalyst expressions."""
 
 from importlib.util import find_spec
 

@@ -1,12 +1,12 @@
 """The columns of an entity: a message's properties as Catalyst expressions over the Kafka source's columns.
 
-The rules are those of ``kafkabus_mapping.codec.decode_headers``: of a header that comes twice the last valid one counts; a
-record that no facade wrote is a message too; nothing in a record fails a job. Spark computes only the columns that a query
+The rules are those of ``kafkabus_mapping.codec.decode_headers``: if a header is repeated, the last valid one counts; a record
+from a producer other than kafkabus is a message too; no record can fail a job. Spark computes only the columns that a query
 uses.
 
 A header is looked up in two steps. The first is generated code, an ``array_position`` in the reversed names: it finds the
-last header of the name, which is nearly always the valid one. Only where its value is not valid, a ``filter`` (which Spark
-interprets) looks for an earlier one.
+last header of the name, which is nearly always valid. Only if its value is not valid, a ``filter`` (which Spark interprets)
+looks for an earlier one.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _HEADER_OF: Final = dict(h.TEXT_FIELDS)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _LONGEST_DELTA: Final = timedelta.max // _MILLISECOND
 _LONGEST_INTERVAL: Final = (2**63 - 1) // 1000
-"""Milliseconds in the longest interval that Spark holds, 292,271 years."""
+"""Milliseconds in the longest interval that Spark supports, 292,271 years."""
 _YEAR_ONE: Final = -62_135_596_800_000
 _YEAR_TEN_THOUSAND: Final = 253_402_300_800_000
-"""Milliseconds since 1970 of the first and past the last moment that a timestamp in Python can be."""
+"""The range of Python's timestamps, in milliseconds since 1970; the end is excluded."""
 _LONGEST: Final = 2**63 - 1
 
 _WHOLE_NUMBER: Final = r"^[ \t\n\x0B\f\r]*[+-]?[0-9]+(_[0-9]+)*[ \t\n\x0B\f\r]*$"
-"""What Python's ``int`` takes."""
+"""The texts that Python's ``int`` accepts."""
 _TAGGED: Final = (
     r"OBJECT<((int|float): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))|(bytes|uuid|datetime): STRING"
     r"|timedelta: (BIGINT|DOUBLE|DECIMAL\([0-9,]+\)))>"
@@ -74,19 +74,19 @@ _OWN: Final = "_own"
 _FOREIGN: Final = "_foreign"
 _KINDS: Final = "_kinds"
 _RAW: Final = "_raw_"
-"""Columns between the steps."""
+"""Names of columns that exist only between the steps."""
 
 Parse = Callable[[Column], Column]
-"""From a header's value to what it says; null where it is not valid."""
+"""A function that parses the value of a header; null if it is not valid."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which messages are wanted.
+    """A selection of messages.
 
     Attributes:
-        predicate: SQL that says so, over the columns that ``predicate`` names.
-        system: Names of those of the message's own properties that it asks for.
+        predicate: SQL of the condition, over the columns that the module ``predicate`` names.
+        system: Names of the system properties that the condition uses.
     """
 
     predicate: str
@@ -96,16 +96,16 @@ class Choice:
 def decoded(
     source: DataFrame, *, default_time_to_live: timedelta | None, expires: bool, wanted: Choice | None = None
 ) -> DataFrame:
-    """The columns of an entity, over a Kafka source with headers.
+    """Return the columns of an entity, over a Kafka source with headers.
 
-    Application properties are decoded in steps, each a projection of its own: Catalyst joins projections only where that
-    repeats nothing, while within one projection each use of a long expression is another copy of it.
+    Application properties are decoded in steps, each in a projection of its own: Catalyst joins projections only if that
+    repeats no expression, while within one projection each use of a long expression is another copy of it.
 
     Args:
         source: The Kafka source's columns.
-        default_time_to_live: The entity's, or None where it is for ever.
+        default_time_to_live: The entity's default time to live; None means for ever.
         expires: Whether the entity's messages expire at all; those of a dead-letter queue do not.
-        wanted: Which messages; default all.
+        wanted: The selection of messages; default all.
     """
     steps = prepared(source)
     if wanted is not None:
@@ -114,7 +114,7 @@ def decoded(
 
 
 def prepared(source: DataFrame) -> DataFrame:
-    """A Kafka source with what columns and filters are computed from."""
+    """Return a Kafka source with the additional columns that the entity's columns and filters are computed from."""
     steps = source.withColumn(_NAMES, F.reverse(F.col("headers.key")))
     steps = steps.withColumns(
         {_LIVES: _last(h.TIME_TO_LIVE, _time_to_live), _PROPERTIES: _last(h.APPLICATION_PROPERTIES, _properties)}
@@ -150,9 +150,9 @@ def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[C
 
 
 def _last(name: str, parse: Parse) -> Column:
-    """What the last valid header of a name says, or null."""
+    """Return the parsed value of the last valid header of a name, or null."""
     position = F.array_position(F.col(_NAMES), name)
-    # Not headers.value, which would copy the values of all headers.
+    # headers.value would copy the values of all headers.
     value = F.get("headers", (F.size("headers") - position).cast("int"))["value"]
     valid = F.filter("headers", lambda header: (header["key"] == name) & parse(header["value"]).isNotNull())
     earlier = parse(F.try_element_at(valid, F.lit(-1))["value"])
@@ -201,7 +201,7 @@ def _interval(milliseconds: Column) -> Column:
 
 
 def _within(number: Column, bound: int) -> Column:
-    """A number cut off at a bound on either side; null stays null, which ``least`` and ``greatest`` would pass over."""
+    """Limit a number by a bound on both sides; null stays null, which ``least`` and ``greatest`` would ignore."""
     return F.when(number > bound, F.lit(bound)).when(number < -bound, F.lit(-bound)).otherwise(number)
 
 
@@ -213,34 +213,34 @@ def _expiry(lives: Column, default_time_to_live: timedelta | None, expires: bool
 
 
 def _end_of(lives: Column) -> Column:
-    """When a message's life ends, in milliseconds since 1970."""
+    """Return when a message expires, in milliseconds since 1970."""
     # Neither term reaches 2**62, so the sum cannot overflow.
     return F.unix_millis("timestamp") + _within(lives, _YEAR_TEN_THOUSAND)
 
 
 def _at_most(lives: Column, default_time_to_live: timedelta | None) -> Column:
-    """A message that names no time to live lives as long as its queue says: ``least`` passes over nulls."""
+    """Return the shorter of a message's time to live and the queue's default; ``least`` ignores a null."""
     return lives if default_time_to_live is None else F.least(lives, F.lit(default_time_to_live // _MILLISECOND))
 
 
 def _parsed(text: Column, values: str) -> Column:
-    """A JSON object as a map; null where the text is none. In brackets, so that nothing may follow the object."""
+    """Parse a JSON object into a map, or null if the text is not one; brackets around it make any trailing text invalid."""
     parsed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<map<string,{values}>>", _JSON_OPTIONS)
     return F.get(_only_if(parsed, lambda objects: F.size(objects) == 1), F.lit(0))
 
 
 def _only_if(value: Column, condition: Callable[[Column], Column]) -> Column:
-    """A value where it meets a condition, else null; computed once, which two mentions of an expression are not."""
+    """Return a value if it meets a condition, else null; Spark computes the value once, although it is used twice."""
     return F.get(F.filter(F.array(value), condition), F.lit(0))
 
 
 def _is_plain(text: Column) -> Column:
-    """Whether a JSON object surely holds no list and no object: it has no second bracket. Nearly all are plain."""
+    """Return whether a JSON object has no second bracket, and so contains no list or object; this holds for nearly all."""
     return F.length(text) - F.length(F.translate(text, "{[", "")) == 1
 
 
 def _properties(value: Column) -> Column:
-    """Application properties as JSON and as a map of its values as they are written; null where they are not valid."""
+    """Return application properties as JSON and as a map of their values as written; null if they are not valid."""
     text = _text(value)
 
     def is_valid(both: Column) -> Column:
@@ -252,7 +252,7 @@ def _properties(value: Column) -> Column:
 
 
 def _own_properties() -> Column:
-    """Application properties as readable text; an empty map where there are none."""
+    """Return application properties as readable text; an empty map if there are none."""
     text, raw = F.col(_PROPERTIES)["json"], F.col(_PROPERTIES)["raw"]
     tagged = F.transform_values(_parsed(text, "variant"), _is_tagged)
     readable = F.when(_is_plain(text), raw).otherwise(F.map_zip_with(raw, tagged, _readable))
@@ -260,12 +260,12 @@ def _own_properties() -> Column:
 
 
 def _all_properties() -> Column:
-    """Own properties and foreign headers; of a name that comes twice the last counts, the own one before a foreign one."""
+    """Return application properties and foreign headers; for a repeated name the property counts, else the last header."""
     own, foreign = F.col(_OWN), F.coalesce(F.col(_FOREIGN), F.array().cast(_HEADERS))
     shown = F.transform(foreign, lambda header: F.struct(header["key"], _shown(header["value"]).alias("value")))
     names = F.map_keys(own)
     simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
-    # A transform of one element, so that what it stands for is computed once.
+    # A transform of one element binds the map to a name, so that Spark computes it once.
     merged = F.transform(F.array(F.concat(shown, F.map_entries(own))), _last_of_each)
     return F.when(simple, own).otherwise(F.get(merged, F.lit(0)))
 
@@ -288,12 +288,12 @@ def _readable(_: Column, raw: Column, tagged: Column) -> Column:
 
 
 def _foreign_headers() -> Column:
-    """Headers that are not ours, or do not say what ours should."""
+    """Return foreign headers: those without the prefix ``sb-``, and those whose value is not valid."""
     return F.filter("headers", lambda header: ~_is_ours(header["key"], header["value"]))
 
 
 def _is_ours(name: Column, value: Column) -> Column:
-    # What was found valid once is not parsed again.
+    # A value that was found valid before is not parsed again.
     chosen = F.col(_PROPERTIES)["json"]
     says = (
         F.when(~name.startswith(h.PREFIX) | value.isNull(), F.lit(False))
@@ -311,12 +311,12 @@ def _shown(value: Column) -> Column:
 
 
 def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: timedelta | None) -> DataFrame:
-    """A message's properties as filters see them, as columns; see ``predicate``.
+    """Return the columns of a message's properties that filters use; see the module ``predicate``.
 
     Args:
-        steps: What is prepared.
-        names: Of the message's own properties those that are asked for.
-        default_time_to_live: The entity's, or None where it is for ever.
+        steps: The Kafka source as ``prepared`` returns it.
+        names: Names of the system properties that the filters use.
+        default_time_to_live: The entity's default time to live; None means for ever.
     """
     own = {name: _system_property(name, default_time_to_live) for name in names}
     steps = steps.withColumns({f"{_RAW}{name}": column for name, (_, column) in own.items()})
@@ -329,7 +329,7 @@ def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: tim
 
 
 def _system_property(name: str, default_time_to_live: timedelta | None) -> tuple[int, Column]:
-    """One of the message's own properties, and its kind; times and durations in milliseconds."""
+    """Return the kind and the column of a system property; times and durations are in milliseconds."""
     if name in _OTHERS_IN_FILTERS:
         kind, column = _OTHERS_IN_FILTERS[name]
         return kind, column(_at_most(F.col(_LIVES), default_time_to_live))
@@ -353,4 +353,4 @@ _OTHERS_IN_FILTERS: Final[Mapping[str, tuple[int, Callable[[Column], Column]]]] 
     "Size": (INTEGER, lambda _: F.coalesce(F.octet_length("value"), F.lit(0))),
     "TimeToLive": (DURATION, lambda lives: lives),
 }
-"""Kinds and columns, given how long the message lives, of what does not stand in a text header as it is."""
+"""Kinds and columns of the system properties that are not plain text headers; functions of the message's time to live."""

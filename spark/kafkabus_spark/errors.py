@@ -1,4 +1,4 @@
-"""What goes wrong before a Spark job starts.
+"""Errors that are raised before a Spark job starts.
 
 ::
 
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 
 class SparkReadError(Exception):
-    """Root of what this package raises beside ValueError."""
+    """The base class of this package's errors, except ValueError."""
 
 
 class JavaNotFoundError(SparkReadError):
-    """There is no Java that suits Spark; the message says what was found."""
+    """No suitable Java for Spark was found; the error says what was found instead."""
 
 
 class ConnectorMissingError(SparkReadError):
@@ -25,7 +25,7 @@ class ConnectorMissingError(SparkReadError):
 
 
 class EntityNotFoundError(SparkReadError, LookupError):
-    """There is no such entity: Kafka has no topic for it."""
+    """The entity does not exist: Kafka has no topic for it."""
 
 
 class NamespaceUnreachableError(SparkReadError, ConnectionError):

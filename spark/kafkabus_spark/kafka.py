@@ -1,4 +1,4 @@
-"""Kafka through the Java client that Spark's connector brings along."""
+"""Access to Kafka through the Java client that is part of Spark's connector."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PATIENCE_MS: Final = 15_000
-"""How long Kafka may take to answer what is asked before a job starts, in milliseconds."""
+"""How long Kafka may take to answer a request before a job starts, in milliseconds."""
 
 KAFKA_SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-"""What Spark's Kafka source reads, headers included."""
+"""The schema of Spark's Kafka source, headers included."""
 
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 
 
 def java_options(location: KafkaLocation) -> dict[str, str]:
-    """How Kafka's Java client reaches a namespace: brokers, TLS and SASL."""
+    """Return the options of Kafka's Java client for a namespace: brokers, TLS and SASL."""
     given = {option: revealed(value) for option, value in location.kafka_options.items()}
     options = {"bootstrap.servers": location.bootstrap_servers}
     authority = given.pop("ssl.ca.location", None)
@@ -41,10 +41,10 @@ def java_options(location: KafkaLocation) -> dict[str, str]:
 
 
 def check_connector(spark: SparkSession) -> None:
-    """Make sure that a session can read Kafka.
+    """Check that a session can read Kafka.
 
     Raises:
-        ConnectorMissingError: It was started without the connector.
+        ConnectorMissingError: The session was started without the connector.
     """
     jvm = _jvm(spark)
     if jvm is None:
@@ -60,10 +60,10 @@ def check_connector(spark: SparkSession) -> None:
 
 
 def topic_partitions(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> int:
-    """How many partitions an entity's topic has; 0 through Spark Connect, which has no Java client at hand.
+    """Return how many partitions an entity's topic has; 0 through Spark Connect, which gives no access to the Java client.
 
     Raises:
-        EntityNotFoundError: There is no such topic.
+        EntityNotFoundError: The topic does not exist.
         NamespaceUnreachableError: Kafka does not answer.
     """
     jvm = _jvm(spark)
@@ -86,10 +86,12 @@ def topic_partitions(spark: SparkSession, location: KafkaLocation, path: EntityP
 
 
 def look_up(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> tuple[int, bool]:
-    """How many partitions an entity has, and whether it has its topic: a dead-letter queue gets it with its first message.
+    """Return how many partitions an entity has, and whether its topic exists.
+
+    The topic of a dead-letter queue is created with its first message.
 
     Raises:
-        EntityNotFoundError: There is no such queue.
+        EntityNotFoundError: The queue does not exist.
         NamespaceUnreachableError: Kafka does not answer.
     """
     try:

@@ -1,12 +1,12 @@
-"""Filters of a subscription's rules in Spark's SQL.
+"""Filters of a subscription's rules as Spark SQL.
 
-They say of each message what ``kafkabus_mapping.filters.evaluate`` says of it, which documents the rules; nothing in a message
-fails a job. A value is a struct that carries its kind, because a property's kind is known only when its message is read; a
-condition is one of four codes, because an error counts only where it is looked at.
+The result for each message equals that of ``kafkabus_mapping.filters.evaluate``, which documents the rules; no message can
+fail a job. A value is a struct that contains its kind, because the kind of a property is known only when its message is read.
+The result of a condition is one of four codes, because an error counts only if the condition is evaluated.
 
-What is used more than once is bound to a name first (``let``): an expression that stands twice is computed, and walked by
-Catalyst, twice, and nested ones double each time. The predicate is built as text because a column that is built call by call
-asks Java some thousand times.
+An expression that is used more than once is bound to a name first (``let``): otherwise Spark would compute it, and Catalyst
+walk it, twice, and nested ones twice at each level. The predicate is built as text because a column that is built call by
+call needs thousands of calls to Java.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from kafkabus_mapping.filters.nodes import (
 from kafkabus_mapping.filters.parse import INT64, LONGEST, LONGEST_TEXT
 
 FALSE, TRUE, UNKNOWN, ERROR = 0, 1, 2, 3
-"""What a condition says. Of those that decide nothing the largest counts, which ``_joined`` relies on."""
+"""Codes of a condition's result. Among codes that decide nothing the largest counts; ``_joined`` relies on this."""
 
 NULL, INTEGER, REAL, TEXT, BOOLEAN, UUID, TIME, DURATION, BYTES, OTHER, BROKEN = range(11)
-"""Kinds of values. Broken is what could not be evaluated; other is an integer of more than 64 bits."""
+"""Kinds of values. ``BROKEN`` is a value that could not be evaluated, ``OTHER`` an integer of more than 64 bits."""
 
 USER: Final = "_user"
-"""Column of the application's properties: an array of ``name``, in lower case, and ``value``; no name comes twice but one that
-differs by case, of which the last one counts."""
+"""The column of application properties: an array of ``name``, in lower case, and ``value``. If names differ only by case, the
+array has an entry for each, and the last one counts."""
 VALUE: Final = "struct<kind:int,number:decimal(20,0),real:double,text:string>"
-"""What a value is: ``number`` of an integer, a boolean, and of times and durations in microseconds, of which the latter may be
-more than 64 bits say; ``text`` of a text, of a UUID in its usual form, of bytes in base 64."""
+"""The SQL type of a value. ``number`` holds integers, booleans, and times and durations in microseconds; durations may exceed
+64 bits. ``text`` holds texts, UUIDs in their usual form, and bytes in base 64."""
 
 _TEXTUAL: Final = (TEXT, UUID)
 _ORDERED: Final = (TIME, DURATION)
@@ -65,12 +65,12 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def system_column(name: str) -> str:
-    """Column of a message's own property, by its name in ``SYSTEM_PROPERTIES``: a value, or null where it is missing."""
+    """Return the column of a system property by its name in ``SYSTEM_PROPERTIES``: a value, or null if it is missing."""
     return f"_system_{name}"
 
 
 def typed(kind: int, *, number: str = "NULL", real: str = "NULL", text: str = "NULL") -> str:
-    """A value of a kind."""
+    """Return SQL for a value of a kind."""
     return (
         f"named_struct('kind', {kind}, 'number', CAST({number} AS DECIMAL(20,0)), "
         f"'real', CAST({real} AS DOUBLE), 'text', CAST({text} AS STRING))"
@@ -78,12 +78,12 @@ def typed(kind: int, *, number: str = "NULL", real: str = "NULL", text: str = "N
 
 
 def quoted(text: str) -> str:
-    """A text as SQL, whatever is in it."""
+    """Return SQL for a text, which may contain any characters."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
 
 def predicate(condition: Condition, parameters: Mapping[str, Value]) -> str:
-    """What a condition says of each message, one of the codes; over ``USER`` and ``system_column``s.
+    """Return SQL for the code of a condition's result for each message, over ``USER`` and ``system_column``s.
 
     Args:
         condition: The condition.
@@ -96,11 +96,11 @@ def predicate(condition: Condition, parameters: Mapping[str, Value]) -> str:
 
 
 def equals(value: str, wanted: Value) -> str:
-    """Whether a value equals a given one, as correlation filters ask: values of two kinds never do.
+    """Return SQL for whether a value equals a given one in a correlation filter: values of different kinds never do.
 
     Args:
-        value: Null where the property is missing.
-        wanted: What it is to be.
+        value: SQL of the property's value; null if it is missing.
+        wanted: The value to compare it with.
     """
     compiler = _Compiler({})
 
@@ -112,16 +112,16 @@ def equals(value: str, wanted: Value) -> str:
 
 
 def application_property(name: str) -> str:
-    """A property's value, or null where it is missing.
+    """Return SQL for the value of an application property, or null if it is missing.
 
     Args:
-        name: SQL of its name in lower case.
+        name: SQL of the property's name in lower case.
     """
     return f"try_element_at(filter({USER}, one -> one.name = {name}), -1).value"
 
 
 def system_properties(node: object) -> Iterator[str]:
-    """The names of those of the message's own properties that a condition may ask for."""
+    """Return the names of the system properties that a condition may use."""
     if isinstance(node, Property) and node.system:
         yield node.name
     elif isinstance(node, Lookup):
@@ -135,11 +135,11 @@ def system_properties(node: object) -> Iterator[str]:
 
 
 def system_value(kind: int, column: str) -> str:
-    """One of the message's own properties; null where the column is.
+    """Return SQL for a system property; null if its column is null.
 
     Args:
-        kind: Its kind.
-        column: Name of its column; of times and durations in milliseconds.
+        kind: The kind of the property.
+        column: The name of its column, which holds times and durations in milliseconds.
     """
     if kind == TEXT:
         return f"if({column} IS NULL, NULL, {typed(kind, text=column)})"
@@ -148,14 +148,14 @@ def system_value(kind: int, column: str) -> str:
 
 
 def user_properties(raw: str, kinds: str, foreign: str) -> str:
-    """The application's properties, as ``USER`` holds them.
+    """Return SQL for the application properties, as ``USER`` holds them.
 
-    Of a name that comes twice the last value counts, at the place of the first one.
+    If a name is repeated, the last value counts, at the place of the first one.
 
     Args:
-        raw: A map of properties' values as JSON has them, texts without quotes.
-        kinds: A map of their types, as ``schema_of_variant`` says.
-        foreign: An array of headers that are properties too, of bytes.
+        raw: A map of the properties' values as JSON has them, texts without quotes.
+        kinds: A map of their types, as ``schema_of_variant`` returns them.
+        foreign: An array of foreign headers, which are application properties of bytes.
     """
     entry = f"array<struct<key:string,value:{VALUE}>>"
     octets = f"if(h.value IS NULL, {typed(NULL)}, {typed(BYTES, text='base64(h.value)')})"
@@ -202,21 +202,22 @@ def _read_integer(text: str) -> str:
 
 
 class _Compiler:
-    """Turns trees into SQL."""
+    """Translates trees into SQL."""
 
     def __init__(self, parameters: Mapping[str, Value]) -> None:
         self._parameters = parameters
         self._names = (f"v{number}" for number in count())
 
     def let(self, value: str, body: Callable[[str], str]) -> str:
-        """What a body makes of a value that is computed once, by its name."""
+        """Return the SQL that ``body`` builds from the name of a value; Spark computes the value once."""
         name = next(self._names)
         return f"get(transform(array({value}), {name} -> {body(name)}), 0)"
 
     def let_each(self, values: Sequence[str], body: Callable[..., str]) -> str:
-        """What a body makes of values that are computed once, by their names.
+        """Return the SQL that ``body`` builds from the names of values; Spark computes each value once.
 
-        They share a name: Spark's analyzer goes over all there is once for each name within another, 100 times at the most.
+        The values share one bound name: Spark's analyzer passes over the whole plan once for each level of nested names, and
+        does at most 100 passes.
         """
         if len(values) == 1:
             return self.let(values[0], body)
@@ -255,7 +256,7 @@ class _Compiler:
             case Lookup():
                 return self._looked_up(node, typed(NULL), _present)
             case NewId():
-                # No other UUID equals it, whatever it is.
+                # A constant is enough, since no other UUID equals a new one.
                 return typed(UUID, text=quoted(f"newid {uuid.uuid4()}"))
             case Sign():
                 return self._of([node.operand], partial(_signed, node.negative))
@@ -266,7 +267,7 @@ class _Compiler:
         return self.let_each([self.expression(node) for node in nodes], body)
 
     def _joined(self, codes: Sequence[str], until: int) -> str:
-        """Conditions joined by OR, or AND: the first that decides, or is an error, counts; else what is largest."""
+        """Join conditions by OR, or by AND: the first one that decides or is an error counts, else the largest code."""
 
         def first(several: str) -> str:
             return f"coalesce(get(filter({several}, c -> c IN ({until}, {ERROR})), 0), array_max({several}))"
@@ -278,7 +279,7 @@ class _Compiler:
         return _unless_undecided([left], self._joined(equal, TRUE))
 
     def _property(self, named: Property) -> str:
-        """A property's value, or null where it is missing."""
+        """Return SQL for the value of a property, or null if it is missing."""
         return system_column(named.name) if named.system else application_property(quoted(named.name))
 
     def _existing(self, of: Property | Lookup) -> str:
@@ -287,12 +288,12 @@ class _Compiler:
         return self._looked_up(of, str(UNKNOWN), lambda value: self.let(value, _exists))
 
     def _looked_up(self, node: Lookup, absent: str, body: Callable[[str], str]) -> str:
-        """What a body makes of the property that ``property(name)`` is about.
+        """Return the SQL that ``body`` builds from the property that ``property(name)`` refers to.
 
         Args:
-            node: The call.
-            absent: What comes of it where there is no name.
-            body: Of the property's value, or null; of a name that is none it gets a broken one.
+            node: The call of ``property``.
+            absent: SQL of the result if the name is NULL.
+            body: Builds SQL from the property's value, which may be null; for an invalid name the value is of kind ``BROKEN``.
         """
 
         def look_up(name: str) -> str:
@@ -313,7 +314,7 @@ class _Compiler:
 
 
 def _integer(value: str) -> str:
-    """An integer; broken where there is none, as what has more than 64 bits has become null."""
+    """Return SQL for an integer; null, which stands for a result of more than 64 bits, becomes ``BROKEN``."""
     return f"if({value} IS NULL, {typed(BROKEN)}, {typed(INTEGER, number=value)})"
 
 
@@ -395,7 +396,7 @@ def _listed(kinds: Sequence[int]) -> str:
 
 
 def _unless_undecided(operands: Sequence[str], code: str) -> str:
-    """What a test says, unless an operand could not be evaluated, or is NULL."""
+    """Return SQL for the code of a test, or ERROR or UNKNOWN if an operand could not be evaluated or is NULL."""
     return (
         f"CASE WHEN {_any_is(BROKEN, operands)} THEN {ERROR} WHEN {_any_is(NULL, operands)} THEN {UNKNOWN} "
         f"ELSE {code} END"
@@ -416,7 +417,7 @@ def _negated(code: str) -> str:
 
 def _compared(sign: str, left: str, right: str) -> str:
     kinds = _EQUATED if sign in {"=", "<>"} else _ORDERED
-    # Spark takes NaN for equal to itself and larger than all; here it is unequal to all, as IEEE 754 has it.
+    # Spark treats NaN as equal to itself and larger than all numbers; IEEE 754, and thus a filter, as unequal to all.
     reals = f"if(isnan({left}.real) OR isnan({right}.real), {sign == '<>'}, {_real(left)} {sign} {_real(right)})"
     said = (
         f"CASE WHEN {_are_integers(left, right)} THEN {left}.number {sign} {right}.number "
@@ -433,7 +434,7 @@ def _divided_integers(left: str, right: str) -> str:
 
 
 def _divided_reals(left: str, right: str) -> str:
-    # A zero's sign shows in its text alone.
+    # Only the text of a zero shows its sign.
     infinity = f"if(({left} < 0) <> startswith(CAST({right} AS STRING), '-'), double('-inf'), double('inf'))"
     by_zero = f"if({left} = 0 OR isnan({left}), double('nan'), {infinity})"
     return f"if({right} = 0, {by_zero}, {left} / {right})"
@@ -449,7 +450,7 @@ _COMPUTE: Final[Mapping[str, tuple[Callable[[str, str], str], Callable[[str, str
         "if({1} = 0, double('nan'), {0} % {1})".format,
     ),
 }
-"""Of integers, with null for what is none of 64 bits; and of floats."""
+"""SQL of the operators for integers, null if the result exceeds 64 bits, and for floats."""
 
 
 def _like(text: str, pattern: str, escape: str | None = None) -> str:
@@ -462,9 +463,9 @@ def _like(text: str, pattern: str, escape: str | None = None) -> str:
 
 
 def _regular_expression(pattern: str, escape: str) -> str:
-    """What matches as a pattern of LIKE does; null where it ends with its escape character.
+    """Return SQL for the regular expression of a LIKE pattern; null if the pattern ends with its escape character.
 
-    What stands between two ``%`` is an atomic group, which keeps the first place that it was found at.
+    The characters between two ``%`` form an atomic group, which keeps the first place at which it was found.
     """
 
     def state(text: str, escaping: str = "FALSE") -> str:

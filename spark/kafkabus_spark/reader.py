@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FETCHING: Final = {"fetch.max.wait.ms": "10", "max.poll.records": "5000"}
-"""How Kafka's client fetches for Spark, which fetches nothing but what it knows to be there.
+"""Fetch options of Kafka's client for Spark, which fetches only records that it knows to exist.
 
-After each poll Spark asks, on the same connection, where the log begins and ends. At the end of the log that question waits
-behind the fetch that the client began meanwhile: with Kafka's default of 500 ms, half a second in every task. And it ends
-with a seek, which throws away what was fetched and not polled: with Kafka's default of 500 records, half of each megabyte
-of small messages.
+After each poll Spark asks, on the same connection, for the begin and the end of the log. At the end of the log this request
+waits behind the fetch that the client has begun meanwhile: with Kafka's default of 500 ms, half a second in every task. Spark
+then seeks, which discards the records that were fetched but not polled: with Kafka's default of 500 records, half of each
+megabyte of small messages.
 """
 
 
@@ -49,16 +49,16 @@ def read(
     default_time_to_live: timedelta | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """All messages of an entity that Kafka still holds, settled ones included.
+    """Return all messages of an entity that Kafka still holds, including settled ones.
 
     Only committed messages are read (``read_committed``). Columns that a query does not use cost nothing.
 
     ================================= ======================== ======================================================
     Column                            Type                     Meaning
     ================================= ======================== ======================================================
-    ``body``                          binary                   The body as it was sent
-    ``message_id``                    string                   ``topic/partition/offset`` where no facade wrote it
-    ``session_id``, ``partition_key`` string                   A foreign record's key reads as its partition key
+    ``body``                          binary                   The body as sent
+    ``message_id``                    string                   ``topic/partition/offset`` if the sender set none
+    ``session_id``, ``partition_key`` string                   The partition key of a foreign record is the record's key
     ``correlation_id``, ``subject``,  string                   As sent
     ``content_type``, ``to``,
     ``reply_to``,
@@ -68,34 +68,34 @@ def read(
                                                                time and at it, then with ``sb-transfer-source`` in
                                                                ``headers``
     ``sequence_number``               bigint                   ``partition << 48 | (offset + 1)``
-    ``partition_id``, ``offset``      int, bigint              Where Kafka holds it
+    ``partition_id``, ``offset``      int, bigint              Partition and offset of its record in Kafka
     ``enqueued_time_utc``             timestamp                The broker's clock, exact to the millisecond
-    ``expires_at_utc``                timestamp                Null where that is never, and in a dead-letter queue
-    ``dead_letter_reason``,           string                   In a dead-letter queue, and where one was copied from
+    ``expires_at_utc``                timestamp                Null if it never expires, and in a dead-letter queue
+    ``dead_letter_reason``,           string                   Set in a dead-letter queue and on copies from one
     ``dead_letter_error_description``
     ``dead_letter_source``
-    ``enqueued_sequence_number``      bigint                   Its number where it was first enqueued
+    ``enqueued_sequence_number``      bigint                   Its number in the entity where it was first enqueued
     ``body_type``                     string                   ``sequence`` or ``value`` for JSON bodies, null for bytes
-    ``application_properties``        map<string,string>       Foreign headers too; tagged values show their content
-    ``application_properties_json``   string                   Its header as it was written, valid or not
+    ``application_properties``        map<string,string>       Includes foreign headers; tagged values as plain text
+    ``application_properties_json``   string                   Its header as written, valid or not
     ``headers``                       array<struct>            The record's headers, raw
     ================================= ======================== ======================================================
 
     Args:
         spark: A session with the Kafka connector, as ``session`` builds.
-        connection: The namespace's connection string; Redis need not be named in it.
-        entity: Name of the queue or topic.
-        subscription: Name of one of the topic's subscriptions: only what that gets, by the rules that it has when this is
-            called and, for messages that were sent before those were changed, by the rules of then. Default all that the
-            topic's log holds: what was sent, and copies for one subscription alone, with ``sb-addressed-to`` in ``headers``.
-        sub_queue: ``"deadletter"`` for its dead-letter queue; empty as long as nothing was dead-lettered.
+        connection: The namespace's connection string; it need not name Redis.
+        entity: The name of the queue or topic.
+        subscription: The name of a subscription of the topic, to read only its messages. Its rules at the time of this call
+            select them; for messages sent before the rules were changed, the earlier rules do. Default all records of the
+            topic's log: the messages sent, and copies for one subscription, with ``sb-addressed-to`` in ``headers``.
+        sub_queue: ``"deadletter"`` for the dead-letter queue, which is empty until a message is dead-lettered.
         starting_offsets: As for Spark's Kafka source: ``earliest`` or JSON per partition.
         ending_offsets: As for Spark's Kafka source: ``latest`` or JSON per partition.
-        fail_on_data_loss: Whether a query fails when records that it was to read are gone.
-        min_partitions: Fewest Spark tasks to read with; default one for each entity partition.
-        default_time_to_live: The queue's or topic's, for ``expires_at_utc``; default for ever. A subscription's own and its
-            topic's count besides: the shortest of them.
-        environment: ``KAFKABUS_…`` variables, for what the string leaves out; default the process's.
+        fail_on_data_loss: Whether a query fails if records that it should read were deleted.
+        min_partitions: The minimum number of Spark tasks to read with; default one for each entity partition.
+        default_time_to_live: The default of the queue or topic, for ``expires_at_utc``; default for ever. For a subscription,
+            the shortest of this, its own and its topic's default applies.
+        environment: ``KAFKABUS_…`` variables for parts that the string leaves out; default those of the process.
 
     Raises:
         ValueError: The connection string, or a name, is malformed; or the string is for another entity; or a rule of the
@@ -134,25 +134,26 @@ def read_stream(
     default_time_to_live: timedelta | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """An entity's messages as they come, after those that Kafka holds; settling does not take them away.
+    """Return a stream of an entity's messages: those that Kafka holds, then new ones; settled messages are included.
 
     Columns and errors are those of ``read``.
 
     Args:
         spark: A session with the Kafka connector, as ``session`` builds.
-        connection: The namespace's connection string; Redis need not be named in it.
-        entity: Name of the queue or topic.
-        subscription: Name of one of the topic's subscriptions: only what that gets, by the rules that it has when this is
-            called and, for messages that were sent before those were changed, by the rules of then. Default all that the
-            topic's log holds: what was sent, and copies for one subscription alone, with ``sb-addressed-to`` in ``headers``.
-        sub_queue: ``"deadletter"`` for its dead-letter queue, also before its first message.
-        starting_offsets: Where a query without a checkpoint begins: ``earliest``, ``latest`` or JSON per partition.
-        fail_on_data_loss: Whether the query fails when records that it was to read are gone: a queue trims what is settled
-            and older than its ``settled_retention``.
-        max_offsets_per_trigger: Most messages in a micro-batch; default no limit.
-        default_time_to_live: The queue's or topic's, for ``expires_at_utc``; default for ever. A subscription's own and its
-            topic's count besides: the shortest of them.
-        environment: ``KAFKABUS_…`` variables, for what the string leaves out; default the process's.
+        connection: The namespace's connection string; it need not name Redis.
+        entity: The name of the queue or topic.
+        subscription: The name of a subscription of the topic, to read only its messages. Its rules at the time of this call
+            select them; for messages sent before the rules were changed, the earlier rules do. Default all records of the
+            topic's log: the messages sent, and copies for one subscription, with ``sb-addressed-to`` in ``headers``.
+        sub_queue: ``"deadletter"`` for the dead-letter queue, which may still have no message.
+        starting_offsets: The offsets at which a query without a checkpoint begins: ``earliest``, ``latest`` or JSON per
+            partition.
+        fail_on_data_loss: Whether the query fails if records that it should read were deleted: settled records are trimmed
+            once they are older than the queue's ``settled_retention``.
+        max_offsets_per_trigger: The maximum number of messages in a micro-batch; default no limit.
+        default_time_to_live: The default of the queue or topic, for ``expires_at_utc``; default for ever. For a subscription,
+            the shortest of this, its own and its topic's default applies.
+        environment: ``KAFKABUS_…`` variables for parts that the string leaves out; default those of the process.
     """
     location = _location(connection, environment)
     path, wanted, lives = _meant(
@@ -164,7 +165,7 @@ def read_stream(
     }
     _, has_topic = look_up(spark, location, path)
     if not has_topic:
-        # A pattern finds the topic when it comes.
+        # A pattern finds the topic once it is created.
         options["subscribePattern"] = re.escape(options.pop("subscribe"))
     if max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
@@ -180,7 +181,7 @@ def partition_count(
     sub_queue: SubQueue | str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> int:
-    """How many partitions an entity has; arguments and errors are those of ``read``."""
+    """Return how many partitions an entity has; arguments and errors are those of ``read``."""
     location = _location(connection, environment)
     partitions, _ = look_up(spark, location, entity_path(location, entity, sub_queue))
     return partitions
@@ -189,7 +190,7 @@ def partition_count(
 def entity_path(
     location: KafkaLocation, entity: str, sub_queue: SubQueue | str | None, subscription: str | None = None
 ) -> EntityPath:
-    """The entity that is meant.
+    """Return the entity that the arguments name.
 
     Raises:
         ValueError: A name or the sub-queue is malformed, or the connection string is for another entity.
@@ -208,11 +209,11 @@ def entity_path(
 def _meant(
     spark: SparkSession, location: KafkaLocation, path: EntityPath, default_time_to_live: timedelta | None
 ) -> tuple[EntityPath, Choice | None, timedelta | None]:
-    """Whose log is read, what of it is wanted, and how long messages live that do not say so.
+    """Return the entity whose log to read, the selection of its messages, and the default time to live.
 
     Raises:
-        EntityNotFoundError: There is no such subscription.
-        ValueError: What its rules make of messages cannot be computed here.
+        EntityNotFoundError: The subscription does not exist.
+        ValueError: A rule of the subscription has an action, which Spark cannot compute.
     """
     if split_subscription(path.name) is None or path.is_dead_letter:
         return path, None, default_time_to_live

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 HOT_OVER: Final = 1.5
-"""A partition runs hot when it holds more than this many times the mean of all partitions."""
+"""A partition is hot if it holds more than this many times the mean of all partitions."""
 
 
 def partition_report(
@@ -22,30 +22,30 @@ def partition_report(
     hot_over: float = HOT_OVER,
     top_keys: int = 3,
 ) -> DataFrame:
-    """Which partitions of an entity run hot, and why: their keys.
+    """Report which partitions of an entity are hot, with the keys that explain it.
 
-    A partition runs hot when it holds more than ``hot_over`` times the mean number of messages per partition. Messages with
-    one key share a partition, so the keys with the most messages say why. The messages are read once.
+    A partition is hot if it holds more than ``hot_over`` times the mean number of messages per partition. Messages with the
+    same key share a partition, so the keys with the most messages explain why. The messages are read once.
 
     ================ ================================= ===========================================================
     Column           Type                              Meaning
     ================ ================================= ===========================================================
     ``partition_id`` int                               Entity partition; the rows are in this order
-    ``messages``     bigint                            How many it holds
-    ``bytes``        bigint                            Of their bodies
-    ``mean_value``   double                            Mean of ``value``, nulls left out; null where not asked for
-    ``share``        double                            Of all messages, 0 to 1
-    ``hot``          boolean                           See above
-    ``keys``         bigint                            How many different partition keys it holds
-    ``top_keys``     array<struct<key, messages>>      Its keys with the most messages; a null key stands for none
+    ``messages``     bigint                            Number of its messages
+    ``bytes``        bigint                            Total size of their bodies
+    ``mean_value``   double                            Mean of ``value``, nulls left out; null without ``value``
+    ``share``        double                            Share of all messages, 0 to 1
+    ``hot``          boolean                           Whether it is hot, as defined above
+    ``keys``         bigint                            Number of different partition keys in it
+    ``top_keys``     array<struct<key, messages>>      Its keys with the most messages; null for messages without one
     ================ ================================= ===========================================================
 
     Args:
-        messages: An entity, as ``read`` gives it, or any part of it.
+        messages: An entity's messages, as ``read`` returns them, or any part of them.
         partitions: How many partitions the entity has (``partition_count``), so that empty ones count in the mean and get a
             row; default only those that hold messages.
-        value: What to take the mean of, a column over ``messages``.
-        hot_over: How many times the mean is hot.
+        value: A column over ``messages`` whose mean to report.
+        hot_over: The multiple of the mean above which a partition is hot.
         top_keys: How many keys to list for each partition.
     """
     number = F.lit(None).cast("double") if value is None else value.cast("double")

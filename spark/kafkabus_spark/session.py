@@ -1,4 +1,4 @@
-"""A Spark session that can read Kafka, on this machine."""
+"""A Spark session on this machine that can read Kafka."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ SUITED_JAVA: Final = frozenset({17, 21})
 _TRUST_STORE: Final = Path("/etc/ssl/certs/java/cacerts")
 _STOP_PATIENCE_S: Final = 15.0
 _STDERR: Final = 2
-"""The descriptor that Java inherits, whatever ``sys.stderr`` is."""
+"""The file descriptor of standard error, which Java inherits even if ``sys.stderr`` was replaced."""
 
 
 def connector_package() -> str:
-    """Maven coordinates of the Kafka connector that belongs to the installed pyspark."""
+    """Return the Maven coordinates of the Kafka connector that belongs to the installed pyspark."""
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
@@ -41,18 +41,18 @@ def session(
     java_log: Path | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A local session with the Kafka connector, which the first one ever downloads (60 MB, kept in the Ivy cache).
+    """Return a local session with the Kafka connector; the first call on a machine downloads it (60 MB) to the Ivy cache.
 
-    Times are shown in UTC, Spark's web page is off, and everything listens on the loopback address only. A session that runs
-    already is returned as it is.
+    Times are shown in UTC, Spark's web page is off, and everything listens on the loopback address only. If a session is
+    running already, it is returned unchanged.
 
     Args:
-        app_name: Name of the application.
-        master: Where it runs; default here, on all cores.
+        app_name: The name of the application.
+        master: The Spark master; default this machine, with all cores.
         java_home: Folder of a Java 17 or 21; default the environment's ``JAVA_HOME``, else the ``java`` on the ``PATH``.
-        shuffle_partitions: Tasks of an aggregation; Spark's own default, 200, is for clusters.
-        java_log: File for what Java prints, Ivy's report of the download included; default where this program's errors go.
-        config: Further settings, which win over these.
+        shuffle_partitions: The number of tasks of an aggregation; Spark's own default, 200, is for clusters.
+        java_log: File for Java's output, Ivy's report of the download included; default this program's standard error.
+        config: Further settings, which override these.
 
     Raises:
         JavaNotFoundError: There is no Java 17 or 21.
@@ -81,7 +81,7 @@ def session(
 
 
 def stop(spark: SparkSession) -> None:
-    """Stop a session and the Java process behind it, which Spark alone would leave until Python ends.
+    """Stop a session and its Java process, which Spark itself would leave running until Python ends.
 
     Another session can be started afterwards.
     """
@@ -94,7 +94,7 @@ def stop(spark: SparkSession) -> None:
     SparkContext._gateway = SparkContext._jvm = None
     if process is None:
         return
-    # Java ends when its input does.
+    # Java ends when its standard input is closed.
     if process.stdin is not None:
         process.stdin.close()
     try:
@@ -127,7 +127,7 @@ def _java_version(program: str) -> int | None:
 
 
 def _trust_option(home: Path | None) -> str:
-    """Let a Java that brings certificates of its own trust what the machine trusts, a company proxy's for one."""
+    """Return the option that makes a bundled Java trust the machine's certificates, such as those of a company's proxy."""
     if home is None or not _TRUST_STORE.is_file():
         return ""
     own = home / "lib" / "security" / "cacerts"
@@ -138,7 +138,7 @@ def _trust_option(home: Path | None) -> str:
 
 @contextmanager
 def _errors_into(log: Path | None) -> Generator[None]:
-    """Send what is printed as an error into a file; a process that is started meanwhile does so for good."""
+    """Redirect standard error to a file; a process that is started meanwhile keeps the redirection."""
     if log is None:
         yield
         return
@@ -156,7 +156,7 @@ def _errors_into(log: Path | None) -> Generator[None]:
 
 @contextmanager
 def _java_home(home: Path | None) -> Generator[None]:
-    """Start Java from a folder; the environment is restored, because it is the program's, not ours."""
+    """Set ``JAVA_HOME`` while Java starts; the variable is restored, because the environment belongs to the application."""
     if home is None:
         yield
         return

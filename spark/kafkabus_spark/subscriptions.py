@@ -1,4 +1,4 @@
-"""What a subscription gets of its topic's records, as its description in Kafka says."""
+"""The selection of a subscription's records from its topic, by the subscription's description in Kafka."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 
 def described_subscription(spark: SparkSession, location: KafkaLocation, name: str) -> SubscriptionDescription:
-    """A subscription's description.
+    """Return the description of a subscription.
 
     Args:
         spark: A session that can read Kafka.
-        location: Where the namespace is.
-        name: The subscription's, with its topic's.
+        location: The namespace, and the Kafka cluster that holds it.
+        name: The name of the subscription, with that of its topic.
 
     Raises:
-        EntityNotFoundError: There is none.
+        EntityNotFoundError: The subscription does not exist.
     """
     options = {f"kafka.{key}": value for key, value in java_options(location).items()}
     described = (
@@ -69,10 +69,10 @@ def described_subscription(spark: SparkSession, location: KafkaLocation, name: s
 
 
 def choice(description: SubscriptionDescription) -> Choice:
-    """Which of its topic's records a subscription gets.
+    """Return the selection of the topic's records that a subscription gets.
 
     Raises:
-        ValueError: One of its rules has an action.
+        ValueError: A rule of the subscription has an action.
     """
     asked: set[str] = set()
     cases = " ".join(
@@ -80,7 +80,7 @@ def choice(description: SubscriptionDescription) -> Choice:
         f"THEN {' OR '.join([_matches(rule, asked) for rule in one.rules]) or 'FALSE'}"
         for one in reversed(description.rule_sets)
     )
-    # Of what is scheduled, the copy counts that is stored at its time.
+    # A scheduled message is stored twice; only the copy that is stored at its scheduled time counts.
     waits = f"({_has(h.SCHEDULED_ENQUEUE_TIME)} AND NOT {_has(h.TRANSFER_SOURCE)})"
     key = quoted(EntityPath(description.name).key)
     to_this = f"exists(headers, h -> h.key = '{h.ADDRESSED_TO}' AND CAST(h.value AS STRING) = {key})"
@@ -89,15 +89,15 @@ def choice(description: SubscriptionDescription) -> Choice:
 
 
 def _has(header: str) -> str:
-    """SQL that says whether a record has a header."""
+    """Return SQL for whether a record has a header."""
     return f"coalesce(exists(headers, h -> h.key = '{header}'), FALSE)"
 
 
 def _matches(rule: RuleDescription, asked: set[str]) -> str:
-    """SQL that says whether a rule matches; the message's own properties that it asks for are added to ``asked``."""
+    """Return SQL for whether a rule matches; add the system properties that it uses to ``asked``."""
     if rule.action is not None:
         raise ValueError(
-            f"rule {rule.name!r} has an action, and what it makes of a message is not computed here: read the topic, or the "
+            f"rule {rule.name!r} has an action, and Spark cannot compute the copies that actions make: read the topic, or the "
             "entity that the subscription forwards to"
         )
     return f"({_holds(rule.filter, asked)})"

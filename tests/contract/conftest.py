@@ -1,4 +1,4 @@
-"""What the contract tests start: each backend, of which no test knows which one it has, and the blocking clients.
+"""Fixtures of the contract tests: each backend, unknown to the test, and the blocking clients.
 
 ``tests/contract/aio/conftest.py`` has the asyncio ones, written by hand as well.
 """
@@ -22,7 +22,7 @@ from tests.clock import advance
 
 BLOCKING = Path(__file__).parent
 ON_SERVERS_TOO = {"test_locks.py", "test_processors.py", "test_sending_and_receiving.py", "test_transactions.py"}
-"""Of the blocking half: the files that are run on servers for every change; see docs/decisions/0027."""
+"""Files of the blocking half that run on servers for every change; see docs/decisions/0027."""
 
 MakeQueue = Callable[..., str]
 MakeTopic = Callable[..., str]
@@ -31,11 +31,11 @@ Advance = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A namespace named ``tests``, whatever it is made of.
+    """A namespace named ``tests``, on any backend.
 
     Attributes:
-        connection_string: How clients reach it.
-        advance: Lets time pass for a queue's locks: its name, and seconds.
+        connection_string: The connection string for its clients.
+        advance: Lets time pass for a queue's locks; takes the queue's name, and seconds.
     """
 
     connection_string: str
@@ -64,7 +64,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 @pytest.fixture
 def connection_string(backend: Backend) -> str:
-    """How clients reach the namespace."""
+    """The connection string of the namespace."""
     return backend.connection_string
 
 
@@ -91,7 +91,7 @@ def administration(connection_string: str) -> Iterator[ServiceBusAdministrationC
 
 @pytest.fixture
 def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQueue]:
-    """Creates queues that are deleted after the test."""
+    """Create queues that are deleted after the test."""
     made: list[str] = []
 
     def make(*, partitioned: bool = True, **settings: Any) -> str:
@@ -107,7 +107,7 @@ def make_queue(administration: ServiceBusAdministrationClient) -> Iterator[MakeQ
 
 @pytest.fixture
 def make_topic(administration: ServiceBusAdministrationClient) -> Iterator[MakeTopic]:
-    """Creates topics, and their subscriptions, that are deleted after the test."""
+    """Create topics, and their subscriptions, that are deleted after the test."""
     made: list[str] = []
 
     def make(*subscriptions: str, partitioned: bool = True, **settings: Any) -> str:
@@ -130,6 +130,6 @@ def queue(make_queue: MakeQueue) -> str:
 
 
 @pytest.fixture
-def enqueue(backend: Backend) -> Advance:
-    """Lets time pass for a queue's locks."""
+def later(backend: Backend) -> Advance:
+    """Let time pass for a queue's locks."""
     return backend.advance

@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_administration.py by tools/generate_blocking.py. Do not edit.
-"""Creating, describing, listing and deleting queues, and their counts."""
+"""Queues are created, described, listed and deleted, and their messages counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.contract.receiving import take
 def test_a_new_queue_has_the_services_defaults(
     administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """What was not given is as Service Bus has it; sizes are for all partitions."""
+    """Settings that were not given have Service Bus's defaults; sizes are for all partitions."""
     queue = make_queue()
     properties = administration.get_queue(queue)
     assert (properties.name, properties.enable_partitioning) == (queue, True)
@@ -53,7 +53,7 @@ def test_what_is_given_is_kept(administration: ServiceBusAdministrationClient, m
 
 
 def test_a_name_can_be_taken_once(administration: ServiceBusAdministrationClient, queue: str) -> None:
-    """In whatever case it is written."""
+    """A name is taken in every spelling, in upper and lower case."""
     with pytest.raises(MessagingEntityAlreadyExistsError, match=queue.upper()):
         administration.create_queue(queue.upper())
 
@@ -61,7 +61,7 @@ def test_a_name_can_be_taken_once(administration: ServiceBusAdministrationClient
 def test_names_with_slashes_dots_and_underscores_work(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """Service Bus allows what Kafka does not."""
+    """Service Bus allows names that Kafka does not allow."""
     for name in ("Orders/eu-1", "orders_eu.1", "orders.eu_1"):
         administration.create_queue(name)
         with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
@@ -97,7 +97,7 @@ def test_a_deleted_queue_is_gone_and_its_name_free(
 def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, other_client: ServiceBusClient
 ) -> None:
-    """Also where the next one has fewer partitions."""
+    """The new queue begins empty even if it has fewer partitions."""
     name = "locked-and-deleted"
     administration.create_queue(name, enable_partitioning=True)
     with client.get_queue_sender(name) as sender, client.get_queue_receiver(name) as receiver:
@@ -120,7 +120,7 @@ def test_locks_of_a_deleted_queue_hold_nothing_of_the_next_one(
 def test_sending_and_receiving_are_accesses(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
 ) -> None:
-    """Looking at the queue is none."""
+    """Looking at the queue is no access."""
 
     def accessed() -> datetime:
         return (administration.get_queue_runtime_properties(queue)).accessed_at_utc
@@ -141,7 +141,7 @@ def test_sending_and_receiving_are_accesses(
 def test_counts_follow_the_messages(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
 ) -> None:
-    """Active counts what waits and what is locked; the sum over the partitions is the queue's."""
+    """The active count includes waiting and locked messages; the queue's count is the sum over its partitions."""
     fresh = administration.get_queue_runtime_properties(queue)
     assert (fresh.total_message_count, fresh.created_at_utc) == (0, fresh.updated_at_utc)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -169,7 +169,7 @@ def test_the_size_is_that_of_what_is_not_settled(
     make_queue: MakeQueue,
     partitioned: bool,
 ) -> None:
-    """Dead letters among it; of messages that are alike it is exact."""
+    """The size includes dead letters; for messages of equal size it is exact."""
     queue = make_queue(partitioned=partitioned)
 
     def size() -> int:
@@ -187,7 +187,7 @@ def test_the_size_is_that_of_what_is_not_settled(
         assert size() == 20 * batch.size_in_bytes
         for message in messages[10:15]:
             receiver.dead_letter_message(message)
-        # Dead letters say where they were, and why they are dead.
+        # Dead letters name their source and the reason.
         assert 20 * batch.size_in_bytes < size() < 22 * batch.size_in_bytes
 
 
@@ -212,13 +212,13 @@ def test_settings_out_of_bounds_are_refused(
 
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a b", "ä", "x" * 261])
 def test_bad_names_are_refused(administration: ServiceBusAdministrationClient, name: str) -> None:
-    """Before anything is created."""
+    """The name is refused before anything is created."""
     with pytest.raises(ValueError, match="entity name"):
         administration.create_queue(name)
 
 
 def test_all_settings_can_be_given_and_are_kept(administration: ServiceBusAdministrationClient) -> None:
-    """Durations as timedeltas or ISO 8601 texts; what is carried comes back as it was."""
+    """Durations are timedeltas or ISO 8601 texts; settings that are only stored come back as they were."""
     rule = AuthorizationRule(key_name="send", rights=[AccessRights.SEND], primary_key="p", secondary_key="s")
     created = administration.create_queue(
         "settings",
@@ -255,7 +255,7 @@ def test_all_settings_can_be_given_and_are_kept(administration: ServiceBusAdmini
 def test_settings_can_be_changed(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
 ) -> None:
-    """By attribute, by mapping and by keyword; None goes back to the default; what is reported can be given back."""
+    """Settings change by attribute, mapping or keyword; None restores the default; reported settings are accepted."""
     properties = administration.get_queue(queue)
     properties.lock_duration = timedelta(seconds=21)
     administration.update_queue(properties, max_delivery_count=3)
@@ -275,7 +275,7 @@ def test_settings_can_be_changed(
 def test_a_disabled_queue_takes_and_gives_nothing_until_it_is_enabled(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, queue: str
 ) -> None:
-    """New clients go by it at once."""
+    """New clients use the changed settings at once."""
     administration.update_queue(administration.get_queue(queue), status=EntityStatus.DISABLED)
     with pytest.raises(MessagingEntityDisabledError, match="Disabled"):
         client.get_queue_sender(queue).send_messages(ServiceBusMessage("x"))
@@ -284,7 +284,7 @@ def test_a_disabled_queue_takes_and_gives_nothing_until_it_is_enabled(
 
 
 def test_a_change_that_breaks_a_rule_is_refused(administration: ServiceBusAdministrationClient, queue: str) -> None:
-    """The value, the rule and the remedy are named, and nothing changes."""
+    """The error names the value, the rule and the remedy, and nothing changes."""
     properties = administration.get_queue(queue)
     refused: list[tuple[dict[str, object], str]] = [
         ({"requires_session": True}, "requires_session=True.*fixed at creation"),
@@ -311,7 +311,7 @@ def test_a_change_that_breaks_a_rule_is_refused(administration: ServiceBusAdmini
 
 
 def test_names_that_are_none_are_refused(administration: ServiceBusAdministrationClient) -> None:
-    """Before anything is asked, with an error that is azure-core's and a ValueError; so are those that there are not."""
+    """The error is azure-core's and a ValueError, raised before any request; unknown settings are refused as well."""
     calls: list[Callable[[Any], object]] = [
         administration.create_queue,
         administration.get_queue,
@@ -340,7 +340,7 @@ def test_names_that_are_none_are_refused(administration: ServiceBusAdministratio
 def test_the_namespace_is_standard_unless_it_was_created_otherwise(
     administration: ServiceBusAdministrationClient, queue: str
 ) -> None:
-    """What it is is fixed once it has a queue."""
+    """A namespace's tier is fixed once it has a queue."""
     assert queue
     namespace = administration.get_namespace_properties()
     assert (namespace.messaging_sku, namespace.partitions, namespace.namespace_type) == ("Standard", None, "Messaging")
@@ -357,7 +357,10 @@ def test_a_queue_that_nobody_uses_is_deleted(
     make_queue: MakeQueue,
     later: Advance,
 ) -> None:
-    """After the time that it says, and not while it is used, or a scheduled message waits; first it refuses everybody."""
+    """The queue is deleted after its idle time, not while it is used or a scheduled message waits.
+
+    First it refuses all clients.
+    """
     patience = timedelta(minutes=5)
     idle, used = f"idle-{uuid.uuid4().hex[:8]}", make_queue(auto_delete_on_idle=patience)
     waiting = make_queue(auto_delete_on_idle=patience)
@@ -392,7 +395,7 @@ def test_a_queue_that_nobody_uses_is_deleted(
 def test_a_queue_that_is_to_be_deleted_can_be_kept(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """By changing it; its messages are there."""
+    """An update of the queue keeps it; its messages are still there."""
     queue = make_queue(auto_delete_on_idle=timedelta(minutes=5), partitioned=False)
     with client.get_queue_sender(queue) as sender:
         sender.send_messages(ServiceBusMessage("kept"))
@@ -412,7 +415,7 @@ def test_a_queue_that_is_to_be_deleted_can_be_kept(
 def test_who_receives_goes_by_a_new_lock_duration(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """Within some seconds, also with a receiver that was there before."""
+    """The change holds within some seconds, even for a receiver that was there before."""
     queue = make_queue(partitioned=False, max_delivery_count=2000)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))

@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_deferring_and_peeking.py by tools/generate_blocking.py. Do not edit.
-"""Messages by sequence number: deferring, peeking; and throwing away what waits."""
+"""Messages by sequence number: deferring and peeking; and purges, which delete waiting messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.contract.conftest import Advance, MakeQueue
 
 
 def all_peeked(receiver: ServiceBusReceiver, at_once: int) -> list[str]:
-    """Bodies, until nothing comes."""
+    """Peek until no message comes, and return the bodies."""
     bodies: list[str] = []
     while messages := receiver.peek_messages(at_once):
         bodies += map(str, messages)
@@ -29,7 +29,7 @@ def all_peeked(receiver: ServiceBusReceiver, at_once: int) -> list[str]:
 
 
 def test_a_deferred_message_comes_back_by_its_number_only(client: ServiceBusClient, queue: str, later: Advance) -> None:
-    """Receivers do not see it; fetched, it is locked, says that it is deferred, and can be completed."""
+    """Receivers do not see it. Once fetched, it is locked, says that it is deferred, and can be completed."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -50,7 +50,7 @@ def test_a_deferred_message_comes_back_by_its_number_only(client: ServiceBusClie
 def test_a_deferred_message_that_is_not_settled_is_deferred_still(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """Abandoned or expired, one delivery counted; its stale token settles nothing."""
+    """If it is abandoned or its lock expires, one delivery counts. Its stale token settles nothing."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -74,7 +74,7 @@ def test_a_deferred_message_that_is_not_settled_is_deferred_still(
 
 
 def test_deferred_messages_of_all_partitions_come_together_or_not_at_all(client: ServiceBusClient, queue: str) -> None:
-    """In the order asked for; one unknown number leaves the others as they were."""
+    """They come in the order of the request. One unknown number leaves the others as they were."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(6):
             sender.send_messages(ServiceBusMessage(str(number)))
@@ -92,7 +92,7 @@ def test_deferred_messages_of_all_partitions_come_together_or_not_at_all(client:
 
 
 def test_a_deferred_message_is_deleted_by_receiving_it_in_that_mode(client: ServiceBusClient, queue: str) -> None:
-    """A second fetch finds nothing, and nothing is to be settled."""
+    """A second fetch finds nothing, and no message needs settling."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -107,7 +107,7 @@ def test_a_deferred_message_is_deleted_by_receiving_it_in_that_mode(client: Serv
 
 
 def test_peeking_on_shows_each_message_of_all_partitions_once(client: ServiceBusClient, queue: str) -> None:
-    """Waiting, locked and deferred ones; nothing is locked by it, and what comes later is shown too."""
+    """Peeking shows waiting, locked and deferred messages, locks none, and shows later messages too."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(20):
             sender.send_messages(ServiceBusMessage(str(number)))
@@ -130,7 +130,7 @@ def test_peeking_on_shows_each_message_of_all_partitions_once(client: ServiceBus
 
 
 def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """On a plain queue they begin at 1 and are dense; peeking then goes on from there."""
+    """On a plain queue the numbers begin at 1 and are dense. The next peek goes on from there."""
     queue = make_queue(partitioned=False)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         assert receiver.peek_messages(5, timeout=10) == []
@@ -145,7 +145,7 @@ def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, mak
 
 
 def test_peeking_returns_no_more_than_fits(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """256 KiB a call, and a message at least; peeking on shows the rest."""
+    """A call returns 256 KiB at most, and at least one message. The next peek shows the rest."""
     queue = make_queue(partitioned=False)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(5):
@@ -157,7 +157,7 @@ def test_peeking_returns_no_more_than_fits(client: ServiceBusClient, make_queue:
 
 
 def test_a_peeked_message_cannot_be_settled_and_can_be_sent_again(client: ServiceBusClient, queue: str) -> None:
-    """It has no lock; its copy is a new message."""
+    """It has no lock, and its copy is a new message."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", subject="s"))
         (peeked,) = receiver.peek_messages()
@@ -175,7 +175,7 @@ def test_a_peeked_message_cannot_be_settled_and_can_be_sent_again(client: Servic
 
 
 def test_the_dead_letter_queue_can_be_peeked(client: ServiceBusClient, queue: str) -> None:
-    """It is a queue like others."""
+    """It is peeked as any other queue is."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -203,7 +203,7 @@ def test_a_purge_leaves_nothing_that_waits(client: ServiceBusClient, queue: str)
 
 
 def test_a_purge_may_spare_what_is_new(client: ServiceBusClient, queue: str) -> None:
-    """By the time at which the broker stored it."""
+    """The time at which the broker stored a message decides."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (peeked,) = receiver.peek_messages()
@@ -213,7 +213,7 @@ def test_a_purge_may_spare_what_is_new(client: ServiceBusClient, queue: str) -> 
 
 
 def test_what_makes_no_sense_is_refused(client: ServiceBusClient, queue: str) -> None:
-    """Before anything is asked."""
+    """The arguments are refused before any request."""
     receiver = client.get_queue_receiver(queue)
     with pytest.raises(ValueError, match="max_message_count -1"):
         receiver.peek_messages(-1)

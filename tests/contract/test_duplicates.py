@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_duplicates.py by tools/generate_blocking.py. Do not edit.
-"""Duplicate detection: of messages with one id, within a while, the first is delivered."""
+"""Duplicate detection: among messages with one id within the window, the first is delivered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> 
 def all_of(
     client: ServiceBusClient, queue: str, count: int, mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK
 ) -> list[str]:
-    """Receive and settle so many messages, and those that come after them; their bodies in order of the letters."""
+    """Receive and settle so many messages, and see that no more come; return their bodies in alphabetical order."""
     with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
         messages = receive_all(receiver, count, settle=mode is ServiceBusReceiveMode.PEEK_LOCK)
     return sorted(map(str, messages))
@@ -45,7 +45,7 @@ def all_of(
 
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
 def test_the_first_of_an_id_is_delivered(client: ServiceBusClient, detecting: str, mode: ServiceBusReceiveMode) -> None:
-    """Be they sent in one batch or one after the other, before the first is received or after it."""
+    """They may be sent in one batch or one after the other, before the first is received or after it."""
     send(client, detecting, ServiceBusMessage("a1", message_id="a"), ServiceBusMessage("b1", message_id="b"))
     send(client, detecting, ServiceBusMessage("a2", message_id="a"))
     send(client, detecting, *(ServiceBusMessage(f"c{number}", message_id="c") for number in range(1, 4)))
@@ -63,7 +63,7 @@ def test_an_id_may_be_a_uuid_and_is_made_up_where_none_is_given(client: ServiceB
 
 
 def test_ids_that_differ_behind_a_nul_or_are_empty_are_different(client: ServiceBusClient, detecting: str) -> None:
-    """A text is as long as it is, and an empty id is none: one is made up."""
+    """The whole text counts, and an empty id counts as missing: the sender makes one up."""
     ids = ["order\0 1", "order\0 2", "order\0 1", "", ""]
     send(
         client,
@@ -74,7 +74,7 @@ def test_ids_that_differ_behind_a_nul_or_are_empty_are_different(client: Service
 
 
 def test_many_senders_at_once(client: ServiceBusClient, other_client: ServiceBusClient, detecting: str) -> None:
-    """Each id is delivered once, whoever was faster."""
+    """Each id is delivered once, whichever sender was faster."""
 
     def send_all(one: ServiceBusClient, name: str) -> None:
         for first in range(0, 100, 20):
@@ -96,7 +96,10 @@ def test_many_senders_at_once(client: ServiceBusClient, other_client: ServiceBus
 def test_ids_of_different_keys_are_different_on_a_partitioned_queue(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """As Service Bus has it: there it is partition key and message id together. On a plain queue it is the id alone."""
+    """There the partition key and the message id count together, as in Service Bus.
+
+    On a plain queue the id counts alone.
+    """
     for partitioned, expected in ((True, ["x1", "y1"]), (False, ["x1"])):
         queue = make_queue(partitioned=partitioned, requires_duplicate_detection=True)
         for key, number in (("x", 1), ("y", 1), ("x", 2), ("y", 2)):
@@ -105,7 +108,7 @@ def test_ids_of_different_keys_are_different_on_a_partitioned_queue(
 
 
 def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """Within a session, in order."""
+    """Within a session the first of them is delivered, in order."""
     queue = make_queue(requires_session=True, requires_duplicate_detection=True)
     for number in (1, 2):
         for name in "abc":
@@ -120,14 +123,14 @@ def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> None:
 
 
 def test_a_duplicate_is_not_peeked(client: ServiceBusClient, detecting: str) -> None:
-    """It is no message."""
+    """A duplicate does not count as a message."""
     send(client, detecting, ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="a"))
     with client.get_queue_receiver(detecting) as receiver:
         assert [str(message) for message in receiver.peek_messages(10)] == ["1"]
 
 
 def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: ServiceBusClient, detecting: str) -> None:
-    """Neither when it is abandoned, nor when it is deferred."""
+    """That holds after an abandon and after a deferral."""
     send(client, detecting, ServiceBusMessage("1", message_id="a"))
     with client.get_queue_receiver(detecting) as receiver:
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -145,7 +148,7 @@ def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: ServiceBus
 def test_the_window_is_kept_within_its_limits(
     administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """20 seconds to 7 days, 10 minutes where nothing is said; whether duplicates are detected cannot be changed."""
+    """The window is 20 seconds to 7 days, 10 minutes by default. Duplicate detection itself cannot be changed later."""
     queue = make_queue(requires_duplicate_detection=True)
     described = administration.get_queue(queue)
     assert described.requires_duplicate_detection is True
@@ -165,7 +168,7 @@ def test_the_window_is_kept_within_its_limits(
 def test_counts_leave_duplicates_out(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, detecting: str
 ) -> None:
-    """They are none of the messages that wait."""
+    """Duplicates do not count among waiting messages."""
     send(client, detecting, *(ServiceBusMessage("1", message_id=name) for name in "aabbc"))
     counts = administration.get_queue_runtime_properties(detecting)
     assert counts.active_message_count == counts.total_message_count == 3

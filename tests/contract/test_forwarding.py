@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_forwarding.py by tools/generate_blocking.py. Do not edit.
-"""Forwarding: messages move on by themselves, with their keys, as far as they can."""
+"""Forwarding: upkeep moves messages on, with their keys, as far as it can."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PATIENCE = 60.0
 def all_of(
     client: ServiceBusClient, queue: str, count: int, sub_queue: ServiceBusSubQueue | None = None
 ) -> list[ServiceBusReceivedMessage]:
-    """Receive and complete messages until there are ``count``, and none comes after them."""
+    """Receive and complete messages until ``count`` came, and see that no more come."""
     with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
         return receive_all(receiver, count)
 
 
 def refused(client: ServiceBusClient, queue: str) -> tuple[str | None, str | None]:
-    """Why the one message that could not be forwarded was not: body, and reason."""
+    """Return the body of the one message that could not be forwarded, and the reason."""
     (message,) = all_of(client, queue, 1, ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
     assert message.dead_letter_error_description
     return str(message), message.dead_letter_reason
@@ -45,7 +45,7 @@ def test_messages_move_on_with_their_keys(
     here: bool,
     there: bool,
 ) -> None:
-    """Each comes once, those of a key in order and in the key's partition; a message keeps what its sender gave it."""
+    """Each message comes once, those of a key in order and in the key's partition, with all that its sender gave it."""
     destination = make_queue(partitioned=there)
     queue = make_queue(partitioned=here, forward_to=destination)
     with client.get_queue_sender(queue) as sender:
@@ -84,7 +84,7 @@ def test_nobody_receives_from_a_queue_that_forwards(client: ServiceBusClient, ma
 
 
 def test_a_chain_has_four_hops(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """A message that were to take a fifth is dead-lettered where it is; its number is the first queue's."""
+    """A message that would take a fifth hop is dead-lettered where it is, with the first queue's number."""
     names = [make_queue(partitioned=False)]
     for number in range(5):
         names.append(make_queue(partitioned=number % 2 == 0, forward_to=names[-1]))
@@ -101,7 +101,7 @@ def test_a_chain_has_four_hops(client: ServiceBusClient, make_queue: MakeQueue) 
 def test_a_destination_that_is_gone(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """Its messages are counted, and can be received, apart; the queue goes on where there is one again."""
+    """Its messages are counted and received apart. The queue goes on when the destination exists again."""
     administration.create_queue("for-a-while")
     queue = make_queue(forward_to="for-a-while", partitioned=False)
     administration.delete_queue("for-a-while")
@@ -113,7 +113,7 @@ def test_a_destination_that_is_gone(
             there = counts.transfer_dead_letter_message_count, counts.total_message_count
             if there == (1, 1) or time.monotonic() > deadline:
                 break
-            # On its way it is counted in both.
+            # A message on its way counts in both queues.
             sleep(0.05)
         assert there == (1, 1)
         assert counts.partitions[0].transfer_dead_letter_message_count == 1
@@ -129,7 +129,7 @@ def test_a_destination_that_is_gone(
 def test_a_destination_that_refuses(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """Because it takes nothing, or not this message."""
+    """The destination may refuse all messages, or only this one."""
     destination = make_queue(requires_session=True)
     queue = make_queue(forward_to=destination)
     with client.get_queue_sender(queue) as sender:
@@ -149,7 +149,7 @@ def test_a_destination_that_refuses(
 
 
 def test_dead_letters_move_on(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """With why they are dead; what is alive stays, in sessions too."""
+    """They keep the reason for being dead. Live messages stay, even in sessions."""
     morgue = make_queue()
     queue = make_queue(requires_session=True, forward_dead_lettered_messages_to=morgue)
     with (
@@ -170,7 +170,7 @@ def test_dead_letters_move_on(client: ServiceBusClient, make_queue: MakeQueue) -
 
 
 def test_to_a_queue_that_detects_duplicates(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """Ids are keys there, and of two messages with one id the first comes."""
+    """Ids are keys there, and the first of two messages with one id comes."""
     destination = make_queue(requires_duplicate_detection=True)
     queue = make_queue(forward_to=destination, partitioned=False)
     with client.get_queue_sender(queue) as sender:
@@ -181,7 +181,7 @@ def test_to_a_queue_that_detects_duplicates(client: ServiceBusClient, make_queue
 
 
 def test_a_message_moves_on_at_its_time(client: ServiceBusClient, make_queue: MakeQueue, later: Advance) -> None:
-    """A scheduled one waits where it was sent to; a time to live goes along."""
+    """A scheduled message waits in the queue to which it was sent. Its time to live goes along."""
     destination = make_queue()
     queue = make_queue(forward_to=destination)
     due = datetime.now(timezone.utc) + timedelta(hours=1)
@@ -197,7 +197,10 @@ def test_a_message_moves_on_at_its_time(client: ServiceBusClient, make_queue: Ma
 def test_messages_that_go_in_a_circle_end_after_four_hops(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """A queue may forward to itself, or to one that leads back, and a subscription to its topic; a warning tells of it."""
+    """A queue may forward to itself or to one that leads back, and a subscription to its topic.
+
+    A warning reports the circle.
+    """
     one, two = make_queue(partitioned=False), make_queue(partitioned=False)
     with pytest.warns(UserWarning, match=f"forward_to='{one}': its messages come back to '{one}'"):
         administration.update_queue(administration.get_queue(one), forward_to=one)
@@ -219,7 +222,7 @@ def test_messages_that_go_in_a_circle_end_after_four_hops(
 def test_where_a_queue_forwards_to_is_a_setting(
     administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """Told as an address, given as one or as a name; it names another queue that there is."""
+    """The setting is given as an address or a name, reported as an address, and names another existing queue."""
     destination, queue = make_queue(), make_queue()
     known = administration.get_queue(queue)
     assert (known.forward_to, known.forward_dead_lettered_messages_to) == (None, None)

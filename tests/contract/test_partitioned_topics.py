@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_partitioned_topics.py by tools/generate_blocking.py. Do not edit.
-"""Topics of several partitions, and plain ones: where messages go, and that their receivers need not know it."""
+"""Topics of several partitions, and plain ones: the partitions of messages, which receivers need not know."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ from tests.contract.receiving import take
 
 PARTITIONS = 16
 A_MOMENT = 0.5
-"""How long is waited for what should not come, in seconds."""
+"""How long, in seconds, tests wait for a message that should not come."""
 PATIENCE = 60.0
-"""How long is waited for what should, at the most."""
+"""How long, in seconds, tests wait at most for a message that should come."""
 
 
 class OnPurpose(Exception):
-    """Leaves a block."""
+    """An exception that leaves a block."""
 
 
 @pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
 def kind(make_topic: MakeTopic, request: pytest.FixtureRequest) -> str:
-    """A new topic with the subscriptions ``one`` and ``two``."""
+    """Return a new topic with the subscriptions ``one`` and ``two``."""
     return make_topic("one", "two", partitioned=request.param)
 
 
 def keyed(*bodies: str, key: str = "k") -> list[ServiceBusMessage]:
-    """Messages with one key."""
+    """Return messages with one key."""
     return [ServiceBusMessage(body, partition_key=key) for body in bodies]
 
 
 def place(message: ServiceBusReceivedMessage) -> int:
-    """The partition that a message is in."""
+    """Return the partition of a message."""
     return (message.sequence_number or 0) >> 48
 
 
 def by_key(messages: Iterable[ServiceBusReceivedMessage]) -> dict[str | None, list[str]]:
-    """Bodies, in the order in which they came."""
+    """Return the bodies for each key, in the order in which they came."""
     found: dict[str | None, list[str]] = defaultdict(list)
     for message in messages:
         found[message.partition_key].append(str(message))
@@ -73,7 +73,7 @@ def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> 
 
 
 def all_from(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """Receive and complete so many messages, and see that there are no more."""
+    """Receive and complete so many messages, and see that no more come."""
     with receiver:
         messages = take(receiver, count)
         receiver.complete_messages(messages)
@@ -82,7 +82,7 @@ def all_from(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceive
 
 
 def left_in(client: ServiceBusClient, topic: str, subscription: str, count: int) -> list[str]:
-    """What so many messages say that a subscription has and nothing else."""
+    """Return the bodies of the messages of a subscription, which has so many and no others."""
     return [str(message) for message in all_from(client.get_subscription_receiver(topic, subscription), count)]
 
 
@@ -92,7 +92,7 @@ def left_in(client: ServiceBusClient, topic: str, subscription: str, count: int)
 def test_a_topic_has_sixteen_partitions_or_one(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """Side by side in one namespace; the counts of a subscription are those of all partitions, of each its own."""
+    """Both kinds exist in one namespace. A subscription's counts are sums over its own partitions."""
     partitioned, plain = make_topic("one", "two"), make_topic("one", partitioned=False)
     for topic in (partitioned, plain):
         send(client, topic, *(ServiceBusMessage(f"{number}") for number in range(2 * PARTITIONS)))
@@ -122,7 +122,7 @@ def test_a_topic_has_sixteen_partitions_or_one(
 def test_the_choice_is_made_at_creation(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, partitioned: bool
 ) -> None:
-    """For the topic and all its subscriptions; the error names the value that it was created with."""
+    """The choice holds for the topic and all its subscriptions. The error names the value given at creation."""
     topic = make_topic("one", partitioned=partitioned)
     known = administration.get_topic(topic)
     with pytest.raises(InvalidOperationError, match=f"fixed at creation as {partitioned}"):
@@ -139,7 +139,7 @@ def test_the_choice_is_made_at_creation(
 def test_the_size_of_a_topic_is_that_of_its_partitions(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """1 to 5 GB each, whether it is told at creation or changed."""
+    """Each partition may have 1 to 5 GB, set at creation or later."""
     for gigabytes in range(1, 6):
         size = 1024 * gigabytes
         topic = make_topic(max_size_in_megabytes=size)
@@ -158,7 +158,7 @@ def test_the_size_of_a_topic_is_that_of_its_partitions(
 
 
 def test_messages_of_one_key_are_in_one_partition_of_a_topic(client: ServiceBusClient, make_topic: MakeTopic) -> None:
-    """In order, in each subscription; a session id is a key, and a list may mix them."""
+    """They are in order, in each subscription. A session id is a key, and a list may mix keys."""
     topic = make_topic("one", "two")
     with client.get_topic_sender(topic) as sender:
         for number in range(10):
@@ -181,7 +181,7 @@ def test_messages_of_one_key_are_in_one_partition_of_a_topic(client: ServiceBusC
 
 
 def test_a_key_that_contradicts_the_session_is_refused_by_a_topic(client: ServiceBusClient, kind: str) -> None:
-    """However the message was made, the whole list is refused before anything is sent."""
+    """The whole list is refused before any message is sent, however the message was made."""
     with pytest.raises(ValueError, match="partition_key"):
         ServiceBusMessage("x", session_id="a", partition_key="b")
     odd = ServiceBusMessage("odd", partition_key="b")
@@ -199,7 +199,7 @@ def test_a_key_that_contradicts_the_session_is_refused_by_a_topic(client: Servic
 def test_a_message_id_is_the_key_of_a_topic_that_detects_duplicates(
     client: ServiceBusClient, make_topic: MakeTopic, detects: bool
 ) -> None:
-    """There all copies meet in one partition, and one of them is delivered; elsewhere it is no key."""
+    """There all copies meet in one partition, and one of them is delivered. In other topics the id is no key."""
     topic = make_topic("one", "two", requires_duplicate_detection=detects)
     send(client, topic, *(ServiceBusMessage(name, message_id=name) for name in "abcdefgh" * 2))
     for subscription in ("one", "two"):
@@ -228,7 +228,7 @@ def test_keyless_messages_go_round_the_partitions_of_a_topic(client: ServiceBusC
 def test_a_short_timeout_draws_a_warning_on_a_partitioned_topic(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """15 s leave no time for another partition; the message is sent all the same."""
+    """15 s leave no time for another partition. The message is sent anyway."""
     topic = make_topic("one")
     with client.get_topic_sender(topic) as sender:
         with pytest.warns(UserWarning, match="15 s leaves no time for another partition"):
@@ -243,7 +243,7 @@ def test_a_short_timeout_draws_a_warning_on_a_partitioned_topic(
 def test_whoever_receives_from_a_subscription_needs_to_know_of_no_partition(
     client: ServiceBusClient, kind: str, later: Advance
 ) -> None:
-    """Messages of all of them are received, completed, abandoned, renewed, and come again when their lock expired."""
+    """Messages of all partitions are received, completed, abandoned and renewed. They come again after their locks."""
     bodies = [f"{number}" for number in range(2 * PARTITIONS)]
     send(client, kind, *map(ServiceBusMessage, bodies))
     with client.get_subscription_receiver(kind, "one") as receiver:
@@ -277,7 +277,7 @@ def test_whoever_receives_from_a_subscription_needs_to_know_of_no_partition(
 
 
 def test_deferred_messages_of_a_subscription_come_together_or_not_at_all(client: ServiceBusClient, kind: str) -> None:
-    """From whichever partition, in the order asked for; another subscription has deferred none of them."""
+    """They come from any partition, in the order of the request. Another subscription has deferred none of them."""
     send(client, kind, *(ServiceBusMessage(f"{number}") for number in range(6)))
     with client.get_subscription_receiver(kind, "one") as receiver:
         messages = take(receiver, 6)
@@ -304,7 +304,7 @@ def test_deferred_messages_of_a_subscription_come_together_or_not_at_all(client:
 
 
 def test_dead_letters_of_a_subscription_keep_their_keys(client: ServiceBusClient, kind: str) -> None:
-    """In its dead-letter queue they are in the partitions of their keys, in order, with why they are there."""
+    """In the dead-letter queue they are in the partitions of their keys, in order, with the reason."""
     send(client, kind, *(message for n in range(3) for key in "abc" for message in keyed(f"{key}{n}", key=key)))
     with client.get_subscription_receiver(kind, "one") as receiver:
         messages = take(receiver, 9)
@@ -326,7 +326,7 @@ def test_dead_letters_of_a_subscription_keep_their_keys(client: ServiceBusClient
 def test_prefetched_messages_of_a_subscription_are_given_back_at_close(
     client: ServiceBusClient, other_client: ServiceBusClient, kind: str
 ) -> None:
-    """Uncounted; what was handed out stays locked."""
+    """They are uncounted. Messages that were handed out stay locked."""
     send(client, kind, *(ServiceBusMessage(f"{number}") for number in range(10)))
     with client.get_subscription_receiver(kind, "one", prefetch_count=20) as receiver:
         (first,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
@@ -339,7 +339,10 @@ def test_prefetched_messages_of_a_subscription_are_given_back_at_close(
 
 
 def test_peeking_at_a_subscription_shows_each_message_once(client: ServiceBusClient, kind: str) -> None:
-    """Waiting, locked and deferred ones of all partitions, not those that are settled; another subscription's are all."""
+    """It shows waiting, locked and deferred messages of all partitions, no settled ones.
+
+    Another subscription shows all.
+    """
 
     def all_peeked(receiver: ServiceBusReceiver) -> list[str]:
         bodies: list[str] = []
@@ -368,7 +371,7 @@ def test_peeking_at_a_subscription_shows_each_message_once(client: ServiceBusCli
 def test_a_lone_message_of_a_subscription_comes_with_the_first_receive(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """Whatever partition it is in."""
+    """The message may be in any partition."""
     topic = make_topic("one")
     with client.get_topic_sender(topic) as sender, client.get_subscription_receiver(topic, "one") as receiver:
         for number in range(PARTITIONS):
@@ -384,7 +387,7 @@ def test_a_lone_message_of_a_subscription_comes_with_the_first_receive(
 def test_what_is_sent_to_a_topic_and_settled_in_a_subscription_happens_at_the_end(
     client: ServiceBusClient, kind: str, make_topic: MakeTopic
 ) -> None:
-    """All of it, for every subscription of the destination, and nothing of it before."""
+    """All of it happens at the end, for every subscription of the destination, and nothing before."""
     there = make_topic("one", "two")
     send(client, kind, *keyed("order"))
     with (
@@ -407,7 +410,7 @@ def test_what_is_sent_to_a_topic_and_settled_in_a_subscription_happens_at_the_en
 
 
 def test_an_exception_takes_back_what_was_sent_to_a_topic(client: ServiceBusClient, kind: str) -> None:
-    """The subscription's message stays locked as it was, and can be settled otherwise."""
+    """The subscription's message stays locked as it was, and can be settled in another way."""
     send(client, kind, *keyed("order"))
     with client.get_topic_sender(kind) as sender, client.get_subscription_receiver(kind, "one") as receiver:
         (order,) = take(receiver, 1)
@@ -423,7 +426,7 @@ def test_an_exception_takes_back_what_was_sent_to_a_topic(client: ServiceBusClie
 
 
 def test_all_ways_to_settle_a_subscriptions_messages_in_a_transaction(client: ServiceBusClient, kind: str) -> None:
-    """Completed, abandoned, deferred and dead-lettered, in this subscription alone."""
+    """Messages are completed, abandoned, deferred and dead-lettered in this subscription alone."""
     bodies = ["complete", "abandon", "defer", "dead-letter"]
     send(client, kind, *keyed(*bodies))
     with client.get_subscription_receiver(kind, "one") as receiver:
@@ -448,7 +451,10 @@ def test_all_ways_to_settle_a_subscriptions_messages_in_a_transaction(client: Se
 def test_what_a_transaction_sends_to_partitioned_topics_has_one_key(
     client: ServiceBusClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """With queues and other topics together; what has none, or another one, is refused before anything is sent."""
+    """The key holds for queues and other topics, too.
+
+    Messages without it or with another key are refused before any send.
+    """
     topic, other, queue = make_topic("one"), make_topic("one"), make_queue()
     with (
         client.get_topic_sender(topic) as sender,
@@ -474,7 +480,10 @@ def test_what_a_transaction_sends_to_partitioned_topics_has_one_key(
 def test_a_message_id_is_the_key_of_a_transaction_where_a_topic_detects_duplicates(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """So two messages without another key are one too many; a duplicate in a transaction is one, too."""
+    """Two messages without another key therefore contradict each other.
+
+    A duplicate in a transaction counts as one, too.
+    """
     topic = make_topic("one", "two", requires_duplicate_detection=True)
     with client.get_topic_sender(topic) as sender:
         with client.transaction() as transaction:
@@ -488,7 +497,7 @@ def test_a_message_id_is_the_key_of_a_transaction_where_a_topic_detects_duplicat
 
 
 def test_a_plain_topic_takes_what_has_no_key_in_a_transaction(client: ServiceBusClient, make_topic: MakeTopic) -> None:
-    """And several keys."""
+    """It also takes several keys."""
     topic = make_topic("one", "two", partitioned=False)
     with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
         sender.send_messages(ServiceBusMessage("none"), transaction=transaction)
@@ -501,7 +510,10 @@ def test_a_plain_topic_takes_what_has_no_key_in_a_transaction(client: ServiceBus
 def test_sessions_of_a_topic_in_one_transaction(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic, partitioned: bool
 ) -> None:
-    """To a plain topic it sends to several sessions, to a partitioned one to one; a partition key equals the session."""
+    """A transaction sends to several sessions of a plain topic, to one of a partitioned one.
+
+    A partition key equals the session.
+    """
     topic = make_topic(partitioned=partitioned)
     administration.create_subscription(topic, "sessions", requires_session=True)
     several = [ServiceBusMessage("a", session_id="a"), ServiceBusMessage("b", session_id="b")]
@@ -538,7 +550,7 @@ def test_a_subscription_forwards_messages_with_their_keys(
     here: bool,
     there: bool,
 ) -> None:
-    """Those of a key in order and in the key's partition, to a queue and to all subscriptions of another topic."""
+    """Messages of a key go in order, in the key's partition, to a queue and to all subscriptions of another topic."""
     queue, onward = make_queue(partitioned=there), make_topic("x", "y", partitioned=there)
     topic = make_topic("kept", partitioned=here)
     administration.create_subscription(topic, "to-queue", forward_to=queue)
@@ -574,7 +586,10 @@ def test_a_chain_of_queues_and_topics_has_four_hops(
     make_topic: MakeTopic,
     make_queue: MakeQueue,
 ) -> None:
-    """Queue, topic, subscription, queue, and on; a message that were to take a fifth is dead-lettered where it is."""
+    """The chain is queue, topic, subscription, queue, and on.
+
+    A message that would take a fifth hop is dead-lettered there.
+    """
     beyond = make_queue(partitioned=False)
     last = make_queue(forward_to=beyond)
     second = make_topic("watched")
@@ -603,7 +618,7 @@ def test_a_subscription_forwards_what_its_rules_make(
     make_topic: MakeTopic,
     make_queue: MakeQueue,
 ) -> None:
-    """Only what they want, as they change it."""
+    """They forward only messages that their rules want, as their actions change them."""
     topic, queue = make_topic("kept"), make_queue()
     administration.create_subscription(topic, "dear")
     administration.create_rule(
@@ -626,7 +641,7 @@ def test_what_a_subscription_cannot_forward_is_kept_apart(
     make_topic: MakeTopic,
     make_queue: MakeQueue,
 ) -> None:
-    """Counted, and received from its own queue; the error of whoever wants to receive says where its messages are."""
+    """The messages are counted, and received from their own queue; a receiver's error says where they are."""
     closed = make_queue(status="SendDisabled")
     topic = make_topic("kept")
     administration.create_subscription(topic, "moved", forward_to=closed)
@@ -635,7 +650,7 @@ def test_what_a_subscription_cannot_forward_is_kept_apart(
     send(client, topic, *keyed("x"))
     deadline = time.monotonic() + PATIENCE
     while True:
-        # On its way it is counted in both.
+        # A message on its way counts in both.
         counts = administration.get_subscription_runtime_properties(topic, "moved")
         counted = counts.transfer_dead_letter_message_count, counts.total_message_count
         if counted == (1, 1) or time.monotonic() > deadline:
@@ -653,7 +668,7 @@ def test_dead_letters_of_a_subscription_move_on(
     administration: ServiceBusAdministrationClient,
     make_topic: MakeTopic,
 ) -> None:
-    """To a topic, with why they are dead and with their key; what is alive stays."""
+    """They go to a topic, with their key and the reason for being dead. Live messages stay."""
     morgue, topic = make_topic("one", "two"), make_topic("plain", partitioned=False)
     administration.create_subscription(
         topic, "sessions", requires_session=True, forward_dead_lettered_messages_to=morgue

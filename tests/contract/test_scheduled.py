@@ -25,21 +25,21 @@ HOUR = timedelta(hours=1)
 
 
 def soon(wait: timedelta = HOUR) -> datetime:
-    """A time to come, to the millisecond."""
+    """Return a time soon to come, to the millisecond."""
     moment = datetime.now(timezone.utc) + wait
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 @pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
 def kind(make_queue: MakeQueue, request: pytest.FixtureRequest) -> str:
-    """A new queue."""
+    """Return a new queue."""
     return make_queue(partitioned=request.param)
 
 
 def all_of(
     client: ServiceBusClient, queue: str, count: int, mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK
 ) -> list[str]:
-    """Receive and settle so many messages, and those that come after them; their bodies."""
+    """Receive and settle so many messages, and see that no more come; return their bodies."""
     with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
         messages = receive_all(receiver, count, quiet=1.0, settle=mode is ServiceBusReceiveMode.PEEK_LOCK)
     return [str(message) for message in messages]
@@ -49,7 +49,7 @@ def all_of(
 def test_a_message_comes_at_its_time_and_not_before(
     client: ServiceBusClient, kind: str, later: Advance, mode: ServiceBusReceiveMode
 ) -> None:
-    """Whatever else is sent and received meanwhile; those of one time in the order in which they were sent."""
+    """Other messages are sent and received meanwhile; messages of one time come in the order in which they were sent."""
     due = soon()
     with client.get_queue_sender(kind) as sender:
         sender.send_messages([ServiceBusMessage(f"before {number}", partition_key="k") for number in range(3)])
@@ -64,7 +64,7 @@ def test_a_message_comes_at_its_time_and_not_before(
 
 
 def test_what_a_message_says_of_its_time(client: ServiceBusClient, kind: str) -> None:
-    """It has a new sequence number once it is enqueued, at its time or a moment later."""
+    """It gets a new sequence number when it is enqueued, at its time or a moment later."""
     due = soon(timedelta(seconds=1.5))
     message = ServiceBusMessage("x", message_id="one", application_properties={"a": 1})
     with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
@@ -81,7 +81,7 @@ def test_what_a_message_says_of_its_time(client: ServiceBusClient, kind: str) ->
 
 
 def test_a_time_on_a_message_that_is_sent(client: ServiceBusClient, kind: str, later: Advance) -> None:
-    """It is scheduled, and the others of its batch are not."""
+    """The message is scheduled, and the others of its batch are not."""
     messages = [ServiceBusMessage("at once"), ServiceBusMessage("later", scheduled_enqueue_time_utc=soon())]
     with client.get_queue_sender(kind) as sender:
         sender.send_messages(messages)
@@ -96,7 +96,7 @@ def test_a_time_on_a_message_that_is_sent(client: ServiceBusClient, kind: str, l
 def test_scheduled_messages_are_peeked_and_counted(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str
 ) -> None:
-    """Among the others, in the order of their sequence numbers, received or not."""
+    """They are shown among the others, in the order of their sequence numbers, received or not."""
     with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
         number = 0
         for name in "abc":
@@ -130,7 +130,7 @@ def test_scheduled_messages_are_peeked_and_counted(
 def test_messages_count_once_when_their_time_has_come(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str, later: Advance
 ) -> None:
-    """Whether or not anybody received any before; cancelled ones not at all."""
+    """They count even if no receiver received any before; cancelled ones do not count."""
     with client.get_queue_sender(kind) as sender:
         sender.send_messages(ServiceBusMessage("before", partition_key="k"))
         messages = [ServiceBusMessage(str(number), partition_key="k") for number in range(5)]
@@ -150,7 +150,10 @@ def test_messages_count_once_when_their_time_has_come(
 
 
 def test_cancelled_messages_never_come(client: ServiceBusClient, kind: str, later: Advance) -> None:
-    """One or several; a number that is not scheduled is an error, and the others are cancelled all the same."""
+    """One message or several are cancelled.
+
+    A number that is not scheduled is an error; the others are cancelled anyway.
+    """
     with client.get_queue_sender(kind) as sender:
         assert sender.schedule_messages([], soon()) == []
         sender.cancel_scheduled_messages([])
@@ -169,7 +172,7 @@ def test_cancelled_messages_never_come(client: ServiceBusClient, kind: str, late
 
 
 def test_scheduled_messages_of_sessions(client: ServiceBusClient, make_queue: MakeQueue, later: Advance) -> None:
-    """Each joins its session when its time has come, behind what was sent until then."""
+    """Each joins its session at its time, behind the messages that were sent until then."""
     queue = make_queue(requires_session=True)
     with client.get_queue_sender(queue) as sender:
         sender.schedule_messages([ServiceBusMessage(f"{one}2", session_id=one) for one in "ab"], soon())
@@ -194,7 +197,7 @@ def test_scheduled_messages_of_sessions(client: ServiceBusClient, make_queue: Ma
 def test_an_id_counts_from_when_its_message_was_scheduled(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """And the message that is enqueued is no duplicate of itself."""
+    """The enqueued message is no duplicate of itself."""
     queue = make_queue(requires_duplicate_detection=True)
     with client.get_queue_sender(queue) as sender:
         sender.schedule_messages(ServiceBusMessage("scheduled", message_id="a"), soon())
@@ -206,7 +209,7 @@ def test_an_id_counts_from_when_its_message_was_scheduled(
 
 
 def test_bad_times_and_messages(client: ServiceBusClient, kind: str) -> None:
-    """They are refused before anything is sent; a time that has passed means at once."""
+    """They are refused before anything is sent. A time in the past means at once."""
     with client.get_queue_sender(kind) as sender:
         with pytest.raises(TypeError):
             sender.schedule_messages(ServiceBusMessage("x"), 5)  # type: ignore[arg-type]

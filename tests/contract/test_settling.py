@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_settling.py by tools/generate_blocking.py. Do not edit.
-"""Locks and what ends them: completion, abandonment, expiry, dead-lettering."""
+"""Locks and their ends: completion, abandonment, expiry, dead-lettering."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.contract.receiving import receive_all
 
 
 def test_a_completed_message_never_comes_again(client: ServiceBusClient, queue: str, later: Advance) -> None:
-    """Not at once, and not after its lock would have expired."""
+    """It comes neither at once nor after its lock would have expired."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -28,7 +28,7 @@ def test_a_completed_message_never_comes_again(client: ServiceBusClient, queue: 
 def test_a_locked_message_is_seen_by_nobody_else(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """One delivery is held by one receiver at a time, of this client or another."""
+    """One receiver, of this client or another, holds a delivery at a time."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -40,7 +40,7 @@ def test_a_locked_message_is_seen_by_nobody_else(
 
 
 def test_settling_twice_is_refused(client: ServiceBusClient, queue: str) -> None:
-    """The second settlement of an object is a MessageAlreadySettled, a ValueError and no ServiceBusError."""
+    """The second settlement of an object raises MessageAlreadySettled, a ValueError and no ServiceBusError."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -52,7 +52,7 @@ def test_settling_twice_is_refused(client: ServiceBusClient, queue: str) -> None
 
 
 def test_an_abandoned_message_comes_back_counted(client: ServiceBusClient, queue: str) -> None:
-    """At once, for the same receiver too, with the delivery count raised and another token."""
+    """It comes at once, even to the same receiver, with a higher delivery count and another token."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (first,) = receiver.receive_messages(max_wait_time=60)
@@ -65,7 +65,7 @@ def test_an_abandoned_message_comes_back_counted(client: ServiceBusClient, queue
 
 
 def test_as_many_come_back_as_are_asked_for(client: ServiceBusClient, queue: str) -> None:
-    """Where more wait to come back, apart from each other, the receive returns all the same."""
+    """If more messages wait to come back, apart from each other, the receive returns all the same."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5)])
         messages = receiver.receive_messages(5, max_wait_time=60)
@@ -78,7 +78,7 @@ def test_as_many_come_back_as_are_asked_for(client: ServiceBusClient, queue: str
 def test_an_abandoned_message_reaches_an_idle_receiver_of_another_client(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """The doorbell wakes it."""
+    """The doorbell wakes the receiver."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (first,) = receiver.receive_messages(max_wait_time=60)
@@ -93,7 +93,7 @@ def test_an_abandoned_message_reaches_an_idle_receiver_of_another_client(
 def test_an_expired_lock_gives_the_message_back_and_its_token_settles_nothing(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """A stale token is refused before and after the message was delivered again; the new one works."""
+    """A stale token is refused before and after the message is delivered again. The new one works."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (stale,) = receiver.receive_messages(max_wait_time=60)
@@ -113,7 +113,7 @@ def test_an_expired_lock_gives_the_message_back_and_its_token_settles_nothing(
 def test_another_receiver_of_the_queue_may_settle(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """The token decides, not who holds it; a receiver of another queue is refused."""
+    """The token decides, not the object with it. A receiver of another queue is refused."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -127,7 +127,7 @@ def test_another_receiver_of_the_queue_may_settle(
 def test_many_are_settled_at_once_and_only_the_lost_ones_are_named(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """Completing several settles those that are held and names those that are not."""
+    """Completing several messages settles the locked ones and names the others."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
         messages = receiver.receive_messages(6, max_wait_time=60)
@@ -147,14 +147,14 @@ def test_many_are_settled_at_once_and_only_the_lost_ones_are_named(
 
 
 def test_what_is_no_received_message_cannot_be_settled(client: ServiceBusClient, queue: str) -> None:
-    """A TypeError, before anything else."""
+    """A TypeError is raised before anything else."""
     receiver = client.get_queue_receiver(queue)
     with pytest.raises(TypeError, match="ServiceBusMessage cannot be settled"):
         receiver.complete_message(ServiceBusMessage("x"))  # type: ignore[arg-type]  # that is the test
 
 
 def test_a_dead_lettered_message_says_why(client: ServiceBusClient, queue: str) -> None:
-    """It is gone from the queue and stands in its dead-letter queue, with reason, description, source and its key."""
+    """It moves from the queue to its dead-letter queue, with reason, description, source and its key."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", message_id="m", partition_key="k", application_properties={"a": 1}))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -178,7 +178,7 @@ def test_a_dead_lettered_message_says_why(client: ServiceBusClient, queue: str) 
 
 
 def test_the_dead_letter_queue_is_a_queue(client: ServiceBusClient, queue: str, later: Advance) -> None:
-    """Its messages are locked, abandoned and expire like others, and never move on, however often they are delivered."""
+    """Its messages are locked, abandoned and expire like others, and stay there after any number of deliveries."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages([ServiceBusMessage("x"), ServiceBusMessage("y")])
         receiver.dead_letter_messages(receiver.receive_messages(2, max_wait_time=60), "Both")
@@ -198,7 +198,7 @@ def test_the_dead_letter_queue_is_a_queue(client: ServiceBusClient, queue: str, 
 
 
 def test_a_message_sent_again_out_of_the_dead_letter_queue_is_as_new(client: ServiceBusClient, queue: str) -> None:
-    """Resubmission carries body and properties, and nothing of the dead-lettering."""
+    """The new message has the body and the properties, and nothing of the dead-lettering."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x", application_properties={"a": "b"}))
         (message,) = receiver.receive_messages(max_wait_time=60)
@@ -221,7 +221,7 @@ def test_a_message_delivered_too_often_is_dead_lettered(
     later: Advance,
     how: str,
 ) -> None:
-    """After max_delivery_count failed deliveries it stands in the dead-letter queue with the service's reason."""
+    """After max_delivery_count failed deliveries it is in the dead-letter queue, with the service's reason."""
     queue = make_queue(max_delivery_count=3)
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
@@ -255,7 +255,7 @@ def test_a_message_delivered_too_often_is_dead_lettered(
 def test_reasons_that_cannot_be_stored_are_refused(
     client: ServiceBusClient, queue: str, in_transaction: bool, reasons: tuple[str, str | None], said: str
 ) -> None:
-    """Before anything begins; the longest that Service Bus takes come along."""
+    """They are refused before anything begins. The longest reasons that Service Bus takes are stored."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (message,) = receiver.receive_messages(max_wait_time=20)

@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_subscriptions.py by tools/generate_blocking.py. Do not edit.
-"""Subscriptions are received from as queues are: contents, locks, sessions, and whose messages are whose."""
+"""Receivers of subscriptions work as receivers of queues do: contents, locks, sessions, and messages of each."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from tests.contract.conftest import Advance, MakeQueue, MakeTopic
 from tests.contract.receiving import take
 
 A_MOMENT = 0.5
-"""How long is waited for what should not come, in seconds."""
+"""How long, in seconds, tests wait for a message that should not come."""
 PATIENCE = 60.0
-"""How long is waited for what should, at the most."""
+"""How long, in seconds, tests wait at most for a message that should come."""
 NOWHERE = (
     "Endpoint=sb://tests.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b;"
     "KafkaBootstrapServers=localhost:1;Redis=redis://localhost:1/0"
@@ -67,7 +67,7 @@ def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessage) -> 
 
 
 def all_from(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """Receive and complete so many messages, and see that there are no more."""
+    """Receive and complete so many messages, and see that no more come."""
     with receiver:
         messages = take(receiver, count)
         receiver.complete_messages(messages)
@@ -76,12 +76,12 @@ def all_from(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceive
 
 
 def numbered(count: int, session: str | None = None) -> list[ServiceBusMessage]:
-    """Messages with one key or of one session."""
+    """Return messages with one key or of one session."""
     return [ServiceBusMessage(f"{number}", session_id=session, partition_key=session or "k") for number in range(count)]
 
 
 def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
-    """What they say."""
+    """Return the bodies of messages."""
     return [str(message) for message in messages]
 
 
@@ -89,7 +89,7 @@ def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
 
 
 def test_a_message_arrives_in_each_subscription_as_it_was_sent(client: ServiceBusClient, topic: str) -> None:
-    """Body and properties, with one sequence number and one time for all, and a lock for each."""
+    """Body and properties come with one sequence number and one time for all, and a lock for each."""
     sent = ServiceBusMessage(
         "häh",
         message_id="m-1",
@@ -130,7 +130,7 @@ def test_a_message_arrives_in_each_subscription_as_it_was_sent(client: ServiceBu
 
 
 def test_messages_near_the_limit_arrive_whole_in_each_subscription(client: ServiceBusClient, topic: str) -> None:
-    """Several of 250 KB, each with contents of its own; what is larger than 256 KB is refused."""
+    """The test sends several of 250 KB with different contents. Messages above 256 KB are refused."""
     contents = [random.Random(seed).randbytes(250 * 1024) for seed in range(5)]
     with client.get_topic_sender(topic) as sender:
         for number, content in enumerate(contents):
@@ -144,7 +144,7 @@ def test_messages_near_the_limit_arrive_whole_in_each_subscription(client: Servi
 
 
 def test_lists_batches_and_mappings_are_sent_to_a_topic(client: ServiceBusClient, topic: str) -> None:
-    """Whatever a queue takes."""
+    """A topic accepts every form that a queue accepts."""
     with client.get_topic_sender(topic) as sender:
         sender.send_messages([])
         sender.send_messages({"body": "mapping", "partition_key": "k"})
@@ -161,7 +161,7 @@ def test_lists_batches_and_mappings_are_sent_to_a_topic(client: ServiceBusClient
 
 
 def test_what_a_subscription_s_handles_say_of_themselves(client: ServiceBusClient, topic: str) -> None:
-    """Where they send to and receive from, as it stands in a message's dead-letter source."""
+    """Handles name the entity that they send to and receive from, as a message's dead-letter source names it."""
     sender = client.get_topic_sender(topic, client_identifier="mine")
     assert (sender.entity_name, sender.client_identifier) == (topic, "mine")
     receiver = client.get_subscription_receiver(topic, "one", client_identifier="yours")
@@ -180,7 +180,7 @@ def test_what_a_subscription_s_handles_say_of_themselves(client: ServiceBusClien
 
 
 def test_bad_arguments_of_a_subscription_s_receiver_are_refused(client: ServiceBusClient) -> None:
-    """Where they are given."""
+    """The call that gets the argument raises the error."""
     for name, value in (("max_wait_time", 0), ("prefetch_count", -1), ("prefetch_count", 50_001)):
         with pytest.raises(ValueError, match=f"{name} {value}"):
             client.get_subscription_receiver("t", "s", **{name: value})  # type: ignore[arg-type]
@@ -206,7 +206,7 @@ def test_bad_arguments_of_a_subscription_s_receiver_are_refused(client: ServiceB
 
 
 def test_a_connection_string_for_one_topic_is_for_no_other(connection_string: str, topic: str) -> None:
-    """It is for the topic's subscriptions, and for no queue; another is refused before anything is asked."""
+    """It serves the topic's subscriptions and no queue. Another entity is refused before any request."""
     with ServiceBusClient.from_connection_string(f"{NOWHERE};EntityPath=news") as client:
         with pytest.raises(ValueError, match=r"'news' alone \(EntityPath\), not for 'other'"):
             client.get_topic_sender("other")
@@ -230,7 +230,7 @@ def test_a_connection_string_for_one_topic_is_for_no_other(connection_string: st
 def test_messages_are_settled_by_receivers_of_their_own_subscription(
     client: ServiceBusClient, other_client: ServiceBusClient, topic: str
 ) -> None:
-    """Whichever of them; another subscription of the topic is another queue."""
+    """Any of these receivers settles them; another subscription of the topic is another queue."""
     send(client, topic, *numbered(2))
     receiver, another = (
         client.get_subscription_receiver(topic, "one"),
@@ -250,7 +250,7 @@ def test_messages_are_settled_by_receivers_of_their_own_subscription(
 def test_a_message_delivered_too_often_leaves_its_subscription_alone(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, topic: str, later: Advance
 ) -> None:
-    """By abandoning and by expired locks together; the other subscription counts for itself."""
+    """Abandons and expired locks count together. The other subscription counts for itself."""
     subscription = administration.get_subscription(topic, "one")
     administration.update_subscription(topic, subscription, max_delivery_count=2)
     send(client, topic, *numbered(1))
@@ -270,7 +270,7 @@ def test_a_message_delivered_too_often_leaves_its_subscription_alone(
 def test_a_renewer_keeps_the_locks_of_a_subscription_s_messages(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """Far beyond the lock's duration, which is the subscription's."""
+    """The renewer keeps them far beyond the lock's duration, which is the subscription's."""
     topic = make_topic()
     administration.create_subscription(topic, "short", lock_duration=timedelta(seconds=3))
     send(client, topic, *numbered(20))
@@ -289,7 +289,7 @@ def test_a_renewer_keeps_the_locks_of_a_subscription_s_messages(
 
 
 def test_a_subscription_is_iterated_and_goes_on_after_a_silence(client: ServiceBusClient, topic: str) -> None:
-    """Broken off or ended, the loop can be taken up again."""
+    """The loop can be taken up again after a break or an end."""
     send(client, topic, *numbered(5))
     with client.get_subscription_receiver(topic, "one", max_wait_time=3) as receiver:
         found: list[str] = []
@@ -307,7 +307,7 @@ def test_a_subscription_is_iterated_and_goes_on_after_a_silence(client: ServiceB
 
 
 def test_a_purge_empties_one_subscription(client: ServiceBusClient, topic: str) -> None:
-    """Of what waits in it; the other has all of it."""
+    """It loses its waiting messages. The other subscription has all of them."""
     send(client, topic, *numbered(6))
     with client.get_subscription_receiver(topic, "one") as receiver:
         (locked,) = take(receiver, 1)
@@ -320,7 +320,7 @@ def test_a_purge_empties_one_subscription(client: ServiceBusClient, topic: str) 
 
 
 def test_a_deferred_message_is_received_and_deleted(client: ServiceBusClient, topic: str) -> None:
-    """Once; its own subscription alone knows it as deferred."""
+    """It comes once. Only its own subscription knows it as deferred."""
     send(client, topic, *numbered(1))
     with client.get_subscription_receiver(topic, "one") as receiver:
         (message,) = take(receiver, 1)
@@ -337,7 +337,7 @@ def test_a_deferred_message_is_received_and_deleted(client: ServiceBusClient, to
 
 
 def test_a_scheduled_message_says_its_time_in_each_subscription(client: ServiceBusClient, topic: str) -> None:
-    """As requested, and was enqueued then or later; whether it was scheduled by call or by its own property."""
+    """It names the requested time, and is enqueued then or later, scheduled by a call or by its own property."""
     due = (datetime.now(timezone.utc) + timedelta(seconds=2)).replace(microsecond=0)
     with client.get_topic_sender(topic) as sender:
         assert sender.schedule_messages([], due) == []
@@ -357,7 +357,7 @@ def test_a_scheduled_message_says_its_time_in_each_subscription(client: ServiceB
 
 
 def test_each_subscription_has_sessions_of_its_own(client: ServiceBusClient, sessions: str) -> None:
-    """Locked, received in order and with a state in one, they are free, whole and without in another."""
+    """A session is locked, received and has a state in one subscription, and is untouched in another."""
     send(client, sessions, *numbered(4, "a"), *numbered(4, "b"))
     with (
         client.get_subscription_receiver(sessions, "one", session_id="a") as one,
@@ -397,7 +397,7 @@ def test_each_subscription_has_sessions_of_its_own(client: ServiceBusClient, ses
 
 
 def test_all_sessions_of_a_subscription_are_drained_in_order(client: ServiceBusClient, sessions: str) -> None:
-    """By whoever takes the next available one until none is left; a named one may have no messages."""
+    """A receiver takes the next available session until none is left; a named session may have no messages."""
     names = ["s0", "s1", "s2", "s3"]
     with client.get_topic_sender(sessions) as sender:
         sender.send_messages([ServiceBusMessage(f"{n}", session_id=name) for n in range(5) for name in names])
@@ -422,7 +422,7 @@ def test_all_sessions_of_a_subscription_are_drained_in_order(client: ServiceBusC
 def test_a_session_of_a_subscription_whose_lock_was_lost(
     client: ServiceBusClient, sessions: str, later: Advance
 ) -> None:
-    """Is said of every later use; what was not settled comes again, counted."""
+    """Every later use raises the error. Messages that were not settled come again, counted."""
     send(client, sessions, *numbered(2, "a"))
     with client.get_subscription_receiver(sessions, "one", session_id="a") as receiver:
         (message, _) = take(receiver, 2)
@@ -444,7 +444,7 @@ def test_a_session_of_a_subscription_whose_lock_was_lost(
 
 
 def test_messages_of_a_subscription_s_session_are_deferred_and_peeked(client: ServiceBusClient, sessions: str) -> None:
-    """By a receiver of the same session of the same subscription."""
+    """A receiver of the same session of the same subscription gets the deferred ones."""
     send(client, sessions, *numbered(3, "a"), *numbered(3, "b"))
     with client.get_subscription_receiver(sessions, "one", session_id="a") as receiver:
         assert [(str(one), one.session_id) for one in receiver.peek_messages(10)] == [(n, "a") for n in "012"]
@@ -465,7 +465,7 @@ def test_messages_of_a_subscription_s_session_are_deferred_and_peeked(client: Se
 def test_several_copies_of_a_message_stand_behind_what_was_sent_meanwhile(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, sessions: str
 ) -> None:
-    """In their session, in this subscription; where its rules make one of it, it keeps its place."""
+    """The copies are last in their session, in this subscription. A single copy keeps the message's place."""
     for name in ("a", "b"):
         administration.create_rule(
             sessions,
@@ -493,7 +493,7 @@ def test_several_copies_of_a_message_stand_behind_what_was_sent_meanwhile(
 def test_sessions_of_a_subscription_are_listed_by_when_their_state_was_set(
     client: ServiceBusClient, sessions: str, later: Advance
 ) -> None:
-    """Those that have messages or state, page by page too; a cutoff leaves out those whose state was set before it."""
+    """The list has sessions with messages or state, page by page too. A cutoff leaves out earlier states."""
     assert [str(name) for name in client.list_subscription_sessions(sessions, "one")] == []
     send(client, sessions, *numbered(1, "waits"))
     moments: list[datetime] = []
@@ -515,7 +515,7 @@ def test_sessions_of_a_subscription_are_listed_by_when_their_state_was_set(
 
 
 def test_what_does_not_fit_a_subscription_with_sessions(client: ServiceBusClient, sessions: str) -> None:
-    """Receivers without one, and sessions of subscriptions that have none, are refused when they are opened."""
+    """Receivers without a session, and sessions of subscriptions that have none, are refused when they are opened."""
     with pytest.raises(ServiceBusError, match="has sessions: receive from it with session_id"):
         client.get_subscription_receiver(sessions, "one").receive_messages(max_wait_time=1)
     with pytest.raises(ServiceBusError, match="has sessions"):
@@ -533,7 +533,7 @@ def test_what_does_not_fit_a_subscription_with_sessions(client: ServiceBusClient
 def test_a_message_without_a_session_is_dead_lettered_where_one_is_required(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, sessions: str
 ) -> None:
-    """In subscriptions with sessions that want it, once somebody looks; the topic takes it, and others receive it."""
+    """A subscription with sessions dead-letters it once a client looks; the topic takes it, and others receive it."""
     administration.create_rule(sessions, "two", "none", filter=SqlRuleFilter("sys.Label = 'wanted'"))
     administration.delete_rule(sessions, "two", "$Default")
     send(client, sessions, ServiceBusMessage("without"), ServiceBusMessage("with", session_id="a"))
@@ -554,7 +554,7 @@ def test_a_subscription_without_sessions_forwards_to_a_queue_with_them(
     make_topic: MakeTopic,
     make_queue: MakeQueue,
 ) -> None:
-    """In the order of each; what has no session cannot go there."""
+    """Each session stays in order. A message without a session cannot go there."""
     queue, topic = make_queue(requires_session=True), make_topic(partitioned=False)
     administration.create_subscription(topic, "moved", forward_to=queue)
     send(client, topic, *numbered(3, "a"), ServiceBusMessage("without"), *numbered(3, "b"))

@@ -22,23 +22,23 @@ from tests.contract.conftest import Advance, MakeQueue
 from tests.contract.receiving import take
 
 A_MOMENT = 0.5
-"""How long is waited for what should not come, in seconds."""
+"""How long, in seconds, tests wait for a message that should not come."""
 PATIENCE = 60.0
-"""How long is waited for what should, at the most."""
+"""How long, in seconds, tests wait at most for a message that should come."""
 
 
 class OnPurpose(Exception):
-    """Leaves a block."""
+    """An exception that leaves a block."""
 
 
 @pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
 def kind(make_queue: MakeQueue, request: pytest.FixtureRequest) -> str:
-    """A new queue."""
+    """Return a new queue."""
     return make_queue(partitioned=request.param)
 
 
 def keyed(*bodies: str, key: str = "k") -> list[ServiceBusMessage]:
-    """Messages with one key."""
+    """Return messages with one key."""
     return [ServiceBusMessage(body, partition_key=key) for body in bodies]
 
 
@@ -49,7 +49,7 @@ def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessage) -> 
 
 
 def left_in(client: ServiceBusClient, queue: str, count: int, sub_queue: str | None = None) -> list[str]:
-    """Receive and complete so many messages, and see that these are all; what they say."""
+    """Receive and complete so many messages, and see that these are all; return their bodies."""
     with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
         messages = take(receiver, count)
         receiver.complete_messages(messages)
@@ -60,7 +60,7 @@ def left_in(client: ServiceBusClient, queue: str, count: int, sub_queue: str | N
 def test_what_is_sent_and_settled_happens_at_the_end(
     client: ServiceBusClient, kind: str, make_queue: MakeQueue
 ) -> None:
-    """All of it, in two queues, and nothing of it before."""
+    """All of it happens at the end, in two queues, and nothing before."""
     other = make_queue()
     send(client, kind, *keyed("order"))
     with client.get_queue_sender(other) as sender, client.get_queue_receiver(kind) as receiver:
@@ -78,7 +78,7 @@ def test_what_is_sent_and_settled_happens_at_the_end(
 
 
 def test_an_exception_takes_all_of_it_back(client: ServiceBusClient, kind: str) -> None:
-    """The message stays locked as it was, and can be settled otherwise."""
+    """The message stays locked as it was, and can be settled in another way."""
     send(client, kind, *keyed("order"))
     with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
         (order,) = take(receiver, 1)
@@ -93,7 +93,7 @@ def test_an_exception_takes_all_of_it_back(client: ServiceBusClient, kind: str) 
 
 
 def test_all_ways_to_settle(client: ServiceBusClient, kind: str) -> None:
-    """Completed, abandoned, deferred and dead-lettered, each as it is alone."""
+    """Complete, abandon, defer and dead-letter work as they do outside a transaction."""
     send(client, kind, *keyed("complete", "abandon", "defer", "dead-letter"))
     with client.get_queue_receiver(kind) as receiver:
         done, again, later, dead = take(receiver, 4)
@@ -121,7 +121,7 @@ def test_all_ways_to_settle(client: ServiceBusClient, kind: str) -> None:
 
 
 def test_what_was_taken_back_is_there_once(client: ServiceBusClient, kind: str, later: Advance) -> None:
-    """One lock of several was lost: nothing is done, and the other messages can be settled still."""
+    """One lock of several was lost. Nothing is done, and the other messages can be settled still."""
     send(client, kind, *keyed("first"))
     with client.get_queue_sender(kind) as sender, client.get_queue_receiver(kind) as receiver:
         (first,) = take(receiver, 1)
@@ -139,7 +139,7 @@ def test_what_was_taken_back_is_there_once(client: ServiceBusClient, kind: str, 
 
 
 def test_a_message_is_in_one_transaction(client: ServiceBusClient, kind: str) -> None:
-    """And settled once, in it or without; its lock can be renewed meanwhile."""
+    """It is settled once, in the transaction or without. Its lock can be renewed meanwhile."""
     send(client, kind, *keyed("order"))
     with client.get_queue_receiver(kind) as receiver:
         (order,) = take(receiver, 1)
@@ -158,7 +158,7 @@ def test_a_message_is_in_one_transaction(client: ServiceBusClient, kind: str) ->
 def test_a_transaction_is_used_in_its_block(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """Once, with what its own client made."""
+    """It is used once, with handles of its own client."""
     with client.get_queue_sender(queue) as sender, other_client.get_queue_sender(queue) as other:
         transaction = client.transaction()
         with pytest.raises(ValueError, match="not open"):
@@ -182,7 +182,7 @@ def test_a_transaction_is_used_in_its_block(
 
 
 def test_what_a_transaction_sends_to_a_partitioned_queue_has_a_key(client: ServiceBusClient, queue: str) -> None:
-    """A message without is refused before anything is sent, and the transaction goes on without it."""
+    """A message without a key is refused before anything is sent, and the transaction goes on without it."""
     with client.get_queue_sender(queue) as sender, client.transaction() as transaction:
         with pytest.raises(InvalidOperationError, match="has no key"):
             sender.send_messages(ServiceBusMessage("any"), transaction=transaction)
@@ -195,7 +195,7 @@ def test_what_a_transaction_sends_to_a_partitioned_queue_has_a_key(client: Servi
 def test_what_a_transaction_sends_to_partitioned_queues_has_one_key(
     client: ServiceBusClient, queue: str, make_queue: MakeQueue
 ) -> None:
-    """Whichever of several queues it is sent to, and whether a session or a partition key is the key."""
+    """The rule holds across several queues; the key may be a session or a partition key."""
     other, sessions = make_queue(), make_queue(requires_session=True)
     with (
         client.get_queue_sender(queue) as sender,
@@ -218,7 +218,7 @@ def test_what_a_transaction_sends_to_partitioned_queues_has_one_key(
 
 
 def test_a_message_id_is_the_key_where_duplicates_are_detected(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """As it is in any send; so two messages without another key are one too many, and one is enough."""
+    """It is the key as in any send. Two messages without another key contradict each other; one alone is accepted."""
     queue = make_queue(requires_duplicate_detection=True)
     with client.get_queue_sender(queue) as sender:
         with client.transaction() as transaction:
@@ -234,7 +234,7 @@ def test_a_message_id_is_the_key_where_duplicates_are_detected(client: ServiceBu
 def test_the_rules_of_sessions_hold_in_a_transaction(
     client: ServiceBusClient, make_queue: MakeQueue, partitioned: bool
 ) -> None:
-    """A session is needed where the queue has sessions, and a partition key must equal it everywhere."""
+    """A session is needed if the queue has sessions, and a partition key must equal it in every queue."""
     queue = make_queue(partitioned=partitioned, requires_session=True)
     odd = ServiceBusMessage("odd", session_id="s")
     odd.raw_amqp_message.annotations = {"x-opt-partition-key": "t"}
@@ -249,7 +249,7 @@ def test_the_rules_of_sessions_hold_in_a_transaction(
 
 
 def test_sessions_of_one_transaction(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """To a plain queue it sends to several sessions, to a partitioned one it does not."""
+    """A transaction sends to several sessions of a plain queue, but not of a partitioned one."""
     plain, partitioned = (
         make_queue(partitioned=False, requires_session=True),
         make_queue(requires_session=True),
@@ -270,7 +270,7 @@ def test_sessions_of_one_transaction(client: ServiceBusClient, make_queue: MakeQ
 
 
 def test_messages_of_a_session_are_settled(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """In order, whatever is taken back."""
+    """They are settled in order, even after a rollback."""
     queue = make_queue(requires_session=True)
     send(client, queue, *[ServiceBusMessage(str(number), session_id="s") for number in range(4)])
     with client.get_queue_receiver(queue, session_id="s") as receiver:
@@ -318,7 +318,7 @@ def test_a_scheduled_message_of_a_transaction(
 def test_counts_after_a_transaction(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str
 ) -> None:
-    """What Kafka wrote at its end is no message, nor is what a transaction stored that was taken back."""
+    """Kafka's own records at its end do not count as messages, nor do messages of an aborted transaction."""
 
     def count(wanted: int) -> None:
         found, until = -1, time.monotonic() + PATIENCE

@@ -1,7 +1,8 @@
-"""Rules that nobody would write: each is made, or refused with a ``ServiceBusError``, and soon.
+"""Make up odd rules: each is made, or refused with a ``ServiceBusError``, and soon.
 
-``python -m tests.faults.fuzz_rules --seconds 300 --seed 7`` puts filters and actions together of what the grammar knows, of
-parts of the filters that are tested, and of noise. What is taken is then said of a message, where nothing may fail either.
+``python -m tests.faults.fuzz_rules --seconds 300 --seed 7`` makes filters and actions from the words of the grammar,
+from parts of the tested filters, and from noise. Each accepted rule is then applied to a message, and nothing may fail
+there either.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kafkabus_mapping.filters.rules import compile_rules
 from tests.filters import HOLDS, PARAMETERS, SUBJECT
 
 PATIENCE = 5.0
-"""How long, in seconds, a rule may take to be made and to be said of a message."""
+"""How long, in seconds, it may take to make a rule and to apply it to a message."""
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 WORDS = (
     *("AND", "OR", "NOT", "LIKE", "ESCAPE", "IN", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET", "REMOVE"),
@@ -50,7 +51,7 @@ WORDS = (
 
 
 def texts(chance: random.Random) -> Generator[str]:
-    """Filters, actions, and what is neither."""
+    """Yield filters, actions, and texts that are neither."""
     corpus = list(HOLDS)
     while True:
         kind = chance.choice((0, 1, 2, 3, 3, 3, 4, 4, 5, 5))
@@ -69,7 +70,7 @@ def texts(chance: random.Random) -> Generator[str]:
 
 
 def _joined(chance: random.Random, corpus: list[str]) -> str:
-    """Parts of filters, one behind the other."""
+    """Return parts of filters, joined one behind the other."""
     parts: list[str] = []
     for _ in range(chance.randrange(1, 4)):
         text = chance.choice(corpus)
@@ -80,7 +81,7 @@ def _joined(chance: random.Random, corpus: list[str]) -> str:
 
 
 def _nested(chance: random.Random, text: str) -> str:
-    """A filter within itself, up to as deep and as long as is allowed, and beyond."""
+    """Return a filter nested in itself, up to the allowed depth and beyond."""
     for _ in range(chance.randrange(1, 80)):
         text = chance.choice(("({})", "NOT {}", "-{}", "{} AND {}", "property({})", "EXISTS({})", "{} + {}")).replace(
             "{}", text
@@ -92,10 +93,10 @@ def _nested(chance: random.Random, text: str) -> str:
 
 @contextmanager
 def hurried(text: str) -> Generator[None]:
-    """Stop what takes too long.
+    """Stop a block that takes too long.
 
     Raises:
-        TimeoutError: It did.
+        TimeoutError: It took too long.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -111,11 +112,11 @@ def hurried(text: str) -> Generator[None]:
 
 
 def try_rule(text: str, *, as_action: bool) -> str:
-    """Make a rule of a text, and say it of a message; what became of it.
+    """Make a rule from a text, apply it to a message, and return the outcome.
 
     Raises:
         TimeoutError: That takes too long.
-        Exception: Anything else is a fault of ours.
+        Exception: Any other exception is a fault of the package.
     """
     parameters = {name: value for name, value in PARAMETERS.items() if value is not None}
     with hurried(text):
@@ -133,7 +134,7 @@ def try_rule(text: str, *, as_action: bool) -> str:
 
 
 def fuzz(seed: int, *, seconds: float | None = None, count: int | None = None) -> Counter[str]:
-    """Try rules for so long, or so many; how many of them were taken, and how many refused."""
+    """Try rules for so long, or so many; return how many of them were accepted, and how many refused."""
     chance, became = random.Random(seed), Counter[str]()
     end = None if seconds is None else time.monotonic() + seconds
     for number, text in enumerate(texts(chance)):

@@ -1,27 +1,31 @@
-"""Killing every party of a queue under load, and counting afterwards.
+"""Kill every party of a queue under load, and count afterwards.
 
-``python -m tests.faults.kill --seed 7 --kills 100`` runs for as long as it takes and prints what it did. What Jepsen calls a
-total queue: *lost* is what a send acknowledged and nobody ever received; *unexpected* what was received and never sent;
-*again* what was delivered after its completion had returned. All three must be nothing. *Doubled* is counted: what has no key
-is stored in a second partition where the first one did not answer in time, and the first may have it all the same.
+``python -m tests.faults.kill --seed 7 --kills 100`` runs for as long as it takes and prints what it did. It checks what
+Jepsen calls a total queue: a message is *lost* if a send acknowledged it and no receiver ever received it, *unexpected*
+if it was received and never sent, and delivered *again* if that happened after its completion had returned. All three
+lists must be empty. *Doubled* messages are counted: a message without a key is stored in a second partition if the
+first one did not answer in time, and the first may have it all the same.
 
-With ``--sessions 5`` all messages are in sessions, which nobody holds for long; then *disordered* must be nothing, too:
-what was delivered for the first time after a later message of the same sender and session. With ``--flow detecting`` the
-queue detects duplicates, both senders send the same messages, and now and then once more; then *doubled* must be nothing. With
-``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all are sent to a queue that forwards them,
-where their order must hold as well; with ``--flow hopping`` four queues do, one behind the other, and with ``--flow looping``
-three in a circle, where each message ends after four hops. With ``--flow transactions`` they are moved on in transactions, by
-parties of their own; then *doubled* must be nothing. With ``--flow subscribing`` they are sent to a topic with two
-subscriptions; one gets all, the other those that a rule asks for, which is changed again and again. What was sent while a rule
-stood for certain must come where it asks for it, and must not where it does not. With ``--flow ruling`` half of that is sent in
-transactions. With ``--flow renewing`` receivers work for longer than their locks last, which are renewed.
+With ``--sessions 5`` all messages are in sessions, which no receiver holds for long; then *disordered* must be empty,
+too: the messages that were delivered for the first time after a later message of the same sender and session. With
+``--flow detecting`` the queue detects duplicates, both senders send the same messages, and now and then once more; then
+*doubled* must be empty. With ``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all
+are sent to a queue that forwards them, and their order must hold as well; with ``--flow hopping`` four queues forward
+them, one behind the other, and with ``--flow looping`` three in a circle, where each message ends after four hops. With
+``--flow transactions`` parties of their own move the messages on in transactions; then *doubled* must be empty. With
+``--flow subscribing`` messages are sent to a topic with two subscriptions; one gets all messages, the other those that
+match a rule, which is changed again and again. A message that was sent while a rule certainly stood must come if it
+matches the rule, and must not come if it does not. With ``--flow ruling`` half of these messages are sent in
+transactions. With ``--flow renewing`` receivers work for longer than their locks last, and renew them.
 
-With ``--flow forgetting`` Redis is emptied, or goes back to an earlier state, while plain, scheduled and mortal messages are
-sent, and some in transactions. Then *early* must be nothing, which counts late deliveries of mortal ones as well, and *again*
-leaves out what was completed shortly before Redis was emptied, or since that state. With ``--flow clocks`` Redis's clock is an
-hour wrong for a while instead.
+With ``--flow forgetting`` Redis is emptied, or goes back to an earlier state, while senders send plain and scheduled
+messages and messages with a time to live, some of them in transactions. Then *early* must be empty, which also counts
+late deliveries of messages with a time to live, and *again* leaves out the messages that were completed shortly before
+Redis was emptied, or since that earlier state. With ``--flow clocks`` Redis's clock is an hour wrong for a while
+instead.
 
-``--runs 200 --kills 3`` does so with 200 seeds, each with queues of its own. ``make campaign`` runs all of these by turns.
+``--runs 200 --kills 3`` does so with 200 seeds, each with queues of its own. ``make campaign`` runs all of these by
+turns.
 """
 
 from __future__ import annotations
@@ -72,38 +76,38 @@ from tests.servers import scratch_folder
 NAMESPACE = "kill"
 QUEUE = "killed"
 FIRST = "killed-first"
-"""Where messages are sent to that are to be forwarded, or moved on."""
+"""The queue to which messages are sent that are to be forwarded, or moved on."""
 CHAINS = {
     "forwarding": (FIRST, QUEUE),
     "transactions": (FIRST, QUEUE),
     "hopping": (FIRST, "killed-2", "killed-3", "killed-4", QUEUE),
     "looping": (FIRST, "killed-2", "killed-3"),
 }
-"""Through which queues messages go, where not through one alone."""
+"""The queues through which messages go, if there are several."""
 LOOPS_END = f"killed-2{NOT_FORWARDED}"
-"""Where messages are that go round in a circle of three queues, after four hops."""
+"""The queue of messages that went round in a circle of three queues, after four hops."""
 ALL = subscription_name(QUEUE, "all")
 SOME = subscription_name(QUEUE, "some")
-"""What topics have: one whose rule is every message's, and one whose rule is changed."""
+"""Subscriptions of the topic: the rule of one matches every message, the rule of the other is changed."""
 LOCK = timedelta(seconds=3)
 PAUSE = 4.0
 """How long, in seconds, a paused receiver sleeps: longer than its locks last."""
 STEP = 20_000
 """How much, in bytes, senders write down for some 500 messages."""
 PATIENCE = 120.0
-"""For how long, in seconds, they may take for that, whoever was killed; and how long what is left may keep away."""
+"""For how long, in seconds, senders may take for that, despite the kills. Remaining messages may take as long to come."""
 CHANCE = 10.0
-"""For how long, in seconds, receivers go on when senders have ended; what they leave is received afterwards."""
+"""For how long, in seconds, receivers go on when senders have ended; messages that they leave are received afterwards."""
 MORE_VICTIMS = {"forgetting": ("emptied", "emptied", "older", "older"), "clocks": ("clock",) * 4}
-"""What else befalls Redis in some flows."""
+"""More faults of Redis in some flows."""
 HOUR = 3600.0
-"""By how much, in seconds, its clock is wrong."""
+"""By how much, in seconds, Redis's clock is wrong."""
 WRITTEN_WITHIN = 30.0
-"""After how many seconds a settlement is written down for certain, whoever was killed meanwhile."""
+"""After how many seconds a settlement is certainly written down, despite the kills."""
 SLACK = 5.0
-"""How many seconds after its life a receiver may write down that it received a message in time, paused ones not counted."""
+"""How many seconds after a message's life a receiver may write down that it received it in time. Pauses do not count."""
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
-"""Which there are to be killed; what changes rules, or moves messages on, is among the receivers."""
+"""The parties that are killed; processes that change rules or move messages on count as receivers."""
 CASES = [
     (0, "plain"),
     (5, "plain"),
@@ -116,9 +120,9 @@ CASES = [
     (0, "ruling"),
     (0, "forgetting"),
 ]
-"""In how many sessions, and in which flow: what is run for every change."""
+"""Number of sessions, and flow: the cases that run for every change."""
 MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks")]
-"""What ``make test-all`` and ``make campaign`` run as well."""
+"""More cases, which ``make test-all`` and ``make campaign`` run as well."""
 
 
 @dataclass
@@ -136,7 +140,7 @@ class Party:
     files: list[Path] = field(default_factory=list)
 
     def start(self) -> None:
-        """Start it, as somebody new."""
+        """Start it, with a new name."""
         self.life += 1
         name = f"{self.role}{self.number}.{self.life}"
         self.files.append(self.folder / name)
@@ -150,7 +154,7 @@ class Party:
 
     @property
     def entity(self) -> str:
-        """What it sends to, receives from, or changes."""
+        """The entity that it sends to, receives from, or changes."""
         if self.flow in SUBSCRIBING and self.role != "send":
             return SOME if self.role == "rule" else sources_of(self.flow)[self.number % 2]
         if self.role == "receive":
@@ -158,7 +162,7 @@ class Party:
         return queues_of(self.flow)[0]
 
     def kill(self) -> None:
-        """End it as abruptly as can be."""
+        """Kill the process without a warning."""
         if self.process is not None:
             self.process.kill()
             self.process.join()
@@ -166,7 +170,7 @@ class Party:
 
 @dataclass(frozen=True)
 class Count:
-    """What became of all messages.
+    """The outcome of all messages.
 
     Attributes:
         kills: How often each party was killed.
@@ -179,7 +183,7 @@ class Count:
         doubled: Messages that were stored more than once, with their sequence numbers.
         disordered: Messages that were delivered after a later one of their session.
         early: Messages that were delivered before their time, or after it was over.
-        flow: What is done beyond sending and receiving; where duplicates are detected, or messages moved on in transactions,
+        flow: The tasks beyond sending and receiving; if duplicates are detected, or messages moved on in transactions,
             nothing may be delivered that was stored more than once.
     """
 
@@ -197,16 +201,16 @@ class Count:
 
     @property
     def doubled_wrongly(self) -> list[list[str]]:
-        """Those of the messages that were stored more than once that may not be."""
+        """The messages that were stored more than once although that is forbidden."""
         return self.doubled if self.flow in {"detecting", "transactions"} else []
 
     @property
     def fine(self) -> bool:
-        """Whether nothing is lost, made up or delivered again."""
+        """Whether no message is lost, made up or delivered again."""
         return not (self.lost or self.unexpected or self.again or self.disordered or self.early or self.doubled_wrongly)
 
     def __str__(self) -> str:
-        """The counts, with the first few of each that must be nothing."""
+        """The counts, with the first few of each list that must be empty."""
         return (
             f"killed: {self.kills}\nsent {self.sent}, received {self.received}, redelivered {self.redelivered}\n"
             f"lost {len(self.lost)} {self.lost[:10]}\nunexpected {len(self.unexpected)} {self.unexpected[:10]}\n"
@@ -218,7 +222,7 @@ class Count:
 
 
 def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
-    """When such an event was written down, and what, the earliest first; but for a last line that was cut off."""
+    """Return the events of such a kind with their moments, the earliest first, without a last line that was cut off."""
     found: list[tuple[float, list[str]]] = []
     for file in files:
         for line in file.read_text().splitlines(keepends=True):
@@ -230,21 +234,21 @@ def events(files: list[Path], kind: str) -> list[tuple[float, list[str]]]:
 
 
 def queues_of(flow: str) -> list[str]:
-    """The queues that messages go through, in their order."""
+    """Return the queues that messages go through, in their order."""
     return list(CHAINS.get(flow, (QUEUE,)))
 
 
 def sources_of(flow: str) -> list[str]:
-    """What is received from, in the end."""
+    """Return the entities from which messages are received in the end."""
     if flow == "looping":
         return [LOOPS_END]
     return [ALL, SOME] if flow in SUBSCRIBING else [QUEUE]
 
 
 def are_empty(administration: ServiceBusAdministrationClient, flow: str) -> bool:
-    """Whether all queues say so; False where one does not answer, or has messages behind an open Kafka transaction.
+    """Return whether all queues say so; False if one does not answer, or has messages behind an open Kafka transaction.
 
-    Such are neither received nor counted until Kafka has ended the transaction of a client that was killed.
+    Such messages are neither received nor counted until Kafka has ended the transaction of a client that was killed.
     """
     topics = administration._connections().topics
     with suppress(ServiceBusError):
@@ -266,10 +270,11 @@ def are_empty(administration: ServiceBusAdministrationClient, flow: str) -> bool
 
 
 def drain(connection_string: str, sessions: int, flow: str) -> dict[str, list[tuple[float, list[str]]]]:
-    """Receive what is left, until all say that they are empty, or nothing came for as long as patience lasts.
+    """Receive the remaining messages, until all queues are empty, or nothing came for as long as patience lasts.
 
     Returns:
-        What was received, by where from; what a transaction did not move on counts as received where it was to be moved.
+        The received messages, by entity; a message that a transaction did not move on counts as received at its
+        destination.
     """
     received_from = queues_of(flow) if flow == "transactions" else sources_of(flow)
     got: dict[str, list[tuple[float, list[str]]]] = {source: [] for source in sources_of(flow)}
@@ -311,7 +316,7 @@ class Copies:
 
     Args:
         runtime: The servers.
-        folder: Where they are kept.
+        folder: The folder for the copies.
     """
 
     def __init__(self, runtime: EmbeddedRuntime, folder: Path) -> None:
@@ -320,12 +325,12 @@ class Copies:
         self.taken_at = 0.0
 
     def take(self) -> None:
-        """Take another one; what comes meanwhile may be in it."""
+        """Take another copy; changes that come meanwhile may be in it."""
         self.taken_at = time.time()
         shutil.copy2(self._file, self._copy)
 
     def put_back(self) -> None:
-        """Redis holds the last copy when it starts the next time."""
+        """Have Redis hold the last copy when it starts the next time."""
         shutil.copy2(self._copy, self._copy.with_suffix(".again"))
         self._copy.with_suffix(".again").replace(self._file)
 
@@ -345,7 +350,7 @@ def set_wrong(runtime: EmbeddedRuntime, chance: random.Random) -> None:
 
 
 def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties: list[Party]) -> bool:
-    """Kill a party; False where it does not run at the moment."""
+    """Kill a party; return False if it does not run at the moment."""
     if party in {"sender", "receiver"}:
         victim = chance.choice([one for one in parties if (one.role == "send") == (party == "sender")])
         victim.kill()
@@ -375,13 +380,13 @@ def go_on(parties: list[Party]) -> None:
     """Wait until senders have done more, so that parties are killed under load on a slow machine too.
 
     Raises:
-        TimeoutError: They do not get on.
+        TimeoutError: The senders do not get on.
     """
     files = [file for party in parties if party.role == "send" for file in party.files]
     before, deadline = sum(file.stat().st_size for file in files), time.monotonic() + PATIENCE
     while sum(file.stat().st_size for file in files) < before + STEP:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody could send for {PATIENCE:.0f} s")
+            raise TimeoutError(f"no sender could send for {PATIENCE:.0f} s")
         time.sleep(0.05)
 
 
@@ -397,17 +402,17 @@ def servers() -> Generator[EmbeddedRuntime]:
 
 
 def run(runtime: EmbeddedRuntime, seed: int, kills: int, sessions: int = 0, flow: str = "plain") -> Count:
-    """Kill parties in an order that the seed decides, and count; what they send goes through queues of the run's own.
+    """Kill parties in an order that the seed decides, and count; messages go through queues of the run's own.
 
     Args:
         runtime: The servers.
-        seed: Decides who is killed when.
-        kills: How many are.
+        seed: Decides which party is killed when.
+        kills: How many parties are killed.
         sessions: In how many sessions the messages are; 0: in none.
-        flow: What is done beyond sending and receiving: one of ``FLOWS``.
+        flow: The tasks beyond sending and receiving: one of ``FLOWS``.
 
     Raises:
-        TimeoutError: Nobody can send any more.
+        TimeoutError: No sender can send any more.
     """
     journals = scratch_folder()
     try:
@@ -514,7 +519,7 @@ def _strike_all(
 
 
 def _victims(chance: random.Random, kills: int, flow: str) -> list[str]:
-    """Whom to kill, in which order."""
+    """Return the parties to kill, in order."""
     victims = (*PARTIES, *MORE_VICTIMS.get(flow, ()))
     order: list[str] = [victims[index % len(victims)] for index in range(kills)]
     if kills < len(victims):
@@ -524,7 +529,7 @@ def _victims(chance: random.Random, kills: int, flow: str) -> list[str]:
 
 
 def _sum(counts: Sequence[Count]) -> Count:
-    """What became of the messages in all subscriptions together."""
+    """Return the outcome of the messages in all subscriptions together."""
     return replace(
         counts[0],
         received=sum(one.received for one in counts),
@@ -541,7 +546,7 @@ def _sum(counts: Sequence[Count]) -> Count:
 def _wanted(
     parties: Sequence[Party], source: str, sent_at: Mapping[str, tuple[float, float]]
 ) -> Callable[[str], bool | None]:
-    """Whether a message was to come, None where nobody can say; it was sent between two moments."""
+    """Return whether a message was to come, None if that is unknown because it was sent between two moments."""
     if source != SOME:
         return lambda body: body in sent_at or None
     files = [file for party in parties if party.role == "rule" for file in party.files]
@@ -586,7 +591,7 @@ def _count(
 
     def is_early(copy: str, moment: float) -> bool:
         body = copy.partition("@")[0]
-        late = flow in TIMED and body in sent and kind_of(body, flow) == "mortal"
+        late = flow in TIMED and body in sent and kind_of(body, flow) == "has_message_ttl"
         return moment < due.get(body, 0) or (late and moment > sent[body] + LIFE + SLACK + PAUSE)
 
     stored: defaultdict[str, list[str]] = defaultdict(list)
@@ -597,7 +602,9 @@ def _count(
         sent=len(sent),
         received=len(deliveries),
         redelivered=deliveries.total() - len(deliveries),
-        lost=sorted(body for body in sent if wanted(body) and body not in stored and kind_of(body, flow) != "mortal"),
+        lost=sorted(
+            body for body in sent if wanted(body) and body not in stored and kind_of(body, flow) != "has_message_ttl"
+        ),
         unexpected=sorted(body for body in stored if body not in tried or wanted(body) is False),
         # Completed twice, or left in the queue after a completion that returned.
         again=sorted(
@@ -614,7 +621,7 @@ def _count(
 
 
 def _disordered(copies: list[str], sessions: int) -> list[str]:
-    """What was delivered for the first time after a later message of the same sender and session."""
+    """Return the messages that were delivered for the first time after a later message of the same sender and session."""
     latest: dict[tuple[str, str], int] = {}
     found: list[str] = []
     seen: set[str] = set()

@@ -1,7 +1,7 @@
 """A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
 
-Each line that it writes is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a list of messages, the received ones
-as ``body@sequence number``. A line that is not complete did not happen.
+Each line that it writes is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a list of messages, the
+received ones as ``body@sequence number``. An incomplete line counts as not written.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ FLOWS = (
     *("plain", "detecting", "scheduling", "forwarding", "hopping", "looping", "transactions", "subscribing", "ruling"),
     *("renewing", "forgetting", "clocks"),
 )
-"""What an entity may do beyond sending and receiving. Where it detects duplicates, senders send messages more than once."""
+"""The tasks of an entity beyond sending and receiving. If it detects duplicates, senders send messages more than once."""
 TIMED = {"forgetting", "clocks"}
-"""Flows in which some messages are scheduled, some mortal, and some sent in transactions."""
-KINDS = ("plain", "scheduled", "mortal", "in a transaction")
-"""What batches are in turn in these."""
+"""Flows in which some messages are scheduled, some have a time to live, and some are sent in transactions."""
+KINDS = ("plain", "scheduled", "has_message_ttl", "in a transaction")
+"""The kinds of batches in these flows, in turn."""
 LIFE = 4.0
-"""How long, in seconds, mortal messages live."""
+"""How long, in seconds, messages with a time to live live."""
 RULE = "changing"
 """Name of the rule that is changed again and again."""
 NOT_FORWARDED = "/$Transfer/$DeadLetterQueue"
-"""What the path of a queue's messages that could not be forwarded ends in."""
+"""The suffix of the path that holds a queue's messages that could not be forwarded."""
 BATCH = 20
 PACE = 0.02
 """How long, in seconds, a sender rests between two batches, so that receivers keep up."""
@@ -57,13 +57,13 @@ DELAY = 3.0
 SUBSCRIBING = {"subscribing", "ruling"}
 """Flows in which messages are sent to a topic, and a rule of one of its subscriptions is changed."""
 SUBJECTS = ("even", "odd")
-"""What messages to a topic are about: a rule asks for one of them, and then for the other."""
+"""The subjects of messages to a topic: a rule asks for one of them, and then for the other."""
 STANDING = 1.0
 """How long, in seconds, a rule stands at the most."""
 WORK = 0.2
 """For how long, in seconds, a receiver works on its messages at the most: it is likely to be killed while it holds some."""
 LONG_WORK = 8.0
-"""The same where locks are renewed meanwhile, which last three seconds."""
+"""The same for flows that renew locks meanwhile, which last three seconds."""
 
 
 def tell(event: str, *words: str) -> None:
@@ -100,16 +100,16 @@ def _message(body: str, first: int, sessions: int, flow: str) -> ServiceBusMessa
     subject = subject_of(body) if flow in SUBSCRIBING else None
     if sessions:
         return ServiceBusMessage(body, session_id=session_of(body, sessions), subject=subject)
-    # What has no key may be stored twice where a partition does not answer.
+    # A message without a key may be stored twice if a partition does not answer.
     keyed = first // BATCH % 2 or flow == "transactions" or kind_of(body, flow) == "in a transaction"
     key = f"key-{first // BATCH % 7}" if keyed else None
     message_id = body if flow == "detecting" else None
-    life = timedelta(seconds=LIFE) if kind_of(body, flow) == "mortal" else None
+    life = timedelta(seconds=LIFE) if kind_of(body, flow) == "has_message_ttl" else None
     return ServiceBusMessage(body, partition_key=key, message_id=message_id, subject=subject, time_to_live=life)
 
 
 def kind_of(body: str, flow: str) -> str:
-    """What a message of a flow is: one of ``KINDS``."""
+    """Return the kind of a message of a flow: one of ``KINDS``."""
     batch = int(body.rpartition("-")[2]) // BATCH
     if flow in TIMED:
         return KINDS[batch % len(KINDS)]
@@ -119,7 +119,7 @@ def kind_of(body: str, flow: str) -> str:
 
 
 def _again_and_again() -> Generator[int]:
-    """Batches that all senders send at about the same time, and now and then once more a little later."""
+    """Yield batches that all senders send at about the same time, and now and then once more a little later."""
     while True:
         now = int(time.time() / RHYTHM) * BATCH
         yield now
@@ -136,17 +136,17 @@ def failures_told() -> Generator[None]:
 
 
 def session_of(body: str, sessions: int) -> str:
-    """The session of a message."""
+    """Return the session of a message."""
     return f"session-{int(body.rpartition('-')[2]) % sessions}"
 
 
 def subject_of(body: str) -> str:
-    """What a message to a topic is about."""
+    """Return the subject of a message to a topic."""
     return SUBJECTS[int(body.rpartition("-")[2]) % 2]
 
 
 def receiver_from(client: ServiceBusClient, source: str, **settings: Any) -> ServiceBusReceiver:
-    """A receiver from a queue, a subscription, or where a queue's messages are that it could not forward."""
+    """Return a receiver from a queue, a subscription, or the place of a queue's messages that could not be forwarded."""
     queue, found, _ = source.partition(NOT_FORWARDED)
     if found:
         return client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER, **settings)
@@ -182,7 +182,7 @@ def receive_sessions(client: ServiceBusClient, source: str) -> None:
 
 
 def move(client: ServiceBusClient, queue: str) -> None:
-    """Receive, and send all on to the queue that is named so, in a transaction for each key, for ever."""
+    """Receive, and send all messages on to the queue of this name, in a transaction for each key, for ever."""
     receiver, sender = client.get_queue_receiver(queue), client.get_queue_sender(moved_to(queue))
     while True:
         with failures_told():
@@ -198,7 +198,7 @@ def move(client: ServiceBusClient, queue: str) -> None:
 
 
 def change_rule(connection_string: str, subscription: str) -> None:
-    """Have a rule ask for messages of one subject, and then of the other, for ever; ``rule`` is told when it does."""
+    """Have a rule ask for messages of one subject, and then of the other, for ever; write ``rule`` down at each change."""
     topic, name = split_subscription(subscription) or ("", "")
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
         for number in count():
@@ -212,7 +212,7 @@ def change_rule(connection_string: str, subscription: str) -> None:
 
 
 def moved_to(queue: str) -> str:
-    """Where messages of a queue are moved to."""
+    """Return the destination to which messages of a queue are moved."""
     return queue.removesuffix("-first")
 
 
@@ -241,11 +241,11 @@ def take_part(
     """Be a sender, a receiver, or one that moves messages on or changes a rule, until killed.
 
     Args:
-        output: Where it writes down what it did.
+        output: The file in which it writes down what it did.
         role: ``send``, ``receive``, ``move`` or ``rule``.
         connection_string: Of the namespace.
-        entity: What it sends to or receives from, or whose rule it changes.
-        name: What its messages begin with.
+        entity: The entity that it sends to or receives from, or whose rule it changes.
+        name: The beginning of its messages.
         sessions: How many sessions messages have; 0: none.
         flow: One of ``FLOWS``.
     """

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 
 @pytest.fixture(scope="module")
 def data() -> Iterator[Path]:
-    """Where the broker keeps its logs."""
+    """The folder in which the broker keeps its logs."""
     folder = scratch_folder()
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -33,7 +33,7 @@ def data() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def cluster(data: Path) -> Iterator[EmbeddedRuntime]:
-    """A broker whose files may be spoilt."""
+    """A broker whose files the test may spoil."""
     with EmbeddedRuntime(data, namespace="spoilt") as started:
         yield started
 
@@ -64,7 +64,7 @@ def receive_all(receiver: ServiceBusReceiver) -> None:
 def test_a_message_that_cannot_be_read_is_an_error_and_stays(
     cluster: EmbeddedRuntime, data: Path, queue: str, seen_before: bool
 ) -> None:
-    """Whether it was never received or comes again; those before it are received, and the queue still holds it."""
+    """The message is never received, or comes again; earlier ones are received, and the queue still holds it."""
     with (
         ServiceBusAdministrationClient.from_connection_string(cluster.connection_string) as administration,
         ServiceBusClient.from_connection_string(cluster.connection_string) as client,
@@ -84,7 +84,7 @@ def test_a_message_that_cannot_be_read_is_an_error_and_stays(
 
 
 def test_a_read_by_offset_does_not_pass_over_it(cluster: EmbeddedRuntime, data: Path, queue: str) -> None:
-    """As what is claimed before it is read needs it."""
+    """Return whether messages are claimed before they are read, as this fault needs it."""
     with (
         ServiceBusClient.from_connection_string(cluster.connection_string) as client,
         client.get_queue_sender(queue) as sender,

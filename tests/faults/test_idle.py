@@ -1,4 +1,4 @@
-"""Handles whose connections were closed while nobody used them, as servers and firewalls do after minutes of silence."""
+"""Connections of idle handles are closed after minutes of silence, as servers and firewalls do it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
     reraise=True,
 )
 def wait_for_another(runtime: EmbeddedRuntime, broker: int) -> None:
-    """Wait until a new broker serves the queue's log; how long that takes is the machine's affair."""
+    """Wait until a new broker serves the queue's log; how long that takes depends on the machine."""
     assert runtime.processes.get("broker-1", broker) != broker
     Topics(parse_settings(runtime.connection_string)).ends("idle.orders", [0])
 

@@ -1,4 +1,4 @@
-"""Queues that nobody used are deleted while somebody begins to use them."""
+"""Idle queues are deleted while a sender begins to use them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import redis.asyncio
 from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from kafkabus import ServiceBusMessage, ServiceBusSubQueue
-from kafkabus._async.context import ClientContext
 from kafkabus._async.entities.catalog import DESCRIPTION_AGE
+from kafkabus._async.entities.lifecycle import EntityLifecycle
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.keys import idle_key
 from kafkabus.aio import ServiceBusClient
@@ -35,13 +35,16 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 IDLE = timedelta(minutes=5)
 GRACE = timedelta(seconds=DESCRIPTION_AGE + 1)
-"""How long everybody is refused here before a queue is deleted: as long as must be."""
+"""For how long all senders are refused here before a queue is deleted: the minimum."""
 SLOW = 2.0
-"""How long, in seconds, a deletion is about to begin: what is sent meanwhile goes with the queue if it is not refused."""
+"""How long, in seconds, a deletion is about to begin.
+
+Unless refused, a message that is sent meanwhile is deleted as well.
+"""
 SPREAD = 5.0
 """In how many seconds queues begin to be idle."""
 AFTER = GRACE.total_seconds() + 5
-"""How many seconds later somebody may still send."""
+"""How many seconds later a sender may still send."""
 PATIENCE = 60.0
 NOT_FORWARDED = ServiceBusSubQueue.TRANSFER_DEAD_LETTER
 
@@ -52,10 +55,10 @@ class Race:
 
     Attributes:
         queue: Its name.
-        source: Where the message is sent to: the queue, or one that forwards its messages there.
+        source: The entity that the message is sent to: the queue, or one that forwards its messages there.
         idle_at: When the queue has been idle for as long as it may be, in seconds.
         known_at: When the sender asks what the queue is, in seconds; this may be earlier.
-        sent_at: When it sends, at most so much later that it may go by that.
+        sent_at: When it sends, at most so much later that it may rely on the answer.
         outcome: Whether the message was acknowledged.
     """
 
@@ -87,7 +90,7 @@ class Race:
 
 
 def races(chance: random.Random, count: int) -> list[Race]:
-    """So many, whose senders begin at random; every third message is forwarded to the queue."""
+    """Return so many races, whose senders begin at random; every third message is forwarded to the queue."""
     found: list[Race] = []
     for number in range(count):
         source = f"source-{number}" if number % 3 == 0 else f"idle-{number}"
@@ -99,7 +102,7 @@ def races(chance: random.Random, count: int) -> list[Race]:
 
 
 async def found_in(client: ServiceBusClient, queue: str, part: ServiceBusSubQueue | None = None) -> list[str]:
-    """What a queue or its dead-letter queue has, taken out of it; nothing where there is none."""
+    """Take the messages out of a queue or its dead-letter queue and return them; nothing if it does not exist."""
     try:
         async with client.get_queue_receiver(queue, sub_queue=part, receive_mode="receiveanddelete") as receiver:
             return [str(message) for message in await receiver.receive_messages(10, max_wait_time=1)]
@@ -109,7 +112,7 @@ async def found_in(client: ServiceBusClient, queue: str, part: ServiceBusSubQueu
 
 @retry(retry=retry_if_result(operator.not_), stop=stop_after_delay(PATIENCE), wait=wait_fixed(0.1))
 async def until(is_so: Callable[[], Awaitable[bool]]) -> bool:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     return await is_so()
 
 
@@ -117,17 +120,20 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> bool:
 def test_what_is_acknowledged_is_not_deleted(
     runtime: RunningNamespace, untended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whenever it is sent or forwarded; what is too late is refused. It takes half a minute, most of it waiting."""
+    """No acknowledged message is lost, whenever it is sent or forwarded; a late one is refused.
+
+    The test takes half a minute, most of it waiting.
+    """
     monkeypatch.setattr(idleness, "GRACE", GRACE)
     monkeypatch.setattr(idleness, "LOOK_EVERY", 0.5)
-    delete, deleted = ClientContext.delete, list[str]()
+    delete, deleted = EntityLifecycle.delete, list[str]()
 
-    async def delete_slowly(self: ClientContext, description: EntityDescription) -> None:
+    async def delete_slowly(self: EntityLifecycle, description: EntityDescription) -> None:
         await asyncio.sleep(SLOW)
         deleted.append(description.name)
         await delete(self, description)
 
-    monkeypatch.setattr(ClientContext, "delete", delete_slowly)
+    monkeypatch.setattr(EntityLifecycle, "delete", delete_slowly)
     settings = parse_settings(untended)
     runners = races(random.Random(SEED), effort(24, 60))
     queues = [race.queue for race in runners]

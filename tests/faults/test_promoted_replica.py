@@ -47,7 +47,7 @@ def another_redis() -> Generator[redis.Redis, None, None]:
 
 @contextmanager
 def replica_of(primary: redis.Redis) -> Generator[redis.Redis, None, None]:
-    """A Redis that follows another one, once it has caught up."""
+    """Run a Redis that follows another one; it has caught up when this yields."""
     with another_redis() as replica:
         replica.replicaof(HOST, str(primary.get_connection_kwargs()["port"]))
         wait_until(lambda: replica.info("replication")["master_link_status"] == "up")
@@ -60,7 +60,7 @@ def replica_of(primary: redis.Redis) -> Generator[redis.Redis, None, None]:
     wait=wait_fixed(0.05),
 )
 def wait_until(done: Callable[[], object]) -> object:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     return done()
 
 
@@ -77,7 +77,7 @@ def upkeep(connection: str) -> Generator[None, None, None]:
 
 
 def test_what_was_written_down_is_not_undone(runtime: RunningNamespace, untended: str) -> None:
-    """What was settled stays settled, deferred messages deferred, the rest comes again; no stale lock settles anything."""
+    """Settled messages stay settled and deferred ones deferred, the rest comes again; no stale lock settles anything."""
     with (
         another_redis() as primary,
         replica_of(primary) as replica,
@@ -108,7 +108,7 @@ def test_what_was_written_down_is_not_undone(runtime: RunningNamespace, untended
             prefix = context.catalog.entity(EntityPath("orders")).ledgers[0].keys.prefix
 
             def written_down() -> Snapshot | None:
-                snapshot = Checkpoints(context).read(prefix)
+                snapshot = Checkpoints(context.connections).read(prefix)
                 return snapshot if snapshot and snapshot.waiting == [(26, 29, 1)] and snapshot.deferred else None
 
             with upkeep(connection):

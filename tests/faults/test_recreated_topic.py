@@ -1,4 +1,4 @@
-"""A topic that was deleted and created again behind our back: the same offsets, other messages."""
+"""A topic is deleted and created again behind the package's back: the same offsets, other messages."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def recreate(runtime: EmbeddedRuntime, topic: str) -> None:
 
 
 def receive_until(receiver: ServiceBusReceiver, wanted: set[str]) -> tuple[set[str], list[str]]:
-    """Receive and complete until all of these came; they, and the errors that were raised meanwhile."""
+    """Receive and complete until all of these came; return them, and the errors that were raised meanwhile."""
     seen: set[str] = set()
     errors: list[str] = []
 
@@ -75,7 +75,7 @@ def receive_until(receiver: ServiceBusReceiver, wanted: set[str]) -> tuple[set[s
 def test_no_message_of_the_new_topic_is_skipped(
     namespace: EmbeddedRuntime, goes_on: bool, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its offsets begin anew below what was settled of the old one; whoever is in the way of that is told."""
+    """The new topic's offsets begin below the settled ones of the old topic, and each affected caller gets an error."""
     name = f"orders-{kind}-{int(goes_on)}"
     with (
         ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
@@ -94,7 +94,7 @@ def test_no_message_of_the_new_topic_is_skipped(
         client.get_queue_sender(name).send_messages([ServiceBusMessage(body) for body in sorted(bodies)])
         seen, errors = receive_until(receiver_of(client, source), bodies)
         assert seen == bodies
-        # Who finds it first is told by an error, be it upkeep; the others go on.
+        # The first one to find it gets an error, even if it is upkeep; the others go on.
         assert errors or not goes_on or "entity_anew" in caplog.text
         described = client._context.descriptions.get(source) if client._context else None
         assert described is not None
@@ -102,7 +102,7 @@ def test_no_message_of_the_new_topic_is_skipped(
 
 
 def test_another_topics_log_is_not_taken_for_a_truncated_one(namespace: EmbeddedRuntime) -> None:
-    """A reader may find that its log is shorter than it was before it is noticed that the topic is another one."""
+    """A reader may find that its log is shorter than before, earlier than that the topic is another one."""
     with (
         ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,
@@ -115,16 +115,16 @@ def test_another_topics_log_is_not_taken_for_a_truncated_one(namespace: Embedded
         entity = context.catalog.entity(EntityPath("letters"))
         recreate(namespace, "again.letters")
         deadline = time.monotonic() + PATIENCE_S
-        # The broker knows of the new one a moment after it said so.
+        # The broker may answer with the old topic for a moment after it created the new one.
         while (topic := context.topics.describe("again.letters")) is None or topic.topic_id == entity.topic_id:
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with pytest.raises(MessagingEntityNotFoundError, match="another one than before"):
-            context.recovery.go_on_from(entity, 0, None)
+            context.recovery.recover_from_truncation(entity, 0, None)
 
 
 def test_a_dead_letter_queues_topic_is_noticed_as_well(namespace: EmbeddedRuntime) -> None:
-    """It goes on with what is dead-lettered from now on."""
+    """The dead-letter queue goes on with messages that are dead-lettered from now on."""
     with (
         ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
         ServiceBusClient.from_connection_string(namespace.connection_string) as client,

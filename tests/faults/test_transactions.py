@@ -1,4 +1,4 @@
-"""A crash of each party after each step of a transaction: all of it happens, or nothing, and it is decided in time."""
+"""Each party crashes after each step of a transaction: all of it happens, or nothing, and it is decided in time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.queues import new_queue
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 PATIENCE = 90.0
-"""How long it may take until all is decided and can be received, in seconds."""
+"""How long, in seconds, it may take until the transaction is decided and all messages can be received."""
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +40,20 @@ def namespace() -> Iterator[EmbeddedRuntime]:
 
 @pytest.fixture
 def queues(namespace: EmbeddedRuntime, request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A source, of several ledgers where the test asks for that, and a destination."""
+    """A source, of several ledgers if the test asks for that, and a destination."""
     several: bool = getattr(request, "param", False)
     source = new_queue(namespace.connection_string, enable_partitioning=several, max_delivery_count=100)
     return source, new_queue(namespace.connection_string)
 
 
 def decided(namespace: EmbeddedRuntime, queues: tuple[str, str], number: int, expected: tuple[State, ...]) -> State:
-    """What becomes of a transaction once no lock is left, and stays so."""
+    """Return the outcome of a transaction, once no lock is left and it stays so."""
     source, destination = queues
     seen: list[State] = []
     until = time.monotonic() + PATIENCE
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         while time.monotonic() < until:
-            # Locks expire, and whoever is late is late.
+            # Locks expire, and late callers are late.
             advance(namespace.redis_url, "transacts", source, 61)
             try:
                 seen.append(state(client, source, destination, number))
@@ -65,7 +65,7 @@ def decided(namespace: EmbeddedRuntime, queues: tuple[str, str], number: int, ex
 
 
 def die(namespace: EmbeddedRuntime, queues: tuple[str, str], step: str) -> int:
-    """Have a process begin a transaction and kill itself right after a step; its exit status."""
+    """Have a process begin a transaction and kill itself right after a step; return its exit status."""
     command = [sys.executable, "-m", "tests.faults.transacting", *queues, step]
     environment = {**os.environ, CONNECTION_STRING_VARIABLE: namespace.connection_string}
     return subprocess.run(command, env=environment, check=False).returncode
@@ -74,7 +74,7 @@ def die(namespace: EmbeddedRuntime, queues: tuple[str, str], step: str) -> int:
 @pytest.mark.parametrize("queues", [True], indirect=True, ids=["of several ledgers"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_client_that_is_killed_after_a_step(namespace: EmbeddedRuntime, queues: tuple[str, str], step: str) -> None:
-    """Before it was committed nothing of it happened, and afterwards all."""
+    """A crash before the commit undoes everything, a crash after it nothing."""
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         number = fill(client, queues[0])
     assert die(namespace, queues, step) == -signal.SIGKILL
@@ -89,7 +89,7 @@ def run(
     step: str,
     act: Callable[[], object],
 ) -> tuple[int, ServiceBusError | None]:
-    """Do the transaction, in which something happens after a step; what was deferred, and what was raised."""
+    """Do the transaction, and a fault after a step; return the deferred message, and the exception."""
     monkeypatch.setattr(TransactionCommit, step, after(step, act))
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         number = fill(client, queues[0])
@@ -104,7 +104,7 @@ def run(
 def test_a_redis_that_is_emptied_after_a_step(
     namespace: EmbeddedRuntime, queues: tuple[str, str], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the locks were lost before anything was prepared nothing happens; later, the markers tell what was settled."""
+    """If the locks were lost before anything was prepared, nothing happens; later, the markers tell what was settled."""
 
     def empty() -> None:
         with redis.Redis.from_url(namespace.redis_url) as store:
@@ -120,7 +120,7 @@ def test_a_redis_that_is_emptied_after_a_step(
 def test_a_broker_that_is_killed_after_a_step(
     namespace: EmbeddedRuntime, queues: tuple[str, str], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the client was told is what happened."""
+    """The outcome is the one that the client was told."""
     number, error = run(
         namespace, queues, monkeypatch, step, lambda: os.kill(namespace.processes["broker-1"], signal.SIGKILL)
     )
@@ -136,7 +136,7 @@ def test_a_broker_that_is_killed_after_a_step(
 def test_a_redis_that_went_back_to_before_a_transaction(
     namespace: EmbeddedRuntime, queues: tuple[str, str], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a lagging replica that is promoted: what was committed is settled, although the ledgers do not know of it."""
+    """A lagging replica is promoted: committed settlements hold, although the ledgers do not know of them."""
     before: dict[bytes, bytes] = {}
 
     def remember() -> None:
@@ -156,7 +156,7 @@ def test_a_redis_that_went_back_to_before_a_transaction(
         prefix = context.catalog.entity(EntityPath(queues[0])).ledgers[0].keys.prefix
         until = time.monotonic() + PATIENCE
         try:
-            while Checkpoints(context).read(prefix) is None:
+            while Checkpoints(context.connections).read(prefix) is None:
                 assert time.monotonic() < until
                 time.sleep(0.1)
         finally:
@@ -170,7 +170,7 @@ def test_a_redis_that_went_back_to_before_a_transaction(
 
 
 def test_who_waits_behind_a_transaction_that_nobody_ends(namespace: EmbeddedRuntime, queues: tuple[str, str]) -> None:
-    """Its broker aborts it, so that readers go on."""
+    """The broker aborts the transaction, so that readers go on."""
     with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         number = fill(client, queues[0])
     die(namespace, queues, "_produce")

@@ -1,4 +1,4 @@
-"""A log that lost its last records and was written to again, as after an unclean election or from an old backup."""
+"""A log lost its last records and was written to again, as after an unclean election or from an old backup."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 
 @pytest.fixture
 def data() -> Iterator[Path]:
-    """Where the servers keep their data."""
+    """The folder in which the servers keep their data."""
     folder = scratch_folder()
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -66,7 +66,10 @@ def receive_all(receiver: ServiceBusReceiver, count: int) -> list[str]:
 def test_what_was_written_in_place_of_lost_records_is_received(
     data: Path, count: int, crowded: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only the leader epoch tells where the log was cut. It is said once, and no message is skipped or comes twice."""
+    """Only the leader epoch tells where the log was cut.
+
+    One error reports it, and no message is skipped or comes twice.
+    """
     with (
         EmbeddedRuntime(data, namespace="cut") as runtime,
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
@@ -99,7 +102,7 @@ def test_what_was_written_in_place_of_lost_records_is_received(
 
 
 def test_what_was_written_in_place_of_judged_records_is_received(data: Path) -> None:
-    """Nobody had read them, and half of them were duplicates: what stands there now is none."""
+    """Receivers had not read the cut messages, and half of them were duplicates: none of the new ones is a duplicate."""
     with (
         EmbeddedRuntime(data, namespace="cut") as runtime,
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
@@ -130,7 +133,7 @@ def test_what_was_written_in_place_of_judged_records_is_received(data: Path) -> 
 
 
 def test_a_topic_and_all_its_subscriptions_go_on_where_its_log_was_cut(data: Path) -> None:
-    """Also one that wants few messages, none of them the last before the cut, one that nobody reads, and what is scheduled."""
+    """Subscriptions recover that want few messages, none of them the last before the cut, or that have no reader."""
     with (
         EmbeddedRuntime(data, namespace="cut") as runtime,
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
@@ -166,7 +169,7 @@ def test_a_topic_and_all_its_subscriptions_go_on_where_its_log_was_cut(data: Pat
 
 
 def publish(runtime: EmbeddedRuntime, name: str) -> None:
-    """Send messages to the topic, some of them wanted, and one to come; those that are wanted are received."""
+    """Send messages to the topic, some of them wanted, and one scheduled; the wanted ones are received."""
     with (
         ServiceBusClient.from_connection_string(runtime.connection_string) as client,
         client.get_topic_sender("orders") as sender,
@@ -183,7 +186,7 @@ def publish(runtime: EmbeddedRuntime, name: str) -> None:
 
 
 def send_some(sender: ServiceBusSender, name: str, count: int) -> list[str]:
-    """Send messages; returns the bodies of those that are wanted."""
+    """Send messages; return the bodies of the wanted ones."""
     sender.send_messages(
         [
             ServiceBusMessage(f"{name} {number}", subject="wanted" if number % 10 == 0 else "other")
@@ -194,14 +197,14 @@ def send_some(sender: ServiceBusSender, name: str, count: int) -> list[str]:
 
 
 def end_of(context: ClientContext, path: EntityPath) -> int:
-    """Where the log ends."""
+    """Return the offset at which the log ends."""
     return context.topics.ends(context.catalog.entity(path).topic, [0])[0]
 
 
 def wait_until_judged(runtime: EmbeddedRuntime, offset: int) -> None:
     """Wait until upkeep knows which records below an offset are duplicates."""
     context = ClientContext(parse_settings(runtime.connection_string))
-    wait_until(context, EntityPath("orders"), lambda _, state: state.judged == offset)
+    wait_until(context, EntityPath("orders"), lambda _, state: state.dedup_upto == offset)
     context.close()
 
 
@@ -215,7 +218,7 @@ def wait_until(context: ClientContext, path: EntityPath, done: Callable[[ClientC
 
 
 def test_a_log_without_records_is_not_taken_for_a_truncated_one(data: Path) -> None:
-    """All that was settled is deleted, and a broker that starts anew knows no leader epoch of it any more."""
+    """All settled messages are deleted, and a restarted broker knows no leader epoch of the log any more."""
     with (
         EmbeddedRuntime(data, namespace="cut") as runtime,
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,

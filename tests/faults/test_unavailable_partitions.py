@@ -1,4 +1,4 @@
-"""One of three brokers is gone, and with it some partitions of a queue that has no replicas."""
+"""One of three brokers is stopped, and with it some partitions of a queue that has no replicas."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ def cluster() -> Iterator[EmbeddedRuntime]:
 
 
 def partitions_of(runtime: EmbeddedRuntime, queue: str, broker: int) -> set[int]:
-    """The partitions of a queue that a broker leads."""
+    """Return the partitions of a queue that a broker leads."""
     return led_by(runtime, topic_name("spread", EntityPath(queue)), broker)
 
 
 def led_by(runtime: EmbeddedRuntime, topic: str, broker: int) -> set[int]:
-    """The partitions of a topic that a broker leads."""
+    """Return the partitions of a topic that a broker leads."""
     admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
     return {one.id for one in described.partitions if one.leader is not None and one.leader.id == broker}
 
 
 def key_of(partitions: set[int]) -> str:
-    """A key that belongs to one of these partitions."""
+    """Return a key that belongs to one of these partitions."""
     return next(key for number in itertools.count() if partition_of(key := f"key-{number}", PARTITIONS) in partitions)
 
 
 def received(receiver: ServiceBusReceiver) -> list[str]:
-    """All that comes, completed."""
+    """Receive and complete all messages that come, and return them."""
     bodies: list[str] = []
     while messages := receiver.receive_messages(100, max_wait_time=5):
         receiver.complete_messages(messages)
@@ -77,7 +77,7 @@ def test_the_partitions_have_brokers_of_their_own(cluster: EmbeddedRuntime) -> N
 
 
 def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster: EmbeddedRuntime) -> None:
-    """Keyless sends succeed, keyed ones fail where their partition is, the rest is received, and nothing is lost."""
+    """Keyless sends succeed, keyed ones to a stopped partition fail, other messages are received, and none is lost."""
     connection_string = cluster.connection_string
     sent: list[str] = []
 
@@ -113,7 +113,7 @@ def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster:
         assert "nothing was sent" in str(no.value)
         assert administration.get_queue("orders").availability_status is EntityAvailabilityStatus.LIMITED
         bodies = received(receiver)
-        # Where the broker fetched it just before it stopped, even what is on its partitions came.
+        # If a receiver fetched messages of the broker just before it stopped, even those came.
         assert {body for body in sent if body.startswith("meanwhile")} - {"meanwhile 0"} <= set(bodies)
 
         os.kill(victim, signal.SIGKILL)
@@ -127,7 +127,7 @@ def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster:
 
 
 def test_where_a_log_ends_is_asked_until_a_broker_answers(cluster: EmbeddedRuntime) -> None:
-    """A leader that was stopped gives no answer, which is none; the one that takes over does."""
+    """A stopped leader gives no answer, and that counts as none; the leader that takes over answers."""
     topic = compacted_topic_name("spread", "descriptions")
     topics = open_topics(parse_settings(cluster.connection_string))
     ends = topics.ends(topic, [0])
@@ -142,7 +142,7 @@ def test_where_a_log_ends_is_asked_until_a_broker_answers(cluster: EmbeddedRunti
 
 
 def test_a_topic_is_described_whichever_broker_was_asked_first(cluster: EmbeddedRuntime) -> None:
-    """Each client keeps to one broker for its questions about topics; where that one is stopped, another one answers."""
+    """Each client asks one broker about topics; if that one is stopped, another one answers."""
     settings = parse_settings(cluster.connection_string)
     topic = topic_name("spread", EntityPath("orders"))
     clients = [open_topics(settings) for _ in range(9)]

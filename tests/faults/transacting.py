@@ -1,7 +1,7 @@
-"""One transaction that does all that one can, the state before and after it, and a process that dies in the middle of it.
+"""One transaction with every kind of step, the state before and after it, and a process that dies in the middle of it.
 
-Usage: ``python -m tests.faults.transacting SOURCE DESTINATION STEP`` kills itself right after a step; the namespace is that of
-``KAFKABUS_CONNECTION_STRING``.
+Usage: ``python -m tests.faults.transacting SOURCE DESTINATION STEP`` kills itself right after a step; the namespace is
+that of ``KAFKABUS_CONNECTION_STRING``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ SENT = ("sent 1", "sent 2")
 
 
 class State(NamedTuple):
-    """What can be received.
+    """The messages that can be received.
 
     Attributes:
         source: Bodies in the source, in the order of their names.
-        deferred: Whether the message that is to be deferred is.
+        deferred: Whether the message that is to be deferred is deferred.
         dead: Bodies in its dead-letter queue.
         destination: Bodies in the destination.
     """
@@ -43,7 +43,7 @@ ALL = State(("abandon",), True, ("dead-letter",), SENT)
 
 
 def fill(client: ServiceBusClient, source: str) -> int:
-    """Send what is to be settled, each with a key of its own; the sequence number of what is to be deferred."""
+    """Send the messages to settle, each with a key of its own; return the sequence number of the one to defer."""
     with client.get_queue_sender(source) as sender:
         sender.send_messages([ServiceBusMessage(body, partition_key=body) for body in BODIES])
     with client.get_queue_receiver(source) as receiver:
@@ -56,7 +56,7 @@ def fill(client: ServiceBusClient, source: str) -> int:
 
 
 def transact(client: ServiceBusClient, source: str, destination: str) -> None:
-    """Receive all that is there, and settle it in one transaction with what is sent."""
+    """Receive all messages, and settle them in one transaction with the sends."""
     with client.get_queue_receiver(source) as receiver, client.get_queue_sender(destination) as sender:
         messages: dict[str, ServiceBusReceivedMessage] = {}
         while len(messages) < len(BODIES):
@@ -70,7 +70,7 @@ def transact(client: ServiceBusClient, source: str, destination: str) -> None:
 
 
 def bodies(client: ServiceBusClient, queue: str, sub_queue: str | None = None) -> tuple[str, ...]:
-    """What can be received now; it is available again afterwards."""
+    """Return the messages that can be received now; they are available again afterwards."""
     found: list[ServiceBusReceivedMessage] = []
     with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
         while more := receiver.receive_messages(10, max_wait_time=0.5):
@@ -81,7 +81,7 @@ def bodies(client: ServiceBusClient, queue: str, sub_queue: str | None = None) -
 
 
 def state(client: ServiceBusClient, source: str, destination: str, number: int) -> State:
-    """What can be received now."""
+    """Return the bodies that can be received now."""
     with client.get_queue_receiver(source) as receiver:
         try:
             receiver._put_back(receiver.receive_deferred_messages(number))

@@ -1,4 +1,4 @@
-"""The program as a person or a script runs it, on a namespace of its own."""
+"""The program as a user or a script runs it, on a namespace of its own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE_S = 120.0
 
 
 def runs(pid: int) -> bool:
-    """Whether a process runs; one that ended and that nobody reaped yet does not."""
+    """Return whether a process runs; a process that ended and was not reaped yet does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -64,7 +64,7 @@ class Namespace:
         assert password is None or password not in text
 
     def json(self, *arguments: str) -> Any:
-        """Run the program for a JSON document."""
+        """Run the program and return its JSON document."""
         return json.loads(self.run(*arguments, "--json").stdout)
 
     def start(
@@ -83,18 +83,18 @@ class Namespace:
         return process
 
     def active(self, queue: str) -> int:
-        """How many messages a queue has."""
+        """Return how many messages a queue has."""
         assert self.administration is not None
         return self.administration.get_queue_runtime_properties(queue).active_message_count
 
     def stored(self, queue: str) -> int:
-        """How many records the log of a plain queue has ever had: sooner told than counts are."""
+        """Return how many records the log of a plain queue has ever had, which is known sooner than counts."""
         assert self.administration is not None
         context = self.administration._connections()
         return context.topics.ends(topic_name(context.settings.namespace, EntityPath(queue)), [0])[0]
 
     def end_what_is_left(self) -> None:
-        """End what a failed test left running."""
+        """End the processes that a failed test left running."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
@@ -103,7 +103,7 @@ class Namespace:
 
 @pytest.fixture(scope="module")
 def namespace(tmp_path_factory: pytest.TempPathFactory) -> Generator[Namespace]:
-    """A namespace that every command finds by the environment's variable; stopped at the end."""
+    """A namespace that every command finds by the environment's variable; it is stopped at the end."""
     found = Namespace(tmp_path_factory.mktemp("cli") / "data")
     started = found.json("up", "--detach", "--data", str(found.data))
     try:
@@ -120,7 +120,7 @@ def namespace(tmp_path_factory: pytest.TempPathFactory) -> Generator[Namespace]:
 
 
 def test_a_queue_from_creation_to_deletion(namespace: Namespace) -> None:
-    """Create, send, count, receive, receive nothing, delete: what a person tries first."""
+    """Create, send, count, receive, receive nothing, delete: the first commands of a new user."""
     namespace.run("queue", "create", "first", "--lock-duration", "30s", "--max-delivery-count", "3")
     shown = namespace.json("queue", "show", "first")
     assert (shown["lock_duration"], shown["max_delivery_count"], shown["enable_partitioning"]) == ("PT30S", 3, True)
@@ -138,7 +138,7 @@ def test_a_queue_from_creation_to_deletion(namespace: Namespace) -> None:
 
 
 def test_lines_of_the_standard_input_are_messages(namespace: Namespace) -> None:
-    """Thousands go in and come out in order on a plain queue, whatever their lines end with."""
+    """Thousands go in and come out in order on a plain queue, with any line endings."""
     namespace.run("queue", "create", "lines", "--plain")
     lines = [f"line {number}" for number in range(2345)]
     sent = namespace.run("send", "lines", text="\r\n".join(lines))
@@ -148,7 +148,7 @@ def test_lines_of_the_standard_input_are_messages(namespace: Namespace) -> None:
 
 
 def test_a_message_too_large_is_counted_apart(namespace: Namespace) -> None:
-    """What went before it was sent, and the error says how much that was."""
+    """Earlier messages were sent, and the error says how many."""
     namespace.run("queue", "create", "large", "--plain")
     failed = namespace.run("send", "large", "--file", "-", text="small\n" * 3 + "x" * 300_000 + "\n", code=1)
     assert "does not fit" in failed.stderr
@@ -157,7 +157,7 @@ def test_a_message_too_large_is_counted_apart(namespace: Namespace) -> None:
 
 
 def test_properties_come_out_as_json(namespace: Namespace) -> None:
-    """One object per line, without what the message does not have."""
+    """Each line is one object, without properties that the message does not have."""
     namespace.run("queue", "create", "json")
     namespace.run("send", "json", "hällo", "--session-id", "s", "--message-id", "m", "--property", "colour=red=ish")
     message = json.loads(namespace.run("receive", "json", "--max", "1", "--json").stdout)
@@ -167,7 +167,7 @@ def test_properties_come_out_as_json(namespace: Namespace) -> None:
 
 
 def test_abandoned_messages_stay_until_they_are_dead(namespace: Namespace) -> None:
-    """Looked at as often as it may be delivered, a message moves to the dead-letter queue and is found there."""
+    """After as many looks as it may have deliveries, a message moves to the dead-letter queue and is found there."""
     namespace.run("queue", "create", "looked-at", "--max-delivery-count", "1")
     namespace.run("send", "looked-at", "poison")
     assert namespace.run("receive", "looked-at", "--abandon").stdout == "poison\n"
@@ -179,7 +179,7 @@ def test_abandoned_messages_stay_until_they_are_dead(namespace: Namespace) -> No
 
 
 def test_settings_can_be_changed(namespace: Namespace) -> None:
-    """What is given changes, the rest stays; what breaks a rule is named."""
+    """The given settings change, the others stay; the error names a setting that breaks a rule."""
     namespace.run("queue", "create", "changed", "--time-to-live", "1h", "--dead-letter-expired")
     namespace.run("queue", "update", "changed", "--auto-delete-on-idle", "90d")
     assert namespace.json("queue", "show", "changed")["auto_delete_on_idle"] == "P90D"
@@ -198,7 +198,7 @@ def test_settings_can_be_changed(namespace: Namespace) -> None:
 
 
 def test_looking_takes_nothing(namespace: Namespace) -> None:
-    """As often as one likes, from any number on."""
+    """Users may look as often as they like, from any number on."""
     namespace.run("queue", "create", "peeked", "--plain")
     assert "no message" in namespace.run("peek", "peeked", code=3).stderr
     namespace.run("send", "peeked", "one", "two", "three")
@@ -211,7 +211,7 @@ def test_looking_takes_nothing(namespace: Namespace) -> None:
 
 
 def test_dead_letters_are_listed_and_sent_again(namespace: Namespace) -> None:
-    """With the reason why they are there; none is lost, none is left."""
+    """They are listed with the reason. None is lost, and none is left."""
     namespace.run("queue", "create", "resent", "--max-delivery-count", "1")
     assert "no dead letter" in namespace.run("dead-letter", "list", "resent", code=3).stderr
     namespace.run("send", "resent", "one", "two", "--partition-key", "k", "--subject", "s")
@@ -231,7 +231,7 @@ def test_dead_letters_are_listed_and_sent_again(namespace: Namespace) -> None:
 
 
 def test_messages_are_forwarded_or_are_found_apart(namespace: Namespace) -> None:
-    """With why they were not; they can be sent again."""
+    """They are found with the reason, and can be sent again."""
     namespace.run("queue", "create", "arrived", "--sessions")
     namespace.run("queue", "create", "onwards", "--forward-to", "arrived", "--forward-dead-letters-to", "arrived")
     shown = namespace.json("queue", "show", "onwards")
@@ -252,7 +252,7 @@ def test_messages_are_forwarded_or_are_found_apart(namespace: Namespace) -> None
 
 
 def test_a_purge_empties_a_queue(namespace: Namespace) -> None:
-    """And says how much that was."""
+    """The command prints how many messages that were."""
     namespace.run("queue", "create", "purged")
     namespace.run("send", "purged", "x", "--count", "17")
     assert namespace.run("purge", "purged").stdout == "purged 17 messages from purged\n"
@@ -260,7 +260,7 @@ def test_a_purge_empties_a_queue(namespace: Namespace) -> None:
 
 
 def test_a_namespace_is_of_one_tier(namespace: Namespace, tmp_path: Path) -> None:
-    """Given at its first start, and refused otherwise afterwards."""
+    """The tier is given at the first start; another one is refused afterwards."""
     up = namespace.start("up", "--data", str(tmp_path), "--tier", "premium", "--partitions", "3")
     assert up.stdout is not None
     connection_string = up.stdout.readline().strip()
@@ -276,11 +276,11 @@ def test_a_namespace_is_of_one_tier(namespace: Namespace, tmp_path: Path) -> Non
 
 
 def test_looking_after_a_namespace_ends_with_ctrl_c(namespace: Namespace) -> None:
-    """It says what it looks after, and how to end it."""
+    """The command prints the entities that it looks after, and how to end it."""
     serving = namespace.start("serve")
     assert serving.stderr is not None
     assert "Looking after namespace kafkabus" in serving.stderr.readline()
-    # Its first heartbeat shows that it took the signals over.
+    # The first heartbeat of the process shows that it took the signals over.
     with redis.Redis.from_url(namespace.redis_url) as store:
         deadline = time.monotonic() + PATIENCE_S
         while store.zcard(upkeep_key("kafkabus")) < 2:
@@ -292,7 +292,7 @@ def test_looking_after_a_namespace_ends_with_ctrl_c(namespace: Namespace) -> Non
 
 
 def test_a_mistyped_queue_is_recognised(namespace: Namespace) -> None:
-    """The near name is offered, for sending and for receiving."""
+    """The error suggests the similar name, for sending and for receiving."""
     namespace.run("queue", "create", "payments")
     for command in (["send", "paymnets", "x"], ["receive", "paymnets"], ["stats", "paymnets"]):
         assert "did you mean 'payments'?" in namespace.run(*command, code=4).stderr
@@ -301,7 +301,7 @@ def test_a_mistyped_queue_is_recognised(namespace: Namespace) -> None:
 
 
 def test_a_closed_output_is_no_crash(namespace: Namespace) -> None:
-    """A reader that goes away ends the program quietly; what did not fit into the pipe is still there."""
+    """If the reader goes away, the program ends quietly. Messages that did not fit into the pipe are still there."""
     namespace.run("queue", "create", "piped")
     namespace.run("send", "piped", "x" * 1000, "--count", "2000")
     receiving = namespace.start("receive", "piped")
@@ -318,14 +318,14 @@ def test_a_closed_output_is_no_crash(namespace: Namespace) -> None:
 
 
 def test_following_ends_with_ctrl_c(namespace: Namespace) -> None:
-    """It prints what comes while it runs, exits with 130 and shows no traceback."""
+    """The command prints messages that come while it runs, exits with 130 and shows no traceback."""
     namespace.run("queue", "create", "followed")
     following = namespace.start("receive", "followed", "--follow")
     assert following.stdout is not None
     for body in ("now", "then"):
         namespace.run("send", "followed", body)
         assert following.stdout.readline() == f"{body}\n"
-    # What it printed it settles next; then it waits.
+    # The next step settles the printed messages; then it waits.
     while namespace.json("stats", "followed")["active"]:
         assert following.poll() is None
     following.send_signal(signal.SIGINT)
@@ -350,7 +350,7 @@ def test_up_stays_until_it_is_told_to_stop(namespace: Namespace, tmp_path: Path)
 
 
 def test_down_ends_an_up_in_the_foreground(namespace: Namespace, tmp_path: Path) -> None:
-    """Whoever waits for the namespace is told that another command stopped it."""
+    """A client that waits for the namespace is told that another command stopped it."""
     up = namespace.start("up", "--data", str(tmp_path))
     assert up.stdout is not None
     assert up.stdout.readline().startswith("Endpoint=")
@@ -360,7 +360,7 @@ def test_down_ends_an_up_in_the_foreground(namespace: Namespace, tmp_path: Path)
 
 
 def test_messages_are_scheduled_and_cancelled(namespace: Namespace) -> None:
-    """By time or by how long it is until then."""
+    """The time is given, or how long it is until then."""
     namespace.run("queue", "create", "later", "--plain")
     numbers = namespace.json("schedule", "later", "a", "b", "--in", "1h", "--session-id", "s")
     (number,) = namespace.run("schedule", "later", "c", "--at", "2020-01-31T12:00:00+01:00").stdout.split()
@@ -379,7 +379,7 @@ def test_messages_are_scheduled_and_cancelled(namespace: Namespace) -> None:
 
 
 def test_sessions_are_listed_and_received(namespace: Namespace) -> None:
-    """One by name, the next one available, and none."""
+    """A receive takes a session by its name, or the next available one; without any it fails."""
     assert "with sessions" in namespace.run("queue", "create", "ordered", "--sessions").stdout
     for session in ("a", "b"):
         namespace.run("send", "ordered", f"{session}1", f"{session}2", "--session-id", session)
@@ -396,7 +396,7 @@ def test_sessions_are_listed_and_received(namespace: Namespace) -> None:
 
 
 def test_topics_from_the_first_to_the_last_command(namespace: Namespace) -> None:
-    """What the how-to page says, and what stands in the way of mistakes."""
+    """The commands of the how-to page work, and mistakes are prevented."""
     assert namespace.run("topic", "create", "news", "--plain").stdout == "created plain topic news\n"
     assert "has no subscription yet" in namespace.run("subscription", "list", "news").stderr
     assert "has no subscription: nobody" in namespace.run("stats", "news").stderr
@@ -428,7 +428,7 @@ def test_topics_from_the_first_to_the_last_command(namespace: Namespace) -> None
 
 
 def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> None:
-    """Also where its rules do not want them any more."""
+    """That holds even if its rules do not want them any more."""
     namespace.run("topic", "create", "letters", "--plain")
     for name in ("one", "two"):
         namespace.run("subscription", "create", "letters", name, "--max-delivery-count", "1")
@@ -445,7 +445,7 @@ def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> 
 
 
 def test_sessions_of_a_subscription(namespace: Namespace) -> None:
-    """Listed and received as those of a queue."""
+    """They are listed and received as those of a queue."""
     namespace.run("topic", "create", "visits")
     namespace.run("subscription", "create", "visits", "one", "--sessions")
     namespace.run("send", "visits", "a", "--session-id", "s")
@@ -465,7 +465,7 @@ def filled(namespace: Namespace, queue: str, bodies: list[str] = BODIES) -> list
 
 
 def eventually(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Wait until something holds, while a process runs."""
+    """Wait until a condition holds, while a process runs."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert process.poll() is None, process.communicate()
@@ -474,7 +474,7 @@ def eventually(condition: Callable[[], object], process: subprocess.Popen[str]) 
 
 
 def first_line(output: IO[str]) -> str:
-    """The first line of a pipe, of which no more is read."""
+    """Return the first line of a pipe, and read no more of it."""
     line = b""
     while not line.endswith(b"\n"):
         line += os.read(output.fileno(), 1)
@@ -486,7 +486,10 @@ def first_line(output: IO[str]) -> str:
 def test_a_signal_loses_nothing_that_was_received(
     namespace: Namespace, tmp_path: Path, number: signal.Signals, mode: str
 ) -> None:
-    """All is printed that was taken, and the rest can be received at once; over a second, as 3,000 messages are sent."""
+    """All messages that were taken are printed, and the rest can be received at once.
+
+    3,000 messages take over a second.
+    """
     queue = f"stopped-{number.name}{mode}".lower()
     bodies, printed = filled(namespace, queue), tmp_path / "printed"
     with printed.open("w") as output:
@@ -498,14 +501,17 @@ def test_a_signal_loses_nothing_that_was_received(
     lines = printed.read_text().splitlines()
     left = namespace.run("receive", queue, "--wait", "2").stdout.splitlines()
     assert sorted({*lines, *left}) == bodies
-    # None of them twice: a batch that was printed was completed as well.
+    # None of them comes twice: a batch that was printed was completed as well.
     assert len(lines) + len(left) == len(bodies)
 
 
 def test_a_signal_waits_for_a_reader_that_does_not_read_and_a_second_one_does_not(
     namespace: Namespace, tmp_path: Path
 ) -> None:
-    """The second one has the message told that was deleted; over a second, because that must have passed in between."""
+    """A second signal prints the deleted message to standard error.
+
+    The test takes the second that must pass in between.
+    """
     (body,) = filled(namespace, "unread", ["x" * 100_000])
     told = tmp_path / "told"
     with told.open("w") as errors:
@@ -523,7 +529,7 @@ def test_a_signal_waits_for_a_reader_that_does_not_read_and_a_second_one_does_no
 
 @pytest.mark.parametrize("mode", ["--delete", "--complete"])
 def test_what_nobody_read_of_a_closed_output_is_still_there_or_told(namespace: Namespace, mode: str) -> None:
-    """Its reader reads one line and goes: all others are on the standard error, or still in the queue."""
+    """Its reader reads one line and goes. All others are on standard error, or still in the queue."""
     queue = f"closed{mode}"
     bodies = filled(namespace, queue)
     receiving = namespace.start("receive", queue, mode)
@@ -540,7 +546,7 @@ def test_what_nobody_read_of_a_closed_output_is_still_there_or_told(namespace: N
 
 
 def test_a_message_that_cannot_be_printed_is_told(namespace: Namespace) -> None:
-    """As with a disk that is full: it was deleted, and is on the standard error."""
+    """The disk may be full: the message was deleted, and is on standard error."""
     filled(namespace, "full", ["one", "two"])
     with Path("/dev/full").open("w") as output:
         receiving = namespace.start("receive", "full", "--delete", output=output)
@@ -555,7 +561,7 @@ def test_a_message_that_cannot_be_printed_is_told(namespace: Namespace) -> None:
 def test_dead_letters_are_sent_again_one_after_the_other_until_a_signal(
     namespace: Namespace, number: signal.Signals
 ) -> None:
-    """It says how many were, and the others can be had at once; over a second, as 300 are dead-lettered first."""
+    """It prints how many were sent, and the others can be received at once. 300 dead letters take over a second."""
     queue = f"resent-{number.name}".lower()
     bodies = BODIES[:300]
     namespace.run("queue", "create", queue, "--plain", "--max-delivery-count", "1")
@@ -573,7 +579,7 @@ def test_dead_letters_are_sent_again_one_after_the_other_until_a_signal(
 
 
 def test_dead_letters_are_chosen_and_changed(namespace: Namespace) -> None:
-    """By their sequence numbers; the others stay. Eight commands take some seconds."""
+    """They are chosen by their sequence numbers, and the others stay. Eight commands take some seconds."""
     namespace.run("queue", "create", "mended", "--plain", "--max-delivery-count", "1")
     namespace.run(
         "send",
@@ -610,7 +616,7 @@ def _lines(namespace: Namespace, *arguments: str) -> list[dict[str, Any]]:
 
 
 def test_what_is_of_another_kind_is_named(namespace: Namespace) -> None:
-    """With the command that is about it."""
+    """The error names the command for the right kind."""
     namespace.run("topic", "create", "kinds", "--plain")
     assert (
         "'kinds' is a topic and no queue: 'kafkabus topic show kinds'"
@@ -620,7 +626,7 @@ def test_what_is_of_another_kind_is_named(namespace: Namespace) -> None:
 
 
 def test_waiting_for_a_session_ends_with_ctrl_c(namespace: Namespace) -> None:
-    """Soon, however long it would wait for one."""
+    """It ends soon, however long it would wait for a session."""
     namespace.run("queue", "create", "no-session", "--sessions")
     waiting = namespace.start("session", "receive", "no-session", "--wait", "600")
     with redis.Redis.from_url(namespace.redis_url) as store:

@@ -1,4 +1,4 @@
-"""What a record must look like in Spark, by the facade's own decoder."""
+"""The expected form of a record in Spark, made by the facade's own decoder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TEXT_COLUMNS = (
 def expected_row(
     headers: list[tuple[str, bytes | None]], key: bytes | None, topic: str, partition: int, offset: int
 ) -> dict[str, Any]:
-    """A record's columns, as the facade's decoder has it."""
+    """Return a record's columns, by the facade's decoder."""
     envelope = decode_headers(headers, key=key, place=f"{topic}/{partition}/{offset}")
     number = sequence_number(partition, offset)
     moved = envelope.enqueued_sequence_number
@@ -53,7 +53,7 @@ def expected_row(
 def read_floats(
     shown: Mapping[str, str | None], expected: Mapping[str, str | float | None]
 ) -> dict[str, str | float | None]:
-    """Properties as Spark shows them, numbers read back where a float is expected: Java writes it in its own way."""
+    """Read numbers back in properties that Spark shows if a float is expected: Java writes it in its own way."""
     return {
         name: float(text) if text is not None and isinstance(expected.get(name), float) else text
         for name, text in shown.items()

@@ -1,4 +1,4 @@
-"""Writing to an entity's topic as any Kafka producer may."""
+"""Write to an entity's topic as any Kafka producer may."""
 
 from __future__ import annotations
 

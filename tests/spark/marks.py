@@ -1,4 +1,4 @@
-"""What holds for every test that uses Spark."""
+"""Marks of every test that uses Spark."""
 
 from __future__ import annotations
 

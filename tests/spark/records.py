@@ -1,4 +1,4 @@
-"""Records for the decode tests: what the facade writes, what others write, and what nobody should have written."""
+"""Records for the decode tests: the facade's own, those of other producers, and malformed ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkabus_mapping.codec import Envelope, Headers, encode_headers
 from kafkabus_mapping.properties import PropertyValue
 
 PROPERTY_NAMES = ("a", "b", "ü", "with space")
-"""Of the facade's records; no foreign header has one of them."""
+"""Names of properties in the facade's records; no foreign header has one of them."""
 
 _TEXTS = (
     "",
@@ -127,7 +127,7 @@ def _foreign(rng: random.Random) -> Headers:
 
 
 def _mixed(rng: random.Random) -> Headers:
-    """The facade's headers with foreign ones among them, and some repeated: the last counts."""
+    """Return the facade's headers with foreign ones among them, and some repeated: the last counts."""
     headers = _facade(rng) + _foreign(rng) + _facade(rng)[: rng.randrange(4)] + _foreign(rng)
     if rng.random() < 0.5:
         headers.append((h.APPLICATION_PROPERTIES, json.dumps({"x": "shadows the foreign header", "n": 1}).encode()))

@@ -1,4 +1,4 @@
-"""Spark's decoding against the facade's own."""
+"""Spark's decoder has the same results as the facade's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDS = 4000
 
 
 def test_spark_decodes_as_the_facade_does(runtime: RunningNamespace, spark: SparkSession) -> None:
-    """Every column of every record, foreign and broken ones among them, is what ``decode_headers`` makes of it."""
+    """Spark's columns of every record, even foreign and broken ones, are those that ``decode_headers`` returns."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         administration.create_queue("decoded", enable_partitioning=True)
     topic = topic_name("tests", EntityPath("decoded"))

@@ -1,4 +1,4 @@
-"""Filters in Spark against filters in receivers."""
+"""Filters in Spark have the same results as filters in receivers."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ pytestmark = SPARK
 CODES = {True: TRUE, False: FALSE, None: UNKNOWN, corpus.ERROR: ERROR}
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example, HealthCheck.filter_too_much)
 FILTERS, MESSAGES = 20, 20
-"""How many there are in a job that compares both evaluators."""
+"""How many filters and messages there are in a job that compares both evaluators."""
 
 
 def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: timedelta | None) -> DataFrame:
-    """Messages as filters see them; their topics are their numbers."""
+    """Return a frame of messages as filters see them; their topics are their numbers."""
     rows = [
         (
             None,
@@ -50,21 +50,21 @@ def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: tim
 
 
 def headers_of(subject: Subject) -> list[tuple[str, bytes | None]]:
-    """A message's headers as Kafka holds them, and some of another system, which are properties too."""
+    """Return a message's headers as Kafka holds them, and some of another system, which are properties too."""
     foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden")]
     own = encode_headers(subject.envelope)
     return [*foreign, *own]
 
 
 def said_by_spark(frame: DataFrame, texts: Sequence[str], parameters: dict[str, Value]) -> list[list[int]]:
-    """What each filter says of each message."""
+    """Return the result of each filter for each message, by Spark."""
     codes = [F.expr(predicate(parse_filter(text), parameters)) for text in texts]
     rows = frame.select(F.col("topic").cast("int").alias("number"), F.array(*codes).alias("codes")).collect()
     return [list(row["codes"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
 
 
 def said_by_a_receiver(subject: Subject, text: str) -> int:
-    """What a filter says of a message that was read from Kafka."""
+    """Return the result of a filter for a message that was read from Kafka."""
     envelope = decode_headers(headers_of(subject), key=None, place="")
     read = Subject(envelope, subject.sequence_number, subject.enqueued_at, subject.size, subject.time_to_live)
     try:
@@ -74,7 +74,7 @@ def said_by_a_receiver(subject: Subject, text: str) -> int:
 
 
 def test_the_corpus_holds_in_spark(spark: SparkSession) -> None:
-    """Each production of the grammar, each rule about types."""
+    """The corpus has each production of the grammar and each rule about types."""
     frame = frame_of(spark, [corpus.SUBJECT], corpus.SUBJECT.time_to_live)
     texts = list(corpus.HOLDS)
     (said,) = said_by_spark(frame, texts, corpus.PARAMETERS)
@@ -83,7 +83,7 @@ def test_the_corpus_holds_in_spark(spark: SparkSession) -> None:
 
 
 def compare(spark: SparkSession, number: int, examples: int) -> int:
-    """Have Spark and receivers say filters of messages that Hypothesis makes up; returns of how many pairs they did.
+    """Have Spark and receivers apply filters to made-up messages; return the number of compared pairs.
 
     Args:
         spark: A session.
@@ -91,7 +91,7 @@ def compare(spark: SparkSession, number: int, examples: int) -> int:
         examples: How many jobs there are to be.
 
     Raises:
-        AssertionError: They did not say the same.
+        AssertionError: Their results differed.
     """
     pairs = 0
 
@@ -117,13 +117,13 @@ def compare(spark: SparkSession, number: int, examples: int) -> int:
 
 
 def test_both_evaluators_agree(spark: SparkSession) -> None:
-    """On 2,000 pairs of a message and a filter, in ``make test-all`` on 10,000."""
+    """They agree on 2,000 pairs of a message and a filter, in ``make test-all`` on 10,000."""
     examples = effort(5, 25)
     assert compare(spark, SEED, examples) >= examples * FILTERS * MESSAGES
 
 
 def test_a_text_may_be_as_long_in_spark(spark: SparkSession) -> None:
-    """One that is put together."""
+    """The test compares a text that is put together."""
     subject = Subject(Envelope(application_properties={"half": "x" * (LONGEST_TEXT // 2)}))
     texts = ["half + half = ''", "half + half + 'x' = ''"]
     assert [said_by_a_receiver(subject, text) for text in texts] == [FALSE, ERROR]
@@ -131,7 +131,7 @@ def test_a_text_may_be_as_long_in_spark(spark: SparkSession) -> None:
 
 
 def test_a_filter_may_be_as_deep_in_spark(spark: SparkSession) -> None:
-    """As deep as the parser lets it be."""
+    """It may be as deep as the parser allows."""
     frame = frame_of(spark, [corpus.SUBJECT], None)
     texts = ["NOT " * (DEEPEST - 2) + "1 = 1", "price" + "+1" * (DEEPEST - 4) + f" = {12 + DEEPEST - 4}"]
     lookups = DEEPEST // LOOKUP_DEPTH - 1

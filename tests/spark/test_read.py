@@ -1,4 +1,4 @@
-"""Reading what the facade sent, and saying what is wrong before a job starts."""
+"""Spark reads messages that the facade sent, and errors come before a job starts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUEUE = "Read.Here"
 
 @pytest.fixture(scope="module")
 def connection(runtime: RunningNamespace) -> str:
-    """A namespace whose queue holds a completed message, one that waits and a dead-lettered one."""
+    """A namespace whose queue holds a completed message, a waiting one and a dead-lettered one."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         administration.create_queue(QUEUE, enable_partitioning=True)
     with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
@@ -41,7 +41,7 @@ def connection(runtime: RunningNamespace) -> str:
 
 
 def test_settled_messages_are_read_too(spark: SparkSession, connection: str) -> None:
-    """Completing a message leaves it to Spark, numbered and timed as the facade has it."""
+    """A completed message is still there for Spark, with the facade's number and time."""
     with ServiceBusClient.from_connection_string(connection) as client, client.get_queue_receiver(QUEUE) as receiver:
         (waiting,) = receiver.receive_messages(1, max_wait_time=30)
         receiver.abandon_message(waiting)
@@ -175,7 +175,7 @@ def test_a_silent_broker_is_named(spark: SparkSession, connection: str, monkeypa
     ],
 )
 def test_a_bad_argument_is_named(spark: SparkSession, arguments: dict[str, Any], message: str) -> None:
-    """Connection strings and names are judged before Kafka is asked."""
+    """Connection strings and names are checked before Kafka is asked."""
     good: dict[str, Any] = {
         "environment": {},
         "connection": "Endpoint=sb://tests.localhost/;KafkaBootstrapServers=127.0.0.1:1",

@@ -1,4 +1,4 @@
-"""Which partitions run hot, and why."""
+"""The report names hot partitions and the reason."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def test_empty_partitions_count_in_the_mean(spark: SparkSession) -> None:
 
 
 def test_the_report_of_an_empty_entity_has_no_hot_partition(spark: SparkSession) -> None:
-    """No messages: no shares, nothing hot."""
+    """Without messages there are no shares, and no partition is hot."""
     rows = partition_report(spark.createDataFrame([], SCHEMA), partitions=2).collect()
     assert [(row["messages"], row["share"], row["hot"]) for row in rows] == [(0, 0.0, False)] * 2

@@ -1,4 +1,4 @@
-"""Reading what a subscription gets, against what its receivers get."""
+"""Spark reads the messages that a subscription's receivers get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE = 30.0
 
 
 def received(client: ServiceBusClient, subscription: str, count: int) -> list[str]:
-    """The bodies of so many messages that a subscription gets, which are all, sorted."""
+    """Receive so many messages of a subscription, see that no more come, and return their bodies, sorted."""
     bodies: list[str] = []
     with client.get_subscription_receiver(TOPIC, subscription) as receiver:
         while len(bodies) < count:
@@ -41,7 +41,10 @@ def received(client: ServiceBusClient, subscription: str, count: int) -> list[st
 
 
 def test_spark_reads_what_a_subscription_gets(runtime: RunningNamespace, spark: SparkSession) -> None:
-    """By each rule from its offset on; scheduled messages once they came; what was addressed to it; nothing from before it."""
+    """Each rule counts from its offset on, a scheduled message from its time. Earlier messages never count.
+
+    A message that was addressed to the subscription counts, too.
+    """
     with (
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(runtime.connection_string) as client,

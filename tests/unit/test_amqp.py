@@ -1,4 +1,4 @@
-"""Messages as AMQP has them, without anything being sent."""
+"""Messages in AMQP's terms, without sending."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALUES = st.recursive(
 
 
 def received(message: object) -> ServiceBusReceivedMessage:
-    """A message as it comes out when it went in like this."""
+    """Return a message as a receiver gets it if it was sent like this."""
     outgoing = as_message(message)._outgoing()
     record = StoredRecord(("t", 0, 0), (None, outgoing.value, outgoing.headers), (1, 0))
     return ServiceBusReceivedMessage(record, Delivery("q", 0, "", 0, 0, FOREVER))
@@ -42,13 +42,13 @@ def received(message: object) -> ServiceBusReceivedMessage:
 
 @given(VALUES)
 def test_any_value_is_carried(value: object) -> None:
-    """With its type."""
+    """The value keeps its type."""
     assert decode_value(encode_value(value)) == value
 
 
 @given(VALUES)
 def test_a_value_body_comes_out_as_it_went_in(value: object) -> None:
-    """As a value, also when it is sent again."""
+    """It is a value, also when it is sent again."""
     message = received(AmqpAnnotatedMessage(value_body=value))
     assert (message.body_type, message.body) == (AmqpMessageBodyType.VALUE, value)
     assert received(message).body == value
@@ -56,7 +56,7 @@ def test_a_value_body_comes_out_as_it_went_in(value: object) -> None:
 
 
 def test_a_sequence_body_is_a_list_of_lists() -> None:
-    """A flat list is one of them."""
+    """A flat list is one of its lists."""
     message = received(AmqpAnnotatedMessage(sequence_body=[1, "two", b"3"]))
     assert (message.body_type, message.body) == (AmqpMessageBodyType.SEQUENCE, [[1, "two", b"3"]])
     assert received(AmqpAnnotatedMessage(sequence_body=[[1], [2, 3]])).body == [[1], [2, 3]]
@@ -64,13 +64,13 @@ def test_a_sequence_body_is_a_list_of_lists() -> None:
 
 
 def test_a_data_body_is_bytes_in_one_piece() -> None:
-    """However many it was given in."""
+    """It may be given in any number of pieces."""
     message = received(AmqpAnnotatedMessage(data_body=[b"a", "b"]))
     assert (message.body_type, b"".join(message.body)) == (AmqpMessageBodyType.DATA, b"ab")
 
 
 def test_everything_else_is_carried() -> None:
-    """Header, footer, annotations and properties; what a message has a name for is there under that name."""
+    """Header, footer, annotations and properties are carried; fields that a message has a name for appear under it."""
     message = received(
         AmqpAnnotatedMessage(
             data_body=b"x",
@@ -107,7 +107,7 @@ def test_everything_else_is_carried() -> None:
 
 
 def test_a_plain_message_as_amqp_has_it() -> None:
-    """Text as it was given, no body as no value."""
+    """Text is as it was given, and a missing body is no value."""
     raw = ServiceBusMessage("x", subject="s").raw_amqp_message
     assert (raw.body_type, list(raw.body)) == (AmqpMessageBodyType.DATA, [b"x"])
     assert raw.properties is not None
@@ -117,14 +117,14 @@ def test_a_plain_message_as_amqp_has_it() -> None:
 
 
 def test_a_body_that_is_not_what_it_says_is_bytes() -> None:
-    """As of a foreign producer."""
+    """A foreign producer may send such a body."""
     record = StoredRecord(("t", 0, 0), (None, b"{no json", [("sb-body-type", b"value")]), (1, 0))
     message = ServiceBusReceivedMessage(record, Delivery("q", 0, "", 0, 0, FOREVER))
     assert b"".join(message.body) == b"{no json"
 
 
 def test_what_no_message_carries_is_refused() -> None:
-    """Before anything is sent; so is anything but one body."""
+    """It is refused before anything is sent, as is any number of bodies but one."""
     with pytest.raises(PropertyRuleError, match="object"):
         as_message(AmqpAnnotatedMessage(value_body=[object()]))
     with pytest.raises(TypeError, match="data_body is int"):
@@ -138,7 +138,7 @@ def test_what_no_message_carries_is_refused() -> None:
 
 
 def test_headers_and_properties_are_mappings_too() -> None:
-    """With a fixed set of names."""
+    """The names are fixed."""
     header = AmqpMessageHeader(priority=1)
     header["durable"] = True
     assert (dict(header)["priority"], header.has_key("durable"), "colour" in header) == (1, True, False)
@@ -152,7 +152,7 @@ IDENTIFIERS: list[Any] = [uuid.UUID(int=5), b"bytes", b"\xff\x00", 7, (1 << 64) 
 
 @pytest.mark.parametrize("value", IDENTIFIERS)
 def test_an_identifier_comes_back_as_what_it_was(value: Any) -> None:
-    """At once, when it was received, and when it was sent on; texts are said of it in one way."""
+    """That holds at once, after a receive, and after a resend. All texts describe it in one way."""
     for name in ("message_id", "correlation_id"):
         arguments: dict[str, Any] = {name: value}
         for message in (ServiceBusMessage("x", **arguments), ServiceBusMessage("x")):
@@ -182,7 +182,7 @@ def test_what_is_no_message_id(value: Any, error: type[Exception]) -> None:
 
 
 def test_an_identifier_that_somebody_changed_is_text() -> None:
-    """As a rule's action does, which knows nothing of what was carried beside it."""
+    """A rule's action changes it, which knows nothing of the type beside it."""
     outgoing = ServiceBusMessage("x", message_id=7)._outgoing()
     headers = [(name, b"8" if name == "sb-message-id" else value) for name, value in outgoing.headers]
     record = StoredRecord(("t", 0, 0), (None, outgoing.value, headers), (1, 0))
@@ -190,7 +190,7 @@ def test_an_identifier_that_somebody_changed_is_text() -> None:
 
 
 def test_the_raw_message_is_the_message() -> None:
-    """What is set of it is sent, and shows at the message; what is set of the message shows there."""
+    """Settings of the raw message are sent, and show at the message; settings of the message show at the raw one."""
     message = ServiceBusMessage("x", subject="s", time_to_live=60)
     raw = message.raw_amqp_message
     assert raw is message.raw_amqp_message
@@ -221,7 +221,7 @@ def test_the_raw_message_is_the_message() -> None:
 
 
 def test_the_parts_of_a_raw_message_may_be_replaced() -> None:
-    """By objects that stay the application's, by mappings, and by nothing."""
+    """The new parts are objects that stay the application's, mappings, or nothing."""
     message = ServiceBusMessage("x", subject="s", time_to_live=60, message_id="m")
     raw = message.raw_amqp_message
     header, properties = AmqpMessageHeader(), AmqpMessageProperties(subject="new", message_id=uuid.UUID(int=3))
@@ -238,7 +238,7 @@ def test_the_parts_of_a_raw_message_may_be_replaced() -> None:
 
 
 def test_what_was_received_is_changed_and_sent_again() -> None:
-    """By its raw message; the broker's annotations stay behind, and texts may be bytes, as they were."""
+    """The raw message is changed. The broker's annotations stay behind, and texts may be bytes, as they were."""
     message = received(ServiceBusMessage("x", subject="s", message_id="m"))
     raw: Any = message.raw_amqp_message
     raw.properties.subject = b"new"
@@ -261,7 +261,7 @@ def test_what_was_received_is_changed_and_sent_again() -> None:
     ],
 )
 def test_what_a_raw_message_cannot_be_is_refused(part: str, value: Any, error: type[Exception], says: str) -> None:
-    """Before anything is sent."""
+    """It is refused before anything is sent."""
     message = ServiceBusMessage("x")
     setattr(message.raw_amqp_message, part, value)
     with pytest.raises(error, match=says):
@@ -269,7 +269,7 @@ def test_what_a_raw_message_cannot_be_is_refused(part: str, value: Any, error: t
 
 
 def test_no_time_to_live() -> None:
-    """Zero is none, as in azure.servicebus."""
+    """Zero means none, as in azure.servicebus."""
     message = ServiceBusMessage("x", time_to_live=0)
     assert message.time_to_live is None
     message.time_to_live = timedelta(0)
@@ -279,7 +279,7 @@ def test_no_time_to_live() -> None:
 
 
 def test_the_values_of_a_header_are_a_sequence() -> None:
-    """As are its names and its items."""
+    """Its names and its items are sequences as well."""
     header = AmqpMessageHeader(priority=3)
     assert header.values()[-1] == 3
     assert (header.keys()[0], header.items()[-1]) == ("delivery_count", ("priority", 3))

@@ -1,4 +1,4 @@
-"""AMQP 1.0's types and messages: there and back, as another implementation has them, and whatever bytes come."""
+"""AMQP 1.0's types and messages: both ways, as another implementation has them, and with any bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 def kinds(value: Any) -> Any:
-    """A value with the type of each of its parts."""
+    """Return a value with the type of each of its parts."""
     if isinstance(value, (list, tuple)):
         return type(value), [kinds(one) for one in value]
     if isinstance(value, dict):
@@ -74,7 +74,7 @@ def kinds(value: Any) -> Any:
 
 @given(VALUES)
 def test_a_value_comes_back_as_what_it_was(value: Any) -> None:
-    """With its type, and with all types of what is in it; nothing is read beyond its end."""
+    """It keeps its type and the types of all its parts. Nothing is read beyond its end."""
     encoded = encode(value)
     found, end = decode(encoded + b"\x40")
     assert kinds(found) == kinds(value)
@@ -82,7 +82,7 @@ def test_a_value_comes_back_as_what_it_was(value: Any) -> None:
 
 
 def spoilt(value: Any, at: int, byte: int) -> bytes:
-    """A value's encoding with one byte that is another."""
+    """Return a value's encoding with one changed byte."""
     data = encode(value)
     at %= len(data)
     return data[:at] + bytes([byte]) + data[at + 1 :]
@@ -94,7 +94,7 @@ ODD_BYTES = st.binary(max_size=200) | st.builds(spoilt, VALUES, st.integers(0), 
 @pytest.mark.parametrize("read", [decode, decode_sections])
 @given(data=ODD_BYTES)
 def test_no_bytes_do_more_than_be_refused(read: Callable[[bytes], object], data: bytes) -> None:
-    """With an error that says where."""
+    """The error names the place."""
     with suppress(AmqpDecodeError):
         read(data)
 
@@ -106,7 +106,7 @@ def test_no_bytes_do_more_than_be_refused(read: Callable[[bytes], object], data:
         (b"\xc0\xff\x01" * 100, "of 255 bytes there are"),
         (b"\xf0" + struct.pack(">II", 5, 0xFFFFFFFF) + b"\x40", "4294967295 elements do not fit"),
         (b"\xd0" + struct.pack(">II", 9, 0xFFFFFFFF) + b"\x40" * 5, "4294967295 elements do not fit"),
-        (b"\xe0\x03\x01" + b"\0\x43\x50", "missing some"),
+        (b"\xe0\x03\x01" + b"\0\x43\x50", "the data ends within"),
         (b"\xa1\x01\xff", "no utf-8 text"),
         (b"\x73\xff\xff\xff\xff", "is no character"),
         (b"\xc1\x02\x01\x40", "which is odd"),
@@ -115,13 +115,13 @@ def test_no_bytes_do_more_than_be_refused(read: Callable[[bytes], object], data:
     ],
 )
 def test_bytes_that_would_hurt_are_refused(data: bytes, says: str) -> None:
-    """Before they take memory, or the interpreter's stack."""
+    """They are refused before they take memory, or the interpreter's stack."""
     with pytest.raises(AmqpDecodeError, match=says):
         decode(data)
 
 
 def test_arrays_without_bytes_are_bounded_together() -> None:
-    """Each of them has few enough."""
+    """Each of them has few enough elements."""
     one = b"\xf0" + struct.pack(">II", 5, types.MOST_WITHOUT_BYTES) + b"\x40"
     assert len(decode(one)[0]) == types.MOST_WITHOUT_BYTES
     with pytest.raises(AmqpDecodeError, match="do not fit"):
@@ -129,7 +129,7 @@ def test_arrays_without_bytes_are_bounded_together() -> None:
 
 
 def test_what_amqp_has_no_type_for_is_not_encoded() -> None:
-    """It says what."""
+    """The error names it."""
     for value, error, says in [
         (object(), TypeError, "AMQP has no such type"),
         (types.UByte(256), ValueError, "out of the bounds of AMQP's ubyte"),
@@ -177,7 +177,7 @@ MESSAGES = st.builds(
 
 @given(MESSAGES)
 def test_messages_are_as_another_implementation_has_them(message: Sections) -> None:
-    """azure-servicebus's own: it reads what is encoded here, and what it writes is read here."""
+    """azure-servicebus reads the encoded messages, and its own are read here."""
     theirs = azure_decode.decode_payload(memoryview(encode_sections(message)))
     ours = decode_sections(encode_sections(message))
     assert _joined(theirs.data) == b"".join(message.data)
@@ -204,7 +204,7 @@ def _joined(pieces: Any) -> bytes:
 
 
 def _in_bytes(value: Any) -> Any:
-    """As azure-servicebus gives it: texts in bytes, times in milliseconds."""
+    """Return properties as azure-servicebus gives them: texts in bytes, times in milliseconds."""
     if isinstance(value, dict):
         return {_in_bytes(key): _in_bytes(one) for key, one in value.items()}
     if isinstance(value, datetime):
@@ -213,7 +213,7 @@ def _in_bytes(value: Any) -> Any:
 
 
 def test_sections_may_be_named_by_symbols() -> None:
-    """As AMQP allows; and times may be beyond any year."""
+    """AMQP allows that; times may be beyond any year."""
     data = encode(Described(Symbol("amqp:properties:list"), ["m"])) + encode(
         Described(Symbol("amqp:data:binary"), b"x")
     )
@@ -250,7 +250,10 @@ WHOLE = Sections(
 
 
 def test_a_received_message_of_bytes() -> None:
-    """It has all that they say, in Azure's types; it can be pickled, and sent again without what the broker did."""
+    """It has all that the bytes say, in Azure's types.
+
+    It can be pickled, and sent again without the broker's annotations.
+    """
     message = ServiceBusReceivedMessage.from_bytes(encode_sections(WHOLE))
     for one in (message, pickle.loads(pickle.dumps(message))):  # noqa: S301 - our own
         assert isinstance(one, ServiceBusReceivedMessage)
@@ -272,7 +275,7 @@ def test_a_received_message_of_bytes() -> None:
 
 
 def test_bytes_that_say_little() -> None:
-    """The rest is None; bodies are values or lists as well."""
+    """Missing parts are None. Bodies may be values or lists as well."""
     message = ServiceBusReceivedMessage.from_bytes(encode_sections(Sections(data=[b"x"])))
     assert b"".join(message.body) == b"x"
     for name in ("message_id", "content_type", "session_id", "lock_token", "sequence_number", "enqueued_time_utc"):
@@ -302,7 +305,7 @@ def test_bytes_that_are_no_message(message: Any, error: type[Exception], says: s
 
 
 def test_a_batch_as_older_versions_had_it() -> None:
-    """With each message as AMQP encodes it; and a warning."""
+    """The batch has each message as AMQP encodes it, and a warning comes."""
     batch = ServiceBusMessageBatch()
     message = ServiceBusMessage("one", message_id=uuid.UUID(int=1), time_to_live=60, partition_key="k")
     batch.add_message(message)

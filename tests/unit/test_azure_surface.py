@@ -1,4 +1,4 @@
-"""kafkabus has azure-servicebus's public names, with their members, parameters and defaults; what differs is listed."""
+"""kafkabus has azure-servicebus's public names, with their members, parameters and defaults; differences are listed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs/explanation/surface.md"
 MODULES = ["", ".aio", ".management", ".aio.management", ".amqp", ".exceptions"]
-"""Of both packages."""
+"""Modules of both packages."""
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
 
 
 def names_of(module: Any) -> list[str]:
-    """Its public names; where it does not list them, those that it defines."""
+    """Return the public names of a module; if it does not list them, those that it defines."""
     own = [
         name
         for name, value in vars(module).items()
@@ -29,7 +29,7 @@ def names_of(module: Any) -> list[str]:
 
 
 def members_of(kind: type[Any]) -> set[str]:
-    """The public members of a class; attributes that its instances get count where the class names them."""
+    """Return the public members of a class; attributes of its instances count if the class names them."""
     named = {name for one in kind.__mro__ for name in getattr(one, "__annotations__", {})}
     named |= {one.name for one in fields(kind)} if is_dataclass(kind) else set()
     set_by_init: set[str] = set()
@@ -40,7 +40,7 @@ def members_of(kind: type[Any]) -> set[str]:
 
 
 def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
-    """What a function takes, but for itself; nothing where that cannot be told."""
+    """Return the parameters of a function, without itself; nothing if they cannot be told."""
     try:
         return {
             name: one for name, one in inspect.signature(function).parameters.items() if name not in {"self", "cls"}
@@ -50,7 +50,7 @@ def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
 
 
 def differences_of(name: str, theirs: Any, ours: Any) -> Iterator[tuple[str, str]]:
-    """What a name of theirs has that ours has not, or has otherwise."""
+    """Yield the differences between Azure's name and ours: missing members, and members that ours has otherwise."""
     if not inspect.isclass(theirs):
         yield from differing_parameters(name, theirs, ours)
         return
@@ -70,7 +70,7 @@ def differences_of(name: str, theirs: Any, ours: Any) -> Iterator[tuple[str, str
 
 
 def differing_parameters(name: str, theirs: Any, ours: Any) -> Iterator[tuple[str, str]]:
-    """What a function of theirs takes that ours does not, or takes otherwise."""
+    """Yield the parameters of Azure's function that ours lacks, or takes otherwise."""
     here = parameters_of(ours)
     for parameter in parameters_of(theirs).values():
         place, known = f"{name}({parameter.name})", here.get(parameter.name)
@@ -87,12 +87,12 @@ def differing_parameters(name: str, theirs: Any, ours: Any) -> Iterator[tuple[st
 
 
 def shown(default: Any) -> str:
-    """A default, as the list has it."""
+    """Return a default, as the list has it."""
     return "none" if default is inspect.Parameter.empty else re.sub(r" object at 0x\w+", "", repr(default))
 
 
 def differences() -> dict[str, str]:
-    """Of all public names."""
+    """Return the differences of all public names."""
     found: dict[str, str] = {}
     for suffix in MODULES:
         theirs, ours = (importlib.import_module(f"{package}{suffix}") for package in ("azure.servicebus", "kafkabus"))
@@ -108,7 +108,7 @@ def differences() -> dict[str, str]:
 
 
 def test_every_difference_is_listed_with_its_reason() -> None:
-    """And nothing is listed that is none."""
+    """The list has no other entries."""
     found = differences()
     rows = {place: (what.strip(), why.strip()) for place, what, why in ROW.findall(PAGE.read_text())}
     matching = {place: [one for one in found if fnmatchcase(one, place)] for place in rows}

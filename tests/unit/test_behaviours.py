@@ -1,4 +1,4 @@
-"""Behaviours of Azure's SDK that need no Kafka to be seen: messages as objects, connection strings, names, quotas."""
+"""Behaviours of Azure's SDK that show without Kafka: messages as objects, connection strings, names, quotas."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from kafkabus import management as admin
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.message import as_message
 from kafkabus._core.record import StoredRecord
-from kafkabus._core.settlement import Held, by_delivery
+from kafkabus._core.settlement import SettlementBatch, by_delivery
 from kafkabus._sync.handles.sender import _check_timeout
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from kafkabus.exceptions import InvalidOperationError, ServiceBusQuotaExceededError
@@ -56,12 +56,12 @@ EMULATOR = "Endpoint=sb://localhost:5672;SharedAccessKeyName=a;SharedAccessKey=b
 
 
 def test_a_send_may_take_60_seconds() -> None:
-    """Where nobody says otherwise."""
+    """This is the default timeout."""
     assert _check_timeout(None) == 60.0
 
 
 def test_a_settled_message_survives_pickling() -> None:
-    """And one of the same delivery that is not settled keeps its token."""
+    """An unsettled message of the same delivery keeps its token."""
     delivery = Delivery("q", 3, "00000000000000ab", 61_000, 2, FOREVER)
     settled, locked = (
         ServiceBusReceivedMessage(StoredRecord(("t", 3, offset), (None, b"body", []), (2, 1_000)), delivery)
@@ -76,7 +76,7 @@ def test_a_settled_message_survives_pickling() -> None:
 
 
 def test_the_properties_of_an_amqp_message_may_be_a_dictionary() -> None:
-    """Of the fields of AmqpMessageProperties, and of no others."""
+    """The dictionary may have the fields of AmqpMessageProperties, and no others."""
     fields: dict[str, Any] = {
         "message_id": "m",
         "subject": b"s",
@@ -100,7 +100,7 @@ def test_the_properties_of_an_amqp_message_may_be_a_dictionary() -> None:
 
 @pytest.mark.parametrize("name", ["correlation_id", "subject", "to", "reply_to"])
 def test_texts_have_no_limit(name: str) -> None:
-    """At construction and afterwards; but they are texts, or identifiers."""
+    """That holds at construction and afterwards; but they must be texts, or identifiers."""
     arguments: dict[str, Any] = {name: "a" * 1000}
     message = ServiceBusMessage("x", **arguments)
     assert getattr(message, name) == "a" * 1000
@@ -111,7 +111,7 @@ def test_texts_have_no_limit(name: str) -> None:
 
 
 def test_the_emulators_port_belongs_to_its_name() -> None:
-    """Where the string says that it is the emulator, and only there."""
+    """The port is the default if the string says that it is the emulator, and only then."""
     emulator = parse_connection_string(f"{EMULATOR};UseDevelopmentEmulator=true;")
     assert (emulator.fully_qualified_namespace, emulator.endpoint) == ("localhost:5672", "sb://localhost:5672/")
     service = parse_connection_string(f"{EMULATOR};UseDevelopmentEmulator=false")
@@ -119,13 +119,13 @@ def test_the_emulators_port_belongs_to_its_name() -> None:
 
 
 def test_what_is_no_message_is_said_before_that_it_is_named_twice() -> None:
-    """The kind of a thing comes first."""
+    """The error about the type comes first."""
     with pytest.raises(TypeError, match="NoneType cannot be settled"):
         by_delivery([None, None])  # type: ignore[list-item]  # what a program might do
 
 
 def test_a_renewer_that_is_closed_while_it_asks_tells_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever closed it does not expect to hear of it any more."""
+    """An application that closed the renewer expects no more calls of its callback."""
     told: list[object] = []
     with (
         InMemoryNamespace(upkeep=False) as namespace,
@@ -136,7 +136,7 @@ def test_a_renewer_that_is_closed_while_it_asks_tells_nobody(monkeypatch: pytest
         renewer = AutoLockRenewer(on_lock_renew_failure=lambda message, _error: told.append(message))
         asked = threading.Event()
 
-        def lost_while_closing(held: list[Held]) -> list[ServiceBusReceivedMessage]:
+        def lost_while_closing(held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
             renewer.close(wait=False)
             asked.set()
             return [message for one in held for message in one.messages]
@@ -161,7 +161,7 @@ def test_a_renewer_that_is_closed_while_it_asks_tells_nobody(monkeypatch: pytest
     ],
 )
 def test_a_client_has_azure_s_methods_for_topics(method: str, positional: str, keywords: str) -> None:
-    """With the same parameters, all keywords optional; none of them is awaited."""
+    """The parameters are the same, and all keywords are optional. None of the methods is awaited."""
     for client in (ServiceBusClient, kafkabus.aio.ServiceBusClient):
         function = getattr(client, method)
         assert not inspect.iscoroutinefunction(function)
@@ -193,7 +193,10 @@ def test_a_client_has_azure_s_methods_for_topics(method: str, positional: str, k
     ],
 )
 def test_administration_has_azure_s_methods_for_topics(method: str, positional: str, keywords: str) -> None:
-    """With the same parameters; updates take any settings by keyword; asyncio's lists are iterated, the rest is awaited."""
+    """The parameters are the same, and updates take any settings by keyword.
+
+    asyncio's lists are iterated, the rest is awaited.
+    """
     for client in (ServiceBusAdministrationClient, kafkabus.aio.management.ServiceBusAdministrationClient):
         function = getattr(client, method)
         awaited = client is not ServiceBusAdministrationClient and not method.startswith("list_")
@@ -237,12 +240,12 @@ def _check_parameters(function: Any, positional: str, keywords: str) -> None:
     ],
 )
 def test_what_is_told_of_topics_has_azure_s_names(kind: Any, names: str) -> None:
-    """All; some that are kafkabus's own besides."""
+    """All names of Azure's exist, and a few of kafkabus's own."""
     assert set(names.split()) <= {one.name for one in dataclasses.fields(kind)}
 
 
 def test_a_namespace_holds_a_hundred_partitioned_queues_and_topics() -> None:
-    """Together; subscriptions are none, plain ones still fit, and the error says how many there are."""
+    """They count together, without subscriptions. Plain ones still fit, and the error says how many there are."""
     with (
         InMemoryNamespace(upkeep=False) as namespace,
         ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
@@ -265,7 +268,7 @@ def test_a_namespace_holds_a_hundred_partitioned_queues_and_topics() -> None:
 
 
 def test_a_namespace_decides_what_topics_it_has() -> None:
-    """A Basic one has none; a Premium one says how many partitions all of them have, and takes larger messages."""
+    """A Basic one has none. A Premium one sets the number of partitions of all, and takes larger messages."""
     with (
         InMemoryNamespace(upkeep=False) as basic,
         ServiceBusAdministrationClient.from_connection_string(basic.connection_string) as administration,

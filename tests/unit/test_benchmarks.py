@@ -1,4 +1,4 @@
-"""What the benchmarks make of their measurements; nothing is measured here."""
+"""Benchmarks' results are computed from given measurements; nothing is measured here."""
 
 from __future__ import annotations
 

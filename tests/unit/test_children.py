@@ -1,4 +1,4 @@
-"""Child processes of the embedded runtime: what becomes of their output."""
+"""Child processes of the embedded runtime, and the logs of their output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def await_size(log: Path, size: int) -> None:
 
 
 def test_a_log_is_kept_aside_while_it_is_written(tmp_path: Path) -> None:
-    """The child goes on at the beginning, and leaves no hole; only its user can read what was kept aside."""
+    """The child goes on at the beginning, and leaves no hole. Only its user can read the log that was kept aside."""
     log, aside = tmp_path / "child.out", tmp_path / "child.out.1"
     endless = "for number in __import__('itertools').count():\n print(number, 'x' * 100, flush=True)"
     child = spawn([sys.executable, "-c", endless], tmp_path, log)
@@ -44,7 +44,7 @@ def test_a_log_is_kept_aside_while_it_is_written(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_not_too_large_stays(tmp_path: Path) -> None:
-    """Also one that does not exist."""
+    """A missing log is no error, either."""
     log = tmp_path / "child.out"
     cut_log(log, LARGEST)
     log.write_text("x" * LARGEST)
@@ -53,7 +53,7 @@ def test_a_log_that_is_not_too_large_stays(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_kept_aside_is_cut_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As where the disk is full."""
+    """The disk may be full."""
     log = tmp_path / "child.out"
     (tmp_path / "child.out.1").mkdir()
     log.write_text("x" * (LARGEST + 1))

@@ -1,4 +1,4 @@
-"""Which records a subscription gets: what is seen in their headers alone agrees with what is decoded."""
+"""The records that a subscription gets: the check of the headers alone agrees with the check of the decoded message."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ FILTERS = st.one_of(
 
 
 def subscription_filter(*rules: Any, action: str | None = None) -> SubscriptionFilter:
-    """A subscription with such filters."""
+    """Return a subscription with such filters."""
     described = tuple(
         RuleDescription(
             name=f"r{number}",
@@ -79,7 +79,7 @@ def subscription_filter(*rules: Any, action: str | None = None) -> SubscriptionF
 
 
 def record(envelope: Envelope, *others: tuple[str, bytes | None]) -> StoredRecord:
-    """A record of a message, with further headers."""
+    """Return a record of a message, with further headers."""
     return StoredRecord(("t", 0, 7), (None, b"body", [*encode_headers(envelope), *others]), (1, 0))
 
 
@@ -88,7 +88,7 @@ def record(envelope: Envelope, *others: tuple[str, bytes | None]) -> StoredRecor
 def test_what_the_headers_rule_out_nobody_wants(
     filters: list[Any], envelope: Envelope, others: list[tuple[str, bytes | None]]
 ) -> None:
-    """Whatever stands in them, and however it is written."""
+    """The headers may have any contents, in any spelling."""
     quick, slow = subscription_filter(*filters), subscription_filter(*filters)
     slow._gate = None
     one = record(envelope, *others)
@@ -98,7 +98,7 @@ def test_what_the_headers_rule_out_nobody_wants(
 
 
 def test_rules_that_need_all_of_a_message_are_asked_of_each() -> None:
-    """Where one of them takes every message, or asks for what the headers do not tell as it is."""
+    """The headers do not decide if a rule takes every message, or asks for a property that they only hold encoded."""
     red = CorrelationFilterDescription(label="red")
     assert subscription_filter(red)._gate is not None
     for other in (TrueFilterDescription(), CorrelationFilterDescription(properties={"n": 1})):
@@ -106,7 +106,7 @@ def test_rules_that_need_all_of_a_message_are_asked_of_each() -> None:
 
 
 def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:
-    """Also where its rule would not want it any more."""
+    """That holds even if its rule would not want it any more."""
     choose = subscription_filter(CorrelationFilterDescription(label="red"), action="SET sys.Label = 'blue'")
     (changed,) = choose.received([record(Envelope(subject="red"))])
     assert isinstance(changed, ChangedRecord)
@@ -115,7 +115,7 @@ def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:
 
 
 def test_a_record_that_is_asked_for_several_times_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it can be had, why not, and what its copies are is asked one after the other, and a filter may take long."""
+    """Different calls ask whether it can be had, why not, and for its copies, and a filter may take long."""
     asked: list[str | None] = []
     one = subscription_filter(SqlFilterDescription(expression="color = 'red'"), action="SET color = 'blue'")
 

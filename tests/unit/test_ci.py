@@ -1,4 +1,4 @@
-"""What the environment variable CI changes: nothing may be skipped; and what a failure shows."""
+"""With the environment variable CI no test may be skipped, and failures show more."""
 
 from __future__ import annotations
 

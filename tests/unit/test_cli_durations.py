@@ -30,7 +30,7 @@ from kafkabus_mapping.entities import FOREVER
     ],
 )
 def test_durations_are_read(text: str, seconds: float) -> None:
-    """Short and ISO 8601 spellings, in either case."""
+    """Both spellings, short and ISO 8601, are read in upper and lower case."""
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
@@ -65,13 +65,13 @@ def test_too_long_durations_are_refused(text: str) -> None:
     ],
 )
 def test_durations_are_written(duration: timedelta, short: str, iso: str) -> None:
-    """What is written, for people or as ISO 8601, is read as the same duration."""
+    """A duration that was written, for people or as ISO 8601, is read as the same duration."""
     assert (format_duration(duration), iso_duration(duration)) == (short, iso)
     assert parse_duration(short) == parse_duration(iso) == duration
 
 
 def test_the_longest_duration_is_forever() -> None:
-    """The service's default time to live is no number to read; in ISO 8601 it is as Azure writes it."""
+    """The service's default time to live is no readable number. In ISO 8601 it is as Azure writes it."""
     assert format_duration(FOREVER) == "forever"
     assert iso_duration(FOREVER) == "P10675199DT2H48M5.477581S"
 
@@ -88,7 +88,7 @@ def test_the_longest_duration_is_forever() -> None:
     ],
 )
 def test_words(text: str, seconds: float) -> None:
-    """As people say them."""
+    """Durations are written as people say them."""
     assert parse_duration(text) == timedelta(seconds=seconds)
 
 
@@ -109,7 +109,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
     ],
 )
 def test_moments(text: str, moment: datetime) -> None:
-    """In UTC unless they say otherwise."""
+    """Moments are in UTC unless they say otherwise."""
     assert parse_moment(text, NOON) == moment
 
 

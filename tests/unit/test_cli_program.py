@@ -1,4 +1,4 @@
-"""The command line as far as it needs no broker: help, wrong usage, errors, and what it imports."""
+"""The command line as far as it needs no broker: help, wrong usage, errors, and its imports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def words(text: str) -> str:
 
 
 def test_help_names_commands_and_exit_statuses() -> None:
-    """Who asks for help learns what there is, and what a script may rely on."""
+    """The help lists the commands, and the exit statuses that scripts may rely on."""
     result = run("--help")
     assert result.returncode == 0
     for command in ("up", "down", "status", "queue", "send", "receive", "stats"):
@@ -42,7 +42,7 @@ def test_help_names_commands_and_exit_statuses() -> None:
 
 
 def test_a_connection_string_in_place_of_a_command_is_not_shown() -> None:
-    """It may hold passwords; the error says where it goes."""
+    """The string may hold passwords. The error says where it goes."""
     result = run("Endpoint=sb://nowhere/;Redis=redis://:open-sesame@127.0.0.1:1/0", "queue", "list")
     assert result.returncode == 2
     assert "set KAFKABUS_CONNECTION_STRING, or write kafkabus -c … COMMAND" in words(result.stderr)
@@ -81,7 +81,7 @@ def test_wrong_usage_is_explained(arguments: list[str], told: str) -> None:
 
 
 def test_without_a_namespace_it_says_how_to_get_one(tmp_path: Path) -> None:
-    """Neither option nor variable nor a running one: one line names all three remedies."""
+    """If there is neither an option nor a variable nor a running namespace, one line names all three remedies."""
     result = run("queue", "list", XDG_DATA_HOME=str(tmp_path), HOME=str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr.count("\n") == 1
@@ -90,7 +90,7 @@ def test_without_a_namespace_it_says_how_to_get_one(tmp_path: Path) -> None:
 
 
 def test_an_error_names_what_it_came_from() -> None:
-    """A malformed connection string is blamed on where it was given; the option goes before the variable."""
+    """The error names the source of a malformed connection string; the option goes before the variable."""
     by_variable = run("queue", "list", KAFKABUS_CONNECTION_STRING="nonsense")
     assert by_variable.returncode == 1
     assert by_variable.stderr.startswith("error: KAFKABUS_CONNECTION_STRING: ")
@@ -100,7 +100,7 @@ def test_an_error_names_what_it_came_from() -> None:
 
 
 def test_an_empty_name_is_none(tmp_path: Path) -> None:
-    """As of a variable that is not set: nothing else is taken in its place."""
+    """A variable that is not set may give one: no other value is taken in its place."""
     result = run("-c", "", "queue", "list", KAFKABUS_CONNECTION_STRING=NOWHERE)
     assert (result.returncode, result.stdout) == (1, "")
     assert "--connection-string: " in result.stderr
@@ -113,41 +113,41 @@ def test_an_empty_name_is_none(tmp_path: Path) -> None:
 
 
 def test_debug_shows_the_traceback() -> None:
-    """The same error with all that led to it."""
+    """It shows the same error with its causes."""
     result = run("--debug", "-c", "nonsense", "queue", "list")
     assert result.returncode == 1
     assert "Traceback" in result.stderr
 
 
 def test_a_missing_file_is_an_error_before_anything_is_asked(tmp_path: Path) -> None:
-    """No broker is there, and still the file is what is complained of."""
+    """Without a broker, too, the error is about the file."""
     missing = tmp_path / "bodies"
     result = run("-c", NOWHERE, "send", "orders", "--file", str(missing))
     assert (result.returncode, result.stderr) == (1, f"error: {missing}: No such file or directory\n")
 
 
 def test_an_impossible_message_is_an_error_before_anything_is_asked() -> None:
-    """A rule of messages is told although no broker is there."""
+    """Without a broker, too, the error is about the rule of messages."""
     result = run("-c", NOWHERE, "send", "orders", "x", "--session-id", "a", "--partition-key", "b")
     assert result.returncode == 1
     assert result.stderr.startswith("error: --partition-key 'b' differs from --session-id 'a'")
 
 
 def test_status_without_a_namespace_exits_with_3(tmp_path: Path) -> None:
-    """A script can tell that nothing runs; a person is told what to type."""
+    """A script can tell that nothing runs; a user is told what to type."""
     result = run("status", "--data", str(tmp_path))
     assert (result.returncode, result.stdout) == (3, "")
     assert f"kafkabus up --detach --data {tmp_path}" in result.stderr
 
 
 def test_down_without_a_namespace_says_so(tmp_path: Path) -> None:
-    """Nothing to stop is no error."""
+    """If nothing runs, that is no error."""
     result = run("down", "--data", str(tmp_path))
     assert (result.returncode, result.stderr) == (0, f"Nothing ran on {tmp_path}.\n")
 
 
 def test_the_commands_import_nothing_slow() -> None:
-    """Help is there before Kafka's and Redis's clients could be imported."""
+    """Help appears before Kafka's and Redis's clients could be imported."""
     script = f"""
 import sys
 from kafkabus.cli import main

@@ -1,4 +1,4 @@
-"""How the command line writes what rules and entities are made of."""
+"""The command line writes the settings of rules and entities."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ VALUES: dict[str, PropertyValue] = {
 
 
 def rule(filter_: CorrelationRuleFilter | SqlRuleFilter) -> RuleProperties:
-    """A rule with such a filter."""
+    """Return a rule with such a filter."""
     return RuleProperties(name="r", filter=filter_, action=SqlRuleAction("SET a = 1"), created_at_utc=NOON)
 
 
 def test_whatever_a_rule_can_hold_is_written_as_json() -> None:
-    """Its values too."""
+    """That includes its values."""
     written = {
         "when": "2026-01-31T12:00:00+00:00",
         "long": "PT5M",
@@ -47,6 +47,6 @@ def test_whatever_a_rule_can_hold_is_written_as_json() -> None:
 
 
 def test_a_person_sees_what_a_rule_asks_for() -> None:
-    """The message's own properties and the application's alike."""
+    """The text has the message's own properties and the application's alike."""
     asks = CorrelationRuleFilter(label="x", properties={"color": "red", "when": NOON})
     assert _row(rule(asks)) == ["r", "label=x, color=red, when=2026-01-31T12:00:00+00:00", "SET a = 1"]

@@ -37,5 +37,5 @@ from kafkabus.cli.wording import as_commands
     ],
 )
 def test_what_the_sdk_says(said: str, here: str) -> None:
-    """With options and commands, and nothing else changed."""
+    """The text names options and commands, and is otherwise unchanged."""
     assert as_commands(said) == here

@@ -1,4 +1,4 @@
-"""Messages as records: every property there and back, foreign and broken ones unharmed."""
+"""Messages become records and come back with every property; foreign and broken records do no harm."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ ODD_VALUES = st.one_of(
     st.integers(1, 100_000).map(lambda depth: b'{"x":' + b"[" * depth + b"]" * depth + b"}"),
 )
 FOREIGN_HEADERS = st.lists(st.tuples(st.sampled_from(NAMES), ODD_VALUES), max_size=8)
-"""As any producer may write them."""
+"""Headers as any producer may write them."""
 MOMENTS = st.integers(0, 10**13).map(from_milliseconds)
 ENVELOPES = st.builds(
     Envelope,
@@ -93,7 +93,7 @@ ENVELOPES = st.builds(
 
 @given(ENVELOPES)
 def test_every_property_comes_back(envelope: Envelope) -> None:
-    """Whatever was set, and nothing else."""
+    """All properties that were set come back, and no others."""
     headers = encode_headers(envelope)
     assert all(name.startswith(h.PREFIX) for name, _ in headers)
     assert decode_headers(headers, key=None, place="t/0/0") == envelope
@@ -101,7 +101,7 @@ def test_every_property_comes_back(envelope: Envelope) -> None:
 
 @given(FOREIGN_HEADERS, st.none() | st.binary(max_size=8))
 def test_no_record_is_undecodable(headers: list[tuple[str, bytes | None]], key: bytes | None) -> None:
-    """Of any producer: it has a message id, it can be stored once more, and all parts read its times alike."""
+    """A record of any producer has a message id, can be stored once more, and has the same times for all decoders."""
     envelope = decode_headers(headers, key=key, place="t/1/2")
     assert envelope.message_id is not None
     encode_headers(envelope)
@@ -130,21 +130,21 @@ def test_a_header_that_does_not_parse_is_kept_as_a_property() -> None:
 
 
 def test_the_last_of_repeated_headers_counts() -> None:
-    """As with Kafka's own lastHeader."""
+    """Kafka's own lastHeader does the same."""
     envelope = decode_headers([(h.MESSAGE_ID, b"a"), (h.MESSAGE_ID, b"b")], key=None, place="t/0/0")
     assert envelope.message_id == "b"
 
 
 @given(st.dictionaries(st.text(max_size=10), VALUES, max_size=5))
 def test_application_properties_keep_their_types(properties: dict[str | bytes, PropertyValue]) -> None:
-    """Of every type that a message may carry."""
+    """That holds for every type that a message may carry."""
     decoded = decode_properties(encode_properties(properties))
     assert decoded == properties
     assert [type(value) for value in decoded.values()] == [type(value) for value in properties.values()]
 
 
 def test_what_json_cannot_write_is_tagged() -> None:
-    """Not a number is a number all the same."""
+    """Not a number is a number, too."""
     text = encode_properties(
         {"nan": math.nan, "inf": -math.inf, "big": 1 << 60, b"key": b"\x00", "id": uuid.UUID(int=1)}
     )
@@ -159,7 +159,7 @@ def test_what_json_cannot_write_is_tagged() -> None:
 
 @pytest.mark.parametrize(("key", "value"), [("k", [1]), ("k", {"a": 1}), ("k", object()), (5, "v")])
 def test_other_types_are_refused(key: object, value: object) -> None:
-    """With key, type and what is allowed."""
+    """The error names key, type and the allowed types."""
     with pytest.raises(PropertyRuleError, match=r"application property.*use"):
         encode_properties({key: value})  # type: ignore[dict-item]  # that is the test
 
@@ -175,7 +175,7 @@ def test_other_json_is_refused(text: str) -> None:
 
 @given(st.datetimes(min_value=datetime(1970, 1, 1), max_value=datetime(9999, 1, 1)))  # noqa: DTZ001 - naive on purpose
 def test_times_are_milliseconds_since_1970(moment: datetime) -> None:
-    """Naive ones are UTC."""
+    """Times without a zone are UTC."""
     aware = moment.replace(tzinfo=timezone.utc)
     assert to_milliseconds(moment) == to_milliseconds(aware) == (aware - EPOCH) // timedelta(milliseconds=1)
     assert aware - from_milliseconds(to_milliseconds(aware)) < timedelta(milliseconds=1)

@@ -1,4 +1,4 @@
-"""The page on compatibility: each statement has its row, and each test that it names exists."""
+"""The page on compatibility: each statement has its row, and each named test exists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHOWN = re.compile(r"`tests/.+\.py::test_\w+`|deviation: .|not there yet: .")
 
 
 def rows(section: str) -> list[list[str]]:
-    """The cells of a section's table, row by row, without its head."""
+    """Return the cells of a section's table, row by row, without its head."""
     text = PAGE.read_text(encoding="utf-8")
     _, found, rest = text.partition(f"\n## {section}\n")
     assert found, f"{PAGE.name} has no section {section!r}"
@@ -25,20 +25,20 @@ def rows(section: str) -> list[list[str]]:
 
 
 def functions_of(file: Path) -> set[str]:
-    """The names of a module's functions."""
+    """Return the names of a module's functions."""
     body = ast.parse(file.read_text(encoding="utf-8"), file.name).body
     return {one.name for one in body if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
 def test_every_statement_has_one_row() -> None:
-    """In the order of their numbers; no row is about anything else."""
+    """The rows are in the order of their numbers, and there are no others."""
     numbers = _NUMBERED.findall(STATEMENTS.read_text(encoding="utf-8"))
     assert len(numbers) > 30
     assert [row[0] for row in rows("Statements")] == numbers
 
 
 def test_every_row_says_what_shows_it() -> None:
-    """A test, a deviation and its reason, or that there is none; no row is there twice."""
+    """A row names a test, a deviation and its reason, or says that there is none. No row is there twice."""
     behaviours = rows("Behaviours")
     assert [row for row in behaviours if len(row) != 3] == []
     assert [row for row in rows("Statements") if len(row) != 3] == []
@@ -48,7 +48,7 @@ def test_every_row_says_what_shows_it() -> None:
 
 
 def test_every_test_that_is_named_exists() -> None:
-    """As a function of that name in that file."""
+    """It is a function of that name in that file."""
     references = named_tests(PAGE.read_text(encoding="utf-8"))
     assert len(references) > 50
     missing: list[str] = []
@@ -61,6 +61,6 @@ def test_every_test_that_is_named_exists() -> None:
 
 
 def test_a_test_is_known_by_its_name_alone() -> None:
-    """However often it ran, and whatever is said of it."""
+    """The number of its runs and its parameters do not matter."""
     page = "| A | `tests/a.py::test_b`, `tests/a.py::test_c`; as `file::name` | and `tests/a.py::test_b` |"
     assert named_tests(page) == {name_of("tests/a.py::test_b[memory-1]"), name_of("tests/a.py::test_c")}

@@ -1,4 +1,4 @@
-"""Connection strings: Azure's own, ours, and what is wrong with the others."""
+"""Connection strings: Azure's own, those of kafkabus, and errors in others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_azures_string_is_read() -> None:
 
 
 def test_our_parts_say_where_the_namespace_lives() -> None:
-    """In any case of letters; the namespace is the host's first label."""
+    """They may have any case of letters. The namespace is the host's first label."""
     settings = parse_settings(OURS.replace("KafkaBootstrapServers", "kafkabootstrapservers"), {})
     assert (settings.namespace, settings.bootstrap_servers, settings.redis_url.reveal()) == (
         "my-bus",
@@ -57,7 +57,7 @@ def test_azures_string_and_the_environment_are_enough() -> None:
     ],
 )
 def test_scheme_port_and_path_are_no_part_of_the_host(uri: str, host: str) -> None:
-    """However a program writes the address, it means one namespace."""
+    """A program may write the address in several ways, and means one namespace."""
     assert host_of(uri) == host
     if "://" in uri:
         assert parse_connection_string(f"Endpoint={uri}").fully_qualified_namespace == host
@@ -67,7 +67,7 @@ def test_scheme_port_and_path_are_no_part_of_the_host(uri: str, host: str) -> No
 def test_a_client_takes_an_address_too(
     kind: type[ServiceBusClient | ServiceBusAdministrationClient], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once took the scheme for the namespace's name, so that all namespaces were one."""
+    """An earlier client took the scheme for the namespace's name, so that all namespaces were one."""
     monkeypatch.setenv("KAFKABUS_BOOTSTRAP_SERVERS", "a:1")
     monkeypatch.setenv("KAFKABUS_REDIS_URL", "redis://c:3/0")
     client = kind("sb://contoso.servicebus.windows.net:443/")
@@ -79,7 +79,7 @@ def test_a_client_takes_an_address_too(
     "servers", ["a:1", "a:1, b:65535", "[::1]:9092", "SASL_SSL://kafka-1.example:9092", "10.0.0.1:9092"]
 )
 def test_brokers_have_ports(servers: str) -> None:
-    """As many as there are, in each way in which a host is written."""
+    """There may be any number of brokers, and a host may be written in each way."""
     parse_settings(f"{AZURE};KafkaBootstrapServers={servers};Redis=redis://c:3/0", {})
     parse_settings(f"{AZURE};Redis=redis://c:3/0", {"KAFKABUS_BOOTSTRAP_SERVERS": servers})
 
@@ -88,7 +88,7 @@ def test_brokers_have_ports(servers: str) -> None:
     "servers", ["a", "a:0", "a:1,b", "a:65536", "a:", ":9092", "a:x", "::1:9092", "http://a/b:1", "a:1,"]
 )
 def test_a_broker_without_a_port_is_refused(servers: str) -> None:
-    """By name, wherever it is written: Kafka's client would take another port, or try for a minute."""
+    """The error names it, wherever it is written: Kafka's client would take another port, or try for a minute."""
     with pytest.raises(ValueError, match=r"^KafkaBootstrapServers=.*is no host:port"):
         parse_settings(f"{AZURE};KafkaBootstrapServers={servers};Redis=redis://c:3/0", {})
     with pytest.raises(ValueError, match=r"^KAFKABUS_BOOTSTRAP_SERVERS=.*is no host:port"):
@@ -96,7 +96,7 @@ def test_a_broker_without_a_port_is_refused(servers: str) -> None:
 
 
 def test_a_replication_factor_is_a_number() -> None:
-    """From the string or the environment, and refused by name where it is none."""
+    """It comes from the string or the environment. Other values are refused by name."""
     assert parse_settings(OURS, {}).replication_factor is None
     assert parse_settings(f"{OURS};KafkaReplicationFactor=2", {}).replication_factor == 2
     assert parse_settings(OURS, {"KAFKABUS_REPLICATION_FACTOR": "1"}).replication_factor == 1
@@ -106,7 +106,7 @@ def test_a_replication_factor_is_a_number() -> None:
 
 
 def test_tls_and_sasl_parts_become_options() -> None:
-    """Under the names that Kafka's client knows, and in no representation."""
+    """They have the names that Kafka's client knows, and appear in no representation."""
     settings = parse_settings(
         f"{OURS};KafkaSecurityProtocol=SASL_SSL;KafkaSaslMechanism=PLAIN;KafkaSaslPassword=hush", {}
     )
@@ -134,7 +134,7 @@ def test_tls_and_sasl_parts_become_options() -> None:
     ],
 )
 def test_what_is_wrong_is_named(text: str, complaint: str) -> None:
-    """Which part, and what to write."""
+    """The error names the part, and the correct form."""
     with pytest.raises(ValueError, match=complaint):
         parse_connection_string(text)
     with pytest.raises(ValueError, match=complaint):
@@ -148,7 +148,7 @@ TEXT = st.text(min_size=1) | st.text('"; =a\n', min_size=1)
     st.dictionaries(st.sampled_from(["Endpoint", "SharedAccessKey", "KafkaSaslPassword", "Redis"]), TEXT, min_size=1)
 )
 def test_what_is_written_is_read_again(parts: dict[str, str]) -> None:
-    """Whatever the values hold."""
+    """The values may hold any text."""
     assert parse_parts(format_connection_string(parts)) == parts
 
 
@@ -165,7 +165,7 @@ def test_what_is_written_is_read_again(parts: dict[str, str]) -> None:
     ],
 )
 def test_a_value_may_stand_in_quotes(written: str, value: str) -> None:
-    """So that it may hold a semicolon; a quote inside is written twice. Nothing else has a meaning of its own."""
+    """It may then hold a semicolon. A quote inside is written twice, and no other character has a special meaning."""
     text = f"Endpoint=sb://a/;SharedAccessKeyName=k;SharedAccessKey={written};EntityPath=q"
     assert parse_connection_string(text).shared_access_key == value
     assert parse_parts(f"KafkaSaslPassword={written}") == {"KafkaSaslPassword": value}
@@ -173,7 +173,7 @@ def test_a_value_may_stand_in_quotes(written: str, value: str) -> None:
 
 @pytest.mark.parametrize("written", ['"hunter22', '"hunter22;x', '"hun"ter22', ' "hunter22', '"'])
 def test_broken_quotes_are_refused(written: str) -> None:
-    """With the part's name, the rule and an example, without the value."""
+    """The error has the part's name, the rule and an example, without the value."""
     with pytest.raises(ValueError, match=r"the quotes of KafkaSaslPassword are broken.*written twice") as caught:
         parse_parts(f"Endpoint=sb://a/;KafkaSaslPassword={written};EntityPath=q")
     assert "unter" not in str(caught.value)
@@ -182,7 +182,7 @@ def test_broken_quotes_are_refused(written: str) -> None:
 @pytest.mark.parametrize("part", ["SharedAccessKey", "SharedAccessSignature", "KafkaSaslPassword", "Redis"])
 @pytest.mark.parametrize("rest", ["hunter", "hunter=", "hunter=22", "hun ter", "=hunter", '"hunter', 'hunter="'])
 def test_the_end_of_a_secret_is_not_shown(part: str, rest: str) -> None:
-    """What is behind a semicolon in a secret looks like another part; the error says how to write it instead."""
+    """The rest of a secret behind a semicolon looks like another part; the error says how to write it instead."""
     with pytest.raises(ValueError, match=rf"the part after {part} is unknown.*in quotes, {part}=") as caught:
         parse_parts(f"Endpoint=sb://a/;{part}=x;{rest}")
     assert "hunter" not in str(caught.value)
@@ -199,7 +199,7 @@ def test_something_else_than_a_connection_string_is_not_shown() -> None:
 
 @pytest.mark.parametrize("nothing", [None, b"Endpoint=sb://a/;SharedAccessKey=hunter22"])
 def test_what_is_no_text_is_named_by_its_argument(nothing: Any) -> None:
-    """As where a variable of the environment is not set; and not shown."""
+    """A variable of the environment may be missing. The value is not shown."""
     for read in (parse_connection_string, parse_parts):
         with pytest.raises(TypeError, match=f"conn_str is of type {type(nothing).__name__}") as caught:
             read(nothing)
@@ -217,7 +217,7 @@ def test_how_amqp_travels_is_no_matter() -> None:
 
 
 def test_parts_are_case_sensitive_where_azures_are() -> None:
-    """And the right spelling is suggested."""
+    """The error suggests the right spelling."""
     with pytest.raises(ValueError, match="did you mean 'Endpoint'"):
         parse_connection_string("endpoint=sb://a/")
 
@@ -225,13 +225,13 @@ def test_parts_are_case_sensitive_where_azures_are() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        (AZURE, "where Kafka is.*KAFKABUS_BOOTSTRAP_SERVERS"),
+        (AZURE, "no Kafka brokers.*KAFKABUS_BOOTSTRAP_SERVERS"),
         (f"{AZURE};KafkaBootstrapServers=a:1", "where Redis is.*KAFKABUS_REDIS_URL"),
         (f"{AZURE};KafkaBootstrapServers=a:1;Redis=localhost:6379", "begins with redis://"),
         ("Endpoint=sb://under_score.x/;KafkaBootstrapServers=a:1;Redis=redis://b", "names the namespace"),
     ],
 )
 def test_an_incomplete_whereabouts_says_what_to_add(text: str, complaint: str) -> None:
-    """Neither string nor environment says it."""
+    """Neither the string nor the environment has the missing part."""
     with pytest.raises(ValueError, match=complaint):
         parse_settings(text, {})

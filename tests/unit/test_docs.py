@@ -27,28 +27,28 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
-    """A page's path, as test ids show it."""
+    """Return a page's path, as test ids show it."""
     return str(page.relative_to(ROOT))
 
 
 def prose(page: Path) -> str:
-    """A page without its code blocks."""
+    """Return a page without its code blocks."""
     return _FENCED.sub("", page.read_text(encoding="utf-8"))
 
 
 def anchors(page: Path) -> set[str]:
-    """What links may name behind a '#': headings in lower case, without punctuation, hyphens for blanks."""
+    """Return the anchors of a page: headings in lower case, without punctuation, hyphens for blanks."""
     texts = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(page)))
     return {text.strip().replace(" ", "-") for text in texts}
 
 
 def reference(name: str) -> str:
-    """The text of a page of the reference."""
+    """Return the text of a page of the reference."""
     return (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
 
 
 def commands(group: TyperGroup, prefix: str) -> Iterator[tuple[str, list[str]]]:
-    """Each command of the program, written out, with the long names of its options."""
+    """Return each command of the program, written out, with the long names of its options."""
     for name, command in group.commands.items():
         if isinstance(command, TyperGroup):
             yield from commands(command, f"{prefix} {name}")
@@ -59,7 +59,7 @@ def commands(group: TyperGroup, prefix: str) -> Iterator[tuple[str, list[str]]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Each relative link names a file that is there, and a heading of it where it names one."""
+    """Each relative link names an existing file, and an existing heading if it names a heading."""
     broken: list[str] = []
     for link in _LINK.findall(prose(page)):
         if re.match(r"\w+:", link):
@@ -73,21 +73,21 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_python_code_compiles(page: Path) -> None:
-    """Each block of Python is a whole program that Python 3.10 takes."""
+    """Each block of Python is a whole program that Python 3.10 accepts."""
     for language, code in _FENCED.findall(page.read_text(encoding="utf-8")):
         if language == "python":
             ast.parse(code, page.name, feature_version=(3, 10))
 
 
 def test_every_header_is_in_the_reference() -> None:
-    """Whoever reads a topic with another tool finds each header explained."""
+    """A reader of a topic with another tool finds each header explained."""
     text = reference("mapping")
     names = [value for value in vars(headers).values() if isinstance(value, str) and value.startswith(headers.PREFIX)]
     assert [name for name in names if name != headers.PREFIX and f"| `{name}` |" not in text] == []
 
 
 def test_every_error_is_in_the_reference() -> None:
-    """Whoever meets an error finds when it is raised and what to do."""
+    """The page says when each error is raised and what to do."""
     text = reference("errors")
     errors = [
         name

@@ -1,4 +1,4 @@
-"""Errors are azure-core's where that is installed, and stand alone where it is not."""
+"""Errors are azure-core's if that is installed, and stand alone otherwise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAUGHT: dict[str, tuple[type[Exception], int | None, str]] = {
     "ServiceBusServerBusyError": (azure_core.HttpResponseError, 503, "Service Unavailable"),
     "OperationTimeoutError": (azure_core.HttpResponseError, 408, "Request Timeout"),
 }
-"""What applications catch around administration, and what they read of it."""
+"""The errors that applications catch around administration, and the attributes that they read."""
 
 UNREACHED = {
     "ServiceBusCommunicationError": azure_core.ServiceRequestError,
@@ -33,7 +33,7 @@ UNREACHED = {
 
 @pytest.mark.parametrize("name", CAUGHT)
 def test_applications_catch_what_they_caught(name: str) -> None:
-    """By azure-core's class, with status and reason; and by ours."""
+    """An error is caught by azure-core's class, with status and reason, and by ours."""
     kind, status, reason = CAUGHT[name]
     cause = ValueError("underneath")
     with pytest.raises(kind, match="what, why") as caught:
@@ -46,14 +46,14 @@ def test_applications_catch_what_they_caught(name: str) -> None:
 
 @pytest.mark.parametrize("name", UNREACHED)
 def test_what_is_not_reached_is_no_answer(name: str) -> None:
-    """It has no status."""
+    """The error has no status."""
     error = getattr(exceptions, name)("gone")
     assert error.status_code is None
     assert isinstance(error, UNREACHED[name])
 
 
 def test_each_error_of_azure_servicebus_is_there() -> None:
-    """Under its name, below what it is below there, and with its attributes."""
+    """It has Azure's name, its base classes, and its attributes."""
     for name, theirs in inspect.getmembers(azure, inspect.isclass):
         if theirs.__module__ != azure.__name__ or not issubclass(theirs, Exception) or name.startswith("_"):
             continue
@@ -66,7 +66,7 @@ def test_each_error_of_azure_servicebus_is_there() -> None:
 
 
 def test_without_azure_core_they_stand_alone() -> None:
-    """Nothing of it is asked for."""
+    """Nothing of azure-core is imported."""
     program = (
         "import sys; sys.modules['azure'] = None\n"
         "from kafkabus import exceptions\n"

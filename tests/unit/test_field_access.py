@@ -15,7 +15,7 @@ from kafkabus_mapping.field_access import FieldAccess
 
 @dataclass(kw_only=True)
 class Colours(FieldAccess):
-    """What some things look like."""
+    """Colours of some things."""
 
     grass: str | None = "green"
     sky: str | None = "blue"
@@ -30,7 +30,7 @@ EXAMPLES: dict[str, tuple[FieldAccess, str, Any]] = {
 
 @pytest.mark.parametrize("what", EXAMPLES)
 def test_a_field_is_an_item(what: str) -> None:
-    """It is there, is read, set and deleted; others are not there."""
+    """A field can be looked up, read, set and deleted as an item; other items do not exist."""
     one, name, value = EXAMPLES[what]
     assert name in one
     assert one.has_key(name)
@@ -49,12 +49,12 @@ def test_a_field_is_an_item(what: str) -> None:
 
 
 def test_all_fields_can_be_emptied() -> None:
-    """Which ends: they are as many as before."""
+    """Clearing ends, although there are as many fields as before."""
     colours = Colours()
     colours.clear()
     assert dict(colours) == {"grass": None, "sky": None}
 
 
 def test_properties_of_entities_are_read_so() -> None:
-    """Whose names are given as arguments, and whose other settings are too."""
+    """Names and other settings are given as arguments."""
     assert {"name", "lock_duration", "forward_to"} <= set(QueueProperties.field_names())

@@ -17,13 +17,13 @@ _BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_there_are_pages() -> None:
-    """Else nothing would be shown."""
+    """Without pages the other test would show nothing."""
     assert PAGES
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_page_does_what_it_says(page: Path) -> None:
-    """Its blocks one after the other, each followed by what it prints, where it prints anything."""
+    """Its blocks run one after the other, each followed by its output, if it prints any."""
     blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
     with InMemoryNamespace("how-to") as namespace:
         variables: dict[str, object] = {"connection_string": namespace.connection_string}

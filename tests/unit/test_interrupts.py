@@ -20,26 +20,26 @@ from kafkabus._runtime.interrupts import caller_left, guarded, on_left
 from kafkabus._sync.handles.paging import Paged
 
 WITHIN = 20.0
-"""Longest wait, in seconds, for what another thread does at once."""
+"""Longest wait, in seconds, for an act that another thread does at once."""
 
 CALLERS = re.compile(
-    # They wait for nothing, and take no lock.
+    # These wait for nothing, and take no lock.
     r"\w+\.(from_connection_string|__iter__)|(ServiceBusClient|\w+AdministrationClient|AutoLockRenewer|\w+Transaction)\.__enter__"
-    # They only call others.
+    # These only call others.
     r"|\w+\.__exit__|ServiceBusReceiver\.(next|\w+_message)|ServiceBusClient\.get_\w+|ServiceBusClient\.list_\w+"
-    # So do these, after they read their arguments in the caller's own thread.
+    # These only call others, too, after they read their arguments in the caller's own thread.
     r"|ServiceBusSender\.(send|schedule)_messages"
 )
 """Methods that need no guard of their own."""
 
 
 class Interrupted(BaseException):
-    """As Ctrl-C raises."""
+    """An exception as Ctrl-C raises it."""
 
 
 @pytest.fixture
 def interrupt() -> Iterator[Callable[[], None]]:
-    """Has an exception come in the main thread, whatever it does."""
+    """Have an exception come in the main thread, whatever it does."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         raise Interrupted
@@ -50,7 +50,7 @@ def interrupt() -> Iterator[Callable[[], None]]:
 
 
 class Works:
-    """Something with guarded methods."""
+    """A class with guarded methods."""
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
         self._interrupt = interrupt
@@ -59,22 +59,22 @@ class Works:
 
     @guarded
     def value(self, value: int) -> int:
-        """Returns it."""
+        """Return the argument."""
         return value
 
     @guarded
     def where(self) -> threading.Thread:
-        """By which thread it is done."""
+        """Return the thread that does the work."""
         return threading.current_thread()
 
     @guarded
     def fails(self) -> None:
-        """Raises an error."""
+        """Raise an error."""
         raise LookupError("no such thing")
 
     @guarded
     def wait(self) -> int:
-        """Goes on until its caller has left."""
+        """Go on until the caller has left."""
         on_left(lambda: self.undone.append(1))
         self._interrupt()
         while not caller_left():
@@ -84,7 +84,7 @@ class Works:
 
     @guarded
     def count(self) -> Iterator[int]:
-        """Counts, and is interrupted at the third number."""
+        """Count, and be interrupted at the third number."""
         yield 1
         yield 2
         self._interrupt()
@@ -95,12 +95,12 @@ class Works:
 
     @guarded
     def warns(self) -> None:
-        """Warns its caller."""
-        keywords.warn_of({"no_such_argument": 1})
+        """Warn the caller."""
+        keywords.warn_unsupported({"no_such_argument": 1})
 
 
 def test_a_guarded_call_returns_and_raises_what_it_does(interrupt: Callable[[], None]) -> None:
-    """And tells nobody that another thread did it."""
+    """The result does not show that another thread did the work."""
     works = Works(interrupt)
     assert works.value(3) == 3
     with pytest.raises(LookupError, match="no such thing"):
@@ -109,7 +109,7 @@ def test_a_guarded_call_returns_and_raises_what_it_does(interrupt: Callable[[], 
 
 
 def test_only_the_main_thread_has_its_calls_done_by_another(interrupt: Callable[[], None]) -> None:
-    """No handler of a signal runs in the others; and one thread does for all calls."""
+    """Other threads run no handler of a signal; and one thread does the work of all calls."""
     works = Works(interrupt)
     first, second = works.where(), works.where()
     assert first is second is not threading.main_thread()
@@ -131,7 +131,7 @@ def test_an_exception_ends_the_waiting_and_has_the_result_undone(interrupt: Call
 
 
 def test_a_generator_is_guarded_at_each_step(interrupt: Callable[[], None]) -> None:
-    """Also while it makes its next item."""
+    """That holds while it makes its next item, too."""
     works = Works(interrupt)
     with pytest.raises(Interrupted):
         list(works.count())
@@ -140,7 +140,7 @@ def test_a_generator_is_guarded_at_each_step(interrupt: Callable[[], None]) -> N
 
 
 def test_a_warning_names_the_line_of_the_caller(interrupt: Callable[[], None]) -> None:
-    """Whichever thread warns."""
+    """The warning may come from any thread."""
     works = Works(interrupt)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -158,7 +158,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_method_that_waits_is_guarded() -> None:
-    """A new one, too; but for those that only call others."""
+    """New methods are guarded, too, except those that only call others."""
     classes = [
         *(getattr(kafkabus, name) for name in ("ServiceBusSender", "ServiceBusReceiver", "ServiceBusSession")),
         *(getattr(kafkabus, name) for name in ("ServiceBusClient", "ServiceBusTransaction", "AutoLockRenewer")),

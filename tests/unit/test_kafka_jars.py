@@ -1,4 +1,4 @@
-"""Fetching Kafka's jars, from a repository of the test's own."""
+"""Kafka's jars are fetched, from a repository of the test's own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = {"one": b"x" * 50_000, "two": b"y" * 30_000}
 
 
 class Waiting:
-    """How a supervisor waits; it may be told to stop."""
+    """A supervisor's way of waiting; it may be told to stop."""
 
     def __init__(self, stopped: bool = False) -> None:
         self.stopped = stopped
@@ -36,16 +36,16 @@ class Waiting:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """Serves files and logs nothing."""
+    """A server of files that logs nothing."""
 
     @override
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A Maven repository's folder, which is served at the address of a mirror with a password."""
+    """The folder of a Maven repository, which is served at the address of a mirror with a password."""
     root = tmp_path / "repository"
     for name, content in CONTENT.items():
         folder = root / f"org/example/{name}/1.0"
@@ -59,7 +59,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 
 def jars() -> list[Jar]:
-    """What is there."""
+    """Return the jars that the repository has."""
     return [
         Jar(f"org.example:{name}:1.0", len(content), hashlib.sha256(content).hexdigest())
         for name, content in CONTENT.items()
@@ -68,7 +68,7 @@ def jars() -> list[Jar]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where they go."""
+    """The folder for the downloaded jars."""
     made = tmp_path / "draft/lib"
     made.mkdir(parents=True)
     return made
@@ -76,7 +76,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("repository")
 def test_jars_come_from_a_mirror(folder: Path) -> None:
-    """With how far it is; nothing else is left beside them."""
+    """The progress is reported, and no other file is left."""
     told: list[str] = []
     download(jars(), folder, Waiting(), told.append)
     assert {one.name: one.read_bytes() for one in folder.iterdir()} == {
@@ -87,7 +87,7 @@ def test_jars_come_from_a_mirror(folder: Path) -> None:
 
 
 def test_a_jar_that_is_another_is_refused(repository: Path, folder: Path) -> None:
-    """After some attempts; the error says which, and no password."""
+    """It is refused after some attempts. The error names the jar, and no password."""
     (repository / "org/example/two/1.0/two-1.0.jar").write_bytes(b"z" * 30_000)
     with pytest.raises(
         EmbeddedRuntimeError, match=r"from the Maven repository at 127\.0\.0\.1: two-1\.0\.jar has the SHA-256"
@@ -97,7 +97,7 @@ def test_a_jar_that_is_another_is_refused(repository: Path, folder: Path) -> Non
 
 
 def test_a_jar_that_is_not_there_is_named(repository: Path, folder: Path) -> None:
-    """So is the variable by which another repository is chosen."""
+    """The error names the variable that chooses another repository, too."""
     (repository / "org/example/one/1.0/one-1.0.jar").unlink()
     with pytest.raises(EmbeddedRuntimeError, match=rf"org\.example:one:1\.0 is not there.*{MIRROR_VARIABLE}") as told:
         download(jars(), folder, Waiting(), lambda _: None)
@@ -105,7 +105,7 @@ def test_a_jar_that_is_not_there_is_named(repository: Path, folder: Path) -> Non
 
 
 def test_a_repository_that_is_down_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Soon."""
+    """The error comes soon."""
     monkeypatch.setenv(MIRROR_VARIABLE, "http://me:secret@127.0.0.1:1/")
     with pytest.raises(EmbeddedRuntimeError, match="Connection refused") as told:
         download(jars(), folder, Waiting(), lambda _: None)
@@ -114,13 +114,13 @@ def test_a_repository_that_is_down_is_told(folder: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("repository")
 def test_a_download_ends_with_whoever_waits_for_it(folder: Path) -> None:
-    """No error of its own hides why."""
+    """No error of the download hides the reason."""
     with pytest.raises(KeyboardInterrupt):
         download(jars(), folder, Waiting(stopped=True), lambda _: None)
 
 
 def test_what_kafka_needs_is_pinned() -> None:
-    """Its own modules in one version, with a sum each."""
+    """Kafka's own modules have one version, and a checksum each."""
     pinned = {jar.coordinates: jar for jar in pinned_jars()}
     assert set(ROOTS) <= pinned.keys()
     assert {one.rsplit(":", 1)[1] for one in pinned if one.startswith("org.apache.kafka:")} == {

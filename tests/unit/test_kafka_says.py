@@ -1,4 +1,4 @@
-"""What Kafka's client says is heard once, not with each attempt; what it keeps to itself is found out."""
+"""Logs of Kafka's client show each error once, not at each attempt; errors that it hides are found out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafkabus.exceptions import ServiceBusCommunicationError
 
 
 def test_the_same_is_heard_once_a_minute(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever handle says it, and however often it tried; what is new is heard at once."""
+    """The handle and the number of attempts do not matter; a new text is logged at once."""
     now = 1_000.0
     monkeypatch.setattr("kafkabus._kafka.client_options.time.monotonic", lambda: now)
 
@@ -39,7 +39,7 @@ def test_the_same_is_heard_once_a_minute(caplog: pytest.LogCaptureFixture, monke
 
 
 def test_a_name_server_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's client waits for it and says nothing meanwhile."""
+    """Kafka's client waits for it and logs nothing meanwhile."""
     answered = threading.Event()
 
     def never(*_: object) -> None:

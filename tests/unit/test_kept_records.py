@@ -1,4 +1,4 @@
-"""Records that were filed a moment ago: found by place, and bounded in number and in bytes."""
+"""Records that were filed a moment ago are found by place, and are bounded in number and in bytes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kafkabus._sync.receiving.session_reader import _Kept
 
 
 def records(partition: int, offsets: range, size: int = 1) -> list[StoredRecord]:
-    """Records of so many bytes each."""
+    """Return records of so many bytes each."""
     return [StoredRecord(("t", partition, offset), (None, b"x" * size, []), (1, 0)) for offset in offsets]
 
 
 def test_what_was_kept_is_had_once() -> None:
-    """By partition and offset; what is not there is named."""
+    """It is found by partition and offset. Missing records are named."""
     kept = _Kept()
     kept.put(0, records(0, range(5, 8)))
     kept.put(3, records(3, range(6, 7)))
@@ -27,7 +27,7 @@ def test_what_was_kept_is_had_once() -> None:
 
 @pytest.mark.parametrize(("most", "most_bytes"), [(250, 1 << 20), (1 << 20, 2_500)])
 def test_no_more_is_kept_than_may_be(monkeypatch: pytest.MonkeyPatch, most: int, most_bytes: int) -> None:
-    """Neither in number nor in bytes; what was read twice counts once, and what was filed first goes first."""
+    """Number and bytes are bounded. A record that was read twice counts once, and the first filed goes first."""
     monkeypatch.setattr(session_reader, "KEPT", most)
     monkeypatch.setattr(session_reader, "KEPT_BYTES", most_bytes)
     kept = _Kept()

@@ -1,4 +1,4 @@
-"""The linter of the ledger's Lua scripts, run on small folders."""
+"""The linter of the ledger's Lua scripts runs on small folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ needs_luacheck = pytest.mark.skipif(not shutil.which("luacheck"), reason="needs 
 
 
 def lint(folder: Path, *fragments: str, **texts: str) -> list[str]:
-    """Lint scripts given as text; returns the findings, one line each."""
+    """Lint scripts given as text; return the findings, one line each."""
     for name, text in texts.items():
         (folder / f"{name}.lua").write_text(text)
     findings, _ = lint_lua.lint(folder, fragments)

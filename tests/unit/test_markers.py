@@ -1,4 +1,4 @@
-"""What the markers of transactions say of ledgers."""
+"""The contents of the markers that transactions write about ledgers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkabus_mapping.names import EntityPath
 
 
 def test_what_is_settled_beyond_the_end_that_was_asked_for_is_none_of_it() -> None:
-    """A ledger that was looked at before cannot know of it, and would count as one that went back."""
+    """The ledger was read before and cannot know of that settlement; it would count as one that went back."""
     with (
         InMemoryNamespace() as namespace,
         ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,

@@ -1,4 +1,4 @@
-"""Messages as objects: what they take, what they refuse, and how they travel."""
+"""Messages as objects: the values that they take and refuse, and pickling."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kafkabus_mapping.numbers import LockToken
 
 
 def received(**headers: str) -> ServiceBusReceivedMessage:
-    """A message as a receiver makes it."""
+    """Return a message as a receiver makes it."""
     stored = [(f"sb-{name.replace('_', '-')}", value.encode()) for name, value in headers.items()]
     record = StoredRecord(("t", 3, 7), (b"key", b"body", [*stored]), (2, 1_000))
     return ServiceBusReceivedMessage(record, Delivery("q", 3, "00000000000000ab", 61_000, 2, FOREVER))
 
 
 def test_a_message_has_an_id_of_its_own() -> None:
-    """Made once, when it is first looked at or sent; a UUID object is taken too."""
+    """It is made once, when it is first read or sent. A UUID object is accepted, too."""
     message = ServiceBusMessage("x")
     assert message.message_id == message.message_id
     assert len({ServiceBusMessage("x").message_id for _ in range(1000)}) == 1000
@@ -35,7 +35,7 @@ def test_a_message_has_an_id_of_its_own() -> None:
 
 @pytest.mark.parametrize("name", ["session_id", "message_id", "partition_key", "reply_to_session_id"])
 def test_identifiers_have_at_most_128_characters(name: str) -> None:
-    """At construction and afterwards."""
+    """The limit holds at construction and afterwards."""
 
     def made(value: object) -> ServiceBusMessage:
         arguments: dict[str, Any] = {name: value}
@@ -52,13 +52,13 @@ def test_identifiers_have_at_most_128_characters(name: str) -> None:
 
 @pytest.mark.parametrize("body", [[b"x"], {"a": 1}, 5, object()])
 def test_a_body_is_text_bytes_or_nothing(body: object) -> None:
-    """Others are for the application to encode."""
+    """The application encodes other types."""
     with pytest.raises(TypeError, match="message body is"):
         ServiceBusMessage(body)  # type: ignore[arg-type]  # that is the test
 
 
 def test_time_to_live_is_a_duration_or_seconds() -> None:
-    """None of them is for ever, or less than nothing."""
+    """No time to live is infinite or negative."""
     assert ServiceBusMessage("x", time_to_live=5).time_to_live == timedelta(seconds=5)
     assert ServiceBusMessage("x", time_to_live=timedelta(milliseconds=1)).time_to_live == timedelta(milliseconds=1)
     with pytest.raises(ValueError, match="time_to_live"):
@@ -66,13 +66,13 @@ def test_time_to_live_is_a_duration_or_seconds() -> None:
 
 
 def test_naive_times_are_utc() -> None:
-    """As in azure.servicebus."""
+    """azure.servicebus does the same."""
     message = ServiceBusMessage("x", scheduled_enqueue_time_utc=datetime(2030, 1, 1))  # noqa: DTZ001 - naive on purpose
     assert message.scheduled_enqueue_time_utc == datetime(2030, 1, 1, tzinfo=timezone.utc)
 
 
 def test_a_received_message_knows_its_delivery() -> None:
-    """Token, lock, count, number and times, each out of the record and the claim."""
+    """It has token, lock, count, number and times, each from the record and the claim."""
     message = received(message_id="m")
     assert message.lock_token == LockToken(0xAB, 3, 7).to_uuid()
     assert message.locked_until_utc == datetime(1970, 1, 1, 0, 1, 1, tzinfo=timezone.utc)
@@ -83,7 +83,7 @@ def test_a_received_message_knows_its_delivery() -> None:
 
 
 def test_a_received_message_survives_pickling() -> None:
-    """With its changes, its token and its state, so that it can be settled and sent again elsewhere."""
+    """It keeps its changes, its token and its state, so that it can be settled and sent again elsewhere."""
     message = received(message_id="m", subject="1st", application_properties='{"a":"b"}')
     message.subject = "2nd"
     assert message.application_properties == {b"a": b"b"}
@@ -93,7 +93,7 @@ def test_a_received_message_survives_pickling() -> None:
 
 
 def test_a_batch_counts_what_limits_count() -> None:
-    """Body, key and headers; what does not fit changes nothing."""
+    """Body, key and headers count. A message that does not fit changes nothing."""
     batch = ServiceBusMessageBatch(200)
     assert (batch.max_size_in_bytes, batch.size_in_bytes, len(batch)) == (200, 0, 0)
     batch.add_message(ServiceBusMessage("12345", message_id="m", partition_key="k"))
@@ -106,7 +106,7 @@ def test_a_batch_counts_what_limits_count() -> None:
 
 
 def test_every_error_survives_pickling_and_hangs_under_one_root() -> None:
-    """But for MessageAlreadySettled, which is a ValueError alone, as in azure.servicebus."""
+    """Only MessageAlreadySettled is a ValueError alone, as in azure.servicebus."""
     for name, kind in vars(exceptions).items():
         if isinstance(kind, type) and issubclass(kind, Exception) and kind.__module__ == exceptions.__name__:
             error = kind("what happened")
@@ -116,7 +116,7 @@ def test_every_error_survives_pickling_and_hangs_under_one_root() -> None:
 
 
 def test_logs_read_like_those_of_azure_servicebus() -> None:
-    """The same, in the same order; but of a long body only its beginning."""
+    """They have the same fields in the same order, but only the beginning of a long body."""
     settings: dict[str, Any] = {
         "application_properties": {"a": 1},
         "session_id": "s",
@@ -139,7 +139,7 @@ def test_logs_read_like_those_of_azure_servicebus() -> None:
 
 
 def test_a_received_message_shows_how_it_stands() -> None:
-    """Behind what a sent one shows: number, deliveries, lock, state."""
+    """Number, deliveries, lock and state follow the fields of a sent message."""
     shown = repr(received(session_id="s"))
     order = ["body=body", "session_id=s", "auto_renew_error=None", "dead_letter_reason=None"]
     order += ["delivery_count=2", "sequence_number=844424930131976", "lock_token=", "locked_until_utc=", "state="]

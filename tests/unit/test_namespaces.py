@@ -1,4 +1,4 @@
-"""What a tier allows and forbids."""
+"""Features that a tier allows and forbids."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 def namespace(tier: Tier = Tier.STANDARD, partitions: int | None = None) -> NamespaceDescription:
-    """A namespace."""
+    """Return a namespace."""
     return NamespaceDescription(tier=tier, partitions=partitions, created_at=NOW, updated_at=NOW)
 
 
 def queue(**settings: Any) -> QueueDescription:
-    """A queue."""
+    """Return a queue."""
     return QueueDescription(name="q", topic="t", topic_id="i", created_at=NOW, updated_at=NOW, **settings)
 
 
@@ -38,7 +38,7 @@ def queue(**settings: Any) -> QueueDescription:
     ],
 )
 def test_the_number_of_partitions(where: NamespaceDescription, asked: bool | None, partitions: int) -> None:
-    """Sixteen or one by choice, and the namespace's in Premium."""
+    """A queue has sixteen or one by choice, and the namespace's number in Premium."""
     assert where.partitions_for(asked) == partitions
 
 
@@ -51,13 +51,13 @@ def test_a_premium_namespace_decides_for_its_entities(partitions: int, asked: bo
 
 @pytest.mark.parametrize(("tier", "partitions"), [(Tier.PREMIUM, None), (Tier.STANDARD, 16), (Tier.PREMIUM, 0)])
 def test_only_premium_has_a_number_of_partitions(tier: Tier, partitions: int | None) -> None:
-    """And it must have one."""
+    """A Premium namespace must have one."""
     with pytest.raises(ValidationError):
         namespace(tier, partitions)
 
 
 def test_the_largest_message_is_the_tiers() -> None:
-    """256 KB, and 1 MB in Premium."""
+    """It has 256 KB, and 1 MB in Premium."""
     assert [namespace(tier).max_message_bytes for tier in (Tier.BASIC, Tier.STANDARD)] == [262_144, 262_144]
     assert namespace(Tier.PREMIUM, 4).max_message_bytes == 1_048_576
 
@@ -74,7 +74,7 @@ def test_the_largest_message_is_the_tiers() -> None:
     ],
 )
 def test_what_a_tier_allows(where: NamespaceDescription, settings: dict[str, Any]) -> None:
-    """At the bounds."""
+    """Values at the bounds are allowed."""
     where.check_entity(queue(**settings))
 
 
@@ -92,13 +92,13 @@ def test_what_a_tier_allows(where: NamespaceDescription, settings: dict[str, Any
     ],
 )
 def test_what_a_tier_forbids(where: NamespaceDescription, settings: dict[str, Any]) -> None:
-    """The setting is named."""
+    """The error names the setting."""
     with pytest.raises(NamespaceRuleError, match=next(iter(settings))):
         where.check_entity(queue(**settings))
 
 
 def test_how_many_entities_a_namespace_holds() -> None:
-    """10,000 in all; 100 partitioned ones outside Premium."""
+    """It holds 10,000 in all, and 100 partitioned ones outside Premium."""
     namespace().check_room(16, 9_999, 99)
     namespace().check_room(1, 9_999, 100)
     namespace(Tier.PREMIUM, 4).check_room(4, 9_999, 9_999)

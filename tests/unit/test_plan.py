@@ -1,4 +1,4 @@
-"""Planning what to read and what to claim, without Kafka."""
+"""Plan reads and claims, without Kafka."""
 
 from __future__ import annotations
 
@@ -11,22 +11,30 @@ from kafkabus._ledger.ranges import merge_offsets
 
 
 def record(offset: int, partition: int = 0) -> StoredRecord:
-    """A record at an offset."""
+    """Return a record at an offset."""
     return StoredRecord(("t", partition, offset), (None, b"x", []), (1, 0))
 
 
 def granted(cursor: int, fresh: list[tuple[int, int]] | None = None, *, ahead: bool = False) -> Granted:
-    """A ledger's answer."""
+    """Return a ledger's answer."""
     return Granted(
-        again=[], fresh=fresh or [], cursor=cursor, ahead=ahead, now=0, expiry=0, returned=0, due_in=None, moves=False
+        again=[],
+        fresh=fresh or [],
+        cursor=cursor,
+        ahead=ahead,
+        now=0,
+        expiry=0,
+        redeliverable=0,
+        due_in=None,
+        moves=False,
     )
 
 
 def plan_with(records: dict[int, list[int]], partitions: int = 4) -> Plan:
-    """A plan whose partitions are read and hold these offsets."""
+    """Return a plan whose partitions are read and hold these offsets."""
     plan = Plan(partitions)
     for view in plan.views:
-        view.returned = False
+        view.redeliverable = False
         view.home = view.assigned = True
         if offsets := records.get(view.partition):
             assert view.add([record(offset, view.partition) for offset in offsets]) == len(offsets)
@@ -34,20 +42,20 @@ def plan_with(records: dict[int, list[int]], partitions: int = 4) -> Plan:
 
 
 def test_runs_have_no_holes() -> None:
-    """Ascending ranges of the offsets that are there."""
+    """The ranges ascend and have only existing offsets."""
     assert runs_of([]) == []
     assert runs_of([record(3), record(4)]) == [(3, 4)]
     assert runs_of([record(1), record(2), record(5), record(7), record(8)]) == [(1, 2), (5, 5), (7, 8)]
 
 
 def test_offsets_merge_into_ranges() -> None:
-    """In whatever order, with repetitions."""
+    """The offsets come in any order, with repetitions."""
     assert merge_offsets([5, 1, 2, 2, 9, 10]) == [(1, 2), (5, 5), (9, 10)]
     assert merge_offsets([]) == []
 
 
 def test_claims_never_want_more_than_was_asked_for() -> None:
-    """What is wanted is spread over the partitions that have it."""
+    """The wanted number is spread over the partitions that have messages."""
     plan = plan_with({0: [0, 1, 2], 2: [0, 1], 3: [0, 1, 2]})
     claims = plan.claims(6)
     assert [(claim.view.partition, claim.want) for claim in claims] == [(0, 3), (2, 2), (3, 1)]
@@ -55,9 +63,9 @@ def test_claims_never_want_more_than_was_asked_for() -> None:
 
 
 def test_a_partition_with_returned_ranges_is_asked_first_and_alone() -> None:
-    """Nobody knows how much it will grant."""
+    """The client cannot know how many messages that partition will grant."""
     plan = plan_with({0: [0, 1]})
-    plan.views[3].returned = True
+    plan.views[3].redeliverable = True
     (claim,) = plan.claims(10)
     assert (claim.view.partition, claim.want, claim.seen) == (3, 10, Seen(0, 0, []))
     plan.views[3].assigned = False
@@ -65,7 +73,7 @@ def test_a_partition_with_returned_ranges_is_asked_first_and_alone() -> None:
 
 
 def test_partitions_take_turns() -> None:
-    """None starves while another one always has enough."""
+    """No partition starves while another one always has enough."""
     plan = plan_with({0: list(range(10)), 1: list(range(10)), 2: list(range(10))})
     order = []
     for _ in range(4):
@@ -75,11 +83,11 @@ def test_partitions_take_turns() -> None:
 
 
 def test_while_messages_are_claimed_ahead_no_log_is_read() -> None:
-    """The home's first, one partition at a time, as far as its log goes."""
+    """The home's messages are claimed first, one partition at a time, as far as its log goes."""
     plan = plan_with({0: [0, 1]})
     for view, (cursor, end) in zip(plan.views, [(0, 9), (5, 5), (3, 8), (8, 8)], strict=True):
         view.cursor, view.tail, view.home = cursor, Tail(end), view.partition == 2
-    plan.ahead = True
+    plan.claims_unread = True
     (claim,) = plan.claims(10)
     assert (claim.view.partition, claim.want, claim.seen, claim.ahead) == (2, 10, None, Tail(8))
     plan.views[2].cursor = 8
@@ -88,17 +96,17 @@ def test_while_messages_are_claimed_ahead_no_log_is_read() -> None:
     plan.views[0].cursor = 9
     assert plan.claims(10) == []
     assert plan.wanted(0.0) == ([], plan.views)
-    plan.ahead = False
+    plan.claims_unread = False
     assert plan.wanted(0.0) == ([], [view for view in plan.views if not view.home])
 
 
 def test_nothing_is_claimed_ahead_where_a_log_may_have_been_truncated() -> None:
-    """One that ends before its ledger's cursor, or that is to be read first; nor where too little waits."""
+    """A log is suspect if it ends before its ledger's cursor, or is to be read first. Few messages do not suffice, either."""
     plan = plan_with({}, partitions=2)
 
     def is_ahead(*ends: int) -> bool:
         plan.look({partition: Tail(end) for partition, end in enumerate(ends)}, 50)
-        return plan.ahead
+        return plan.claims_unread
 
     plan.views[1].cursor = 5
     assert not is_ahead(60, 5)
@@ -106,14 +114,14 @@ def test_nothing_is_claimed_ahead_where_a_log_may_have_been_truncated() -> None:
     assert is_ahead(60, 5)
     assert not is_ahead(40, 5)
     assert not is_ahead(60, 4)
-    plan.views[0].unproved = True
+    plan.views[0].epoch_mismatch = True
     assert not is_ahead(60, 5)
-    plan.views[0].unproved, plan.few = False, True
+    plan.views[0].epoch_mismatch, plan.small_batches = False, True
     assert not is_ahead(60, 5)
 
 
 def test_what_others_read_is_claimed_ahead_while_the_homes_are_dry() -> None:
-    """One partition at a time, in turns; it is not read, unless few messages are wanted."""
+    """One partition at a time is claimed from, in turns. It is not read, unless few messages are wanted."""
     plan = plan_with({0: [0]}, partitions=3)
     home, *others = plan.views
     for view in others:
@@ -127,35 +135,35 @@ def test_what_others_read_is_claimed_ahead_while_the_homes_are_dry() -> None:
     assert [(claim.view, claim.ahead) for claim in plan.claims(100)] == [(others[0], Tail(9))]
     assert [claim.view for claim in plan.claims(100)] == [others[1]]
     assert plan.wanted(0.0) == ([], [])
-    plan.few = True
+    plan.small_batches = True
     assert plan.claims(1) == []
     assert plan.wanted(0.0) == (others, [])
 
 
 def test_a_doubtful_log_is_read_before_what_it_gave_back_is_asked_for() -> None:
-    """Also where it is no home; until a record of it came, or its end."""
+    """That holds for a foreign partition, too, until one of its records came, or its end."""
     plan = plan_with({0: [0, 1]}, partitions=2)
     view = plan.views[1]
-    view.returned, view.unproved, view.home, view.assigned, view.leave_until = True, True, False, False, 9.0
-    before = plan.returned
+    view.redeliverable, view.epoch_mismatch, view.home, view.assigned, view.leave_until = True, True, False, False, 9.0
+    before = plan.redeliverable
     assert plan.wanted(0.0) == ([view], [])
     view.end(7)
-    assert (before, plan.returned) == (None, view)
+    assert (before, plan.redeliverable) == (None, view)
 
 
 def test_a_resting_partition_is_not_read() -> None:
-    """It keeps nothing else from being read."""
+    """It does not keep other partitions from being read."""
     plan = plan_with({0: [0, 1]}, partitions=3)
-    plan.few = plan.views[0].resting = True
+    plan.small_batches = plan.views[0].resting = True
     plan.views[1].at_end = True
     plan.views[2].home = plan.views[2].assigned = False
     assert plan.wanted(0.0) == ([plan.views[2]], [plan.views[0]])
-    plan.stir(0.0)
+    plan.clear_backoff(0.0)
     assert plan.wanted(0.0) == ([], [])
 
 
 def test_holes_are_named_and_the_end_is_passed() -> None:
-    """What lies between the last record and the log's end holds no message."""
+    """The offsets between the last record and the log's end hold no message."""
     view = plan_with({0: [2, 3, 6]}).views[0]
     view.end(9)
     assert view.seen(2) == Seen(0, 6, [(2, 3)])
@@ -166,7 +174,7 @@ def test_holes_are_named_and_the_end_is_passed() -> None:
 
 
 def test_a_record_seen_before_is_left_out() -> None:
-    """As after reading on from an earlier place."""
+    """It comes again after reading on from an earlier place."""
     view = plan_with({0: [5]}).views[0]
     assert view.add([record(4), record(5)]) == 0
     assert (view.buffered, view.seen_to) == (1, 6)
@@ -175,7 +183,7 @@ def test_a_record_seen_before_is_left_out() -> None:
 
 
 def test_others_grants_are_dropped_from_the_buffer() -> None:
-    """The cursor says how far."""
+    """The cursor says up to where."""
     view = plan_with({0: [0, 1, 2, 3]}).views[0]
     assert view.moved(granted(2)) is None
     assert (view.buffered, view.seen(9)) == (2, Seen(2, 4, [(2, 3)]))
@@ -183,22 +191,22 @@ def test_others_grants_are_dropped_from_the_buffer() -> None:
 
 @pytest.mark.parametrize(("cursor", "ahead"), [(9, False), (0, True)])
 def test_a_reader_goes_where_the_cursor_is(cursor: int, ahead: bool) -> None:
-    """Forward where others are further, back where it read from beyond the cursor: nothing is jumped over."""
+    """It goes forward if others are further, and back if it read from beyond the cursor: nothing is jumped over."""
     view = plan_with({0: [4, 5]}).views[0]
     assert view.moved(granted(cursor, ahead=ahead)) == cursor
     assert (view.buffered, view.seen_from, view.seen_to) == (0, cursor, cursor)
 
 
 def test_a_grant_that_was_not_read_is_an_error() -> None:
-    """It cannot be, so it is loud."""
+    """The case is impossible, so the error is loud."""
     with pytest.raises(RuntimeError, match="granted 0-5"):
         plan_with({0: [0, 1]}).views[0].take([(0, 5)])
 
 
 def test_foreign_partitions_are_read_only_while_the_homes_are_dry() -> None:
-    """And left alone for a while where another client was faster."""
+    """They are left alone for a while after another client was faster."""
     plan = plan_with({0: [0]})
-    plan.few = True
+    plan.small_batches = True
     for view in plan.views[2:]:
         view.home = view.assigned = False
     assert plan.wanted(0.0) == ([], [])
@@ -216,19 +224,19 @@ def test_foreign_partitions_are_read_only_while_the_homes_are_dry() -> None:
 
 
 def test_an_expired_lease_makes_its_partition_worth_asking() -> None:
-    """Once its time has come."""
+    """It is asked once the lease's time has come."""
     plan = plan_with({})
     plan.views[1].due_at = 3.0
     assert plan.next_due() == 3.0
     plan.expire(2.9)
-    assert not plan.views[1].returned
+    assert not plan.views[1].redeliverable
     plan.expire(3.0)
-    assert (plan.views[1].returned, plan.next_due()) == (True, None)
+    assert (plan.views[1].redeliverable, plan.next_due()) == (True, None)
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3, 5, 16, 40])
 def test_homes_are_shared_out_evenly(clients: int) -> None:
-    """Every partition has one home, and nobody has more than his share."""
+    """Every partition has one home, and no client has more than its share."""
     names = [f"client-{number}" for number in range(clients)]
     homes = [home_partitions(name, names, 16) for name in names]
     assert sorted(partition for home in homes for partition in home) == list(range(16))
@@ -236,7 +244,7 @@ def test_homes_are_shared_out_evenly(clients: int) -> None:
 
 
 def test_few_homes_move_when_a_client_comes() -> None:
-    """Affinity survives."""
+    """Most partitions keep their home."""
     names = ["a", "b", "c"]
     before = {name: home_partitions(name, names, 64) for name in names}
     after = {name: home_partitions(name, [*names, "d"], 64) for name in names}
@@ -245,7 +253,7 @@ def test_few_homes_move_when_a_client_comes() -> None:
 
 
 def test_near_ranges_are_read_in_one_go() -> None:
-    """Up to a gap, and up to a span; a long range stays whole."""
+    """Ranges are joined up to a gap, and up to a span. A long range stays whole."""
     ranges = [(0, 4), (6, 6), (110, 111), (300, 2000), (2001, 2001), (2002, 2010)]
     assert sweeps(ranges, lambda one: one, at_once=200, gap=103) == [
         [(0, 4), (6, 6), (110, 111)],
@@ -256,7 +264,7 @@ def test_near_ranges_are_read_in_one_go() -> None:
 
 
 def test_a_cursor_that_went_back_is_followed() -> None:
-    """As of a ledger that was made anew: what was read is not what is to be claimed next."""
+    """A ledger that was made anew has such a cursor: the records that were read are not the next to claim."""
     plan = plan_with({0: [5, 6]})
     view = plan.views[0]
     view.moved(granted(7))

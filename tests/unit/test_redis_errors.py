@@ -1,4 +1,4 @@
-"""Redis's errors, as Redis 6.2 and 7 word them, in the SDK's."""
+"""Redis's errors, as Redis 6.2 and 7 word them, become the SDK's."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ REPLIES: list[tuple[str, type[ServiceBusError], bool, str]] = [
 
 @pytest.mark.parametrize(("reply", "kind", "wait", "says"), REPLIES, ids=[str(at) for at in range(len(REPLIES))])
 def test_each_refusal_has_one_of_our_errors(reply: str, kind: type[ServiceBusError], wait: bool, says: str) -> None:
-    """Those that a failover brings and takes away are waited for; none shows where in a script it happened, but for bugs."""
+    """Refusals of a failover are waited for. Only bugs show where in a script the error happened."""
     error = BaseParser.parse_error(reply)
     told = translated(error, address="redis://h:1/0", namespace="shop", tried_for=60, what="a request")
     assert (type(told), passes(error), told.inner_exception) == (kind, wait, error)
@@ -68,7 +68,7 @@ def test_each_refusal_has_one_of_our_errors(reply: str, kind: type[ServiceBusErr
 
 @pytest.mark.parametrize("error", [ConnectionError("Connection refused"), TimeoutError("Timeout reading")])
 def test_a_connection_that_breaks_is_waited_for(error: RedisError) -> None:
-    """And then it is said for how long."""
+    """The error then says for how long."""
     told = translated(error, address="redis://h:1/0", namespace="shop", tried_for=60)
     assert (type(told), passes(error)) == (ServiceBusCommunicationError, True)
     assert "cannot be reached (tried for 60 s)" in told.message
@@ -82,5 +82,5 @@ def test_what_a_pipeline_says_before_it_hides_no_code() -> None:
 
 
 def test_what_never_reached_redis_is_not_tried_again() -> None:
-    """As an argument of a kind that it does not take."""
+    """An argument of a type that redis-py does not take is such a case."""
     assert not passes(DataError("Invalid input"))

@@ -1,4 +1,4 @@
-"""Warnings that come again and again are said once a minute."""
+"""Warnings that come again and again are logged once a minute."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Log:
 
     @property
     def lines(self) -> list[str]:
-        """All that was logged."""
+        """Return all logged lines."""
         return self._stream.getvalue().splitlines()
 
 
@@ -47,7 +47,7 @@ def log() -> Iterator[Log]:
 
 
 def test_a_warning_is_said_once_a_minute_with_how_often_it_came(log: Log) -> None:
-    """Whatever its arguments are; the first one at once."""
+    """The arguments of the warning do not matter; the first one is logged at once."""
     for second in range(0, 121, 2):
         log.now = float(second)
         log.logger.warning("no answer entity=%s error=%s", f"q{second}", OSError("refused"))
@@ -59,7 +59,7 @@ def test_a_warning_is_said_once_a_minute_with_how_often_it_came(log: Log) -> Non
 
 
 def test_a_warning_that_comes_seldom_is_said_as_it_is(log: Log) -> None:
-    """Nothing is counted, and the text may hold a percent sign."""
+    """It has no count, and its text may hold a percent sign."""
     for log.now in (0.0, 60.0):
         log.logger.warning("100 %")
     assert log.lines == ["100 %", "100 %"]
@@ -69,7 +69,7 @@ def test_a_warning_that_comes_seldom_is_said_as_it_is(log: Log) -> None:
 
 
 def test_other_levels_templates_loggers_and_errors_are_other_news(log: Log) -> None:
-    """Each is said once."""
+    """Each of them is logged once."""
     for _ in range(3):
         log.logger.warning("failed: %s", OSError("a"))
         log.logger.warning("failed: %s", ValueError("b"))
@@ -80,7 +80,7 @@ def test_other_levels_templates_loggers_and_errors_are_other_news(log: Log) -> N
 
 
 def test_a_traceback_is_printed_once(log: Log) -> None:
-    """Tracebacks made most of a log that grew by megabytes while a server was away."""
+    """Tracebacks were most of a log that grew by megabytes while a server was away."""
     for error in (OSError("refused"), OSError("refused"), ValueError("refused")):
         log.logger.error("round failed", exc_info=error)
     assert [line for line in log.lines if line.startswith("OSError")] == ["OSError: refused"]
@@ -88,7 +88,7 @@ def test_a_traceback_is_printed_once(log: Log) -> None:
 
 
 def test_information_and_losses_are_not_counted(log: Log) -> None:
-    """What one error says is no other's news, unless the same exception made them."""
+    """Each of them is logged."""
     for offset in range(3):
         log.logger.info("started")
         log.logger.error("lost offset=%d", offset)
@@ -96,7 +96,7 @@ def test_information_and_losses_are_not_counted(log: Log) -> None:
 
 
 def test_messages_of_kafkas_client_are_told_apart_by_their_kind(log: Log) -> None:
-    """It logs all of them with one template, and numbers that change in the text."""
+    """The client logs all of them with one template, and with numbers that change in the text."""
     for number in range(3):
         for kind in ("FAIL", "TIMEOUT"):
             log.logger.error("%s [%s] %s", kind, "rdkafka#producer-2", f"refused (after {number} ms)")
@@ -111,7 +111,7 @@ def test_messages_of_kafkas_client_are_told_apart_by_their_kind(log: Log) -> Non
     ],
 )
 def test_services_do_not_repeat_themselves(program: str) -> None:
-    """What looks after a namespace, as the embedded runtime and as the command line start it."""
+    """Neither the embedded runtime's upkeep nor the command line's logs a warning again and again."""
     script = f"""
 import logging, os, runpy, sys
 import kafkabus.upkeep

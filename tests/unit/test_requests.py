@@ -1,4 +1,4 @@
-"""What a request to a ledger says, and who gets which part of its reply."""
+"""The contents of a request to a ledger, and the parts of its reply for each caller."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def ledger() -> Ledger:
 
 
 def completing(ledger: Ledger, *offsets: int, lease: str = "aa", verb: str = "complete") -> list[Operation]:
-    """One settlement for each offset."""
+    """Return one settlement for each offset."""
     return [Settlement(ledger, verb, lease, [(offset, offset)]) for offset in offsets]
 
 
 def said(*operations: Operation) -> list[dict[str, object]]:
-    """What the script reads of a request."""
+    """Return the values that the script reads from a request."""
     read: list[dict[str, object]] = json.loads(Request(operations[0].ledger, 1, list(operations)).payload)
     return read
 
 
 def test_messages_of_a_lease_that_many_complete_are_one_operation(ledger: Ledger) -> None:
-    """In whatever order they came."""
+    """The order in which the calls came does not matter."""
     assert said(*completing(ledger, 5, 3, 4, 9)) == [{"op": "complete", "lease": "aa", "ranges": "3-5,9"}]
 
 
 def test_a_message_named_twice_is_settled_twice(ledger: Ledger) -> None:
-    """The second one must learn that it came too late."""
+    """The second caller must learn that it came too late."""
     assert said(*completing(ledger, 3, 4, 3)) == [
         {"op": "complete", "lease": "aa", "ranges": "3-4"},
         {"op": "complete", "lease": "aa", "ranges": "3"},
@@ -42,7 +42,7 @@ def test_a_message_named_twice_is_settled_twice(ledger: Ledger) -> None:
 
 
 def test_what_is_not_alike_stays_apart(ledger: Ledger) -> None:
-    """Another verb, another lease, several messages at once, a transfer, a claim, a release of all that is left."""
+    """Another verb, another lease, several messages at once, a transfer, a claim, or a release of the rest stays apart."""
     operations = [
         *completing(ledger, 1),
         *completing(ledger, 2, verb="abandon"),
@@ -56,7 +56,7 @@ def test_what_is_not_alike_stays_apart(ledger: Ledger) -> None:
 
 
 def test_everyone_learns_of_their_own_messages_alone(ledger: Ledger) -> None:
-    """A reply to a group says what was lost; those whose message is not among it lost nothing."""
+    """A reply to a group names the lost messages. Callers whose message is not among them lost nothing."""
     settlements = [Settlement(ledger, "complete", "aa", [(offset, offset)]) for offset in (3, 4, 5, 9)]
     for settlement in settlements:
         settlement.resolve({"lost": [["4", "5"]]})

@@ -1,4 +1,4 @@
-"""Rules of a subscription: which messages match, how many copies there are, and how rules are written down."""
+"""Rules of a subscription: which messages match, how many copies there are, and the stored form of rules."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SUBJECT = Subject(
 
 
 def rule(name: str, expression: str, action: str | None = None) -> RuleDescription:
-    """A rule with a SQL filter."""
+    """Return a rule with a SQL filter."""
     return RuleDescription(
         name=name,
         filter=SqlFilterDescription(expression=expression),
@@ -80,18 +80,18 @@ def rule(name: str, expression: str, action: str | None = None) -> RuleDescripti
     ],
 )
 def test_a_correlation_filter_wants_all_that_it_names(given: dict[str, Any], matches: bool) -> None:
-    """With the case of texts, and without that of names."""
+    """The case of texts counts, and the case of names does not."""
     assert compile_filter(CorrelationFilterDescription(**given))(SUBJECT) is matches
 
 
 def test_boolean_filters() -> None:
-    """All, or none."""
+    """They match all messages, or none."""
     assert compile_filter(TrueFilterDescription())(SUBJECT) is True
     assert compile_filter(FalseFilterDescription())(SUBJECT) is False
 
 
 def test_rules_without_actions_give_one_message_and_each_with_one_a_copy() -> None:
-    """As in the service's own example: five rules match, two of them have actions."""
+    """The service's own example is the model: five rules match, two of them have actions."""
     selected = compile_rules(
         [
             rule("a", "n = 1"),
@@ -114,7 +114,7 @@ def test_rules_without_actions_give_one_message_and_each_with_one_a_copy() -> No
 
 
 def test_what_cannot_be_said_gives_nothing_and_is_told() -> None:
-    """Other rules are not touched by it."""
+    """Other rules are not affected."""
     select = compile_rules(
         [
             rule("broken", "t > 1"),
@@ -134,7 +134,7 @@ def test_what_cannot_be_said_gives_nothing_and_is_told() -> None:
 
 
 def test_a_rule_outlives_being_written_down() -> None:
-    """With the kinds of all its values."""
+    """The kinds of all its values are kept."""
     rules = [
         RuleDescription(name="$Default", created_at=NOON),
         RuleDescription(name="none", filter=FalseFilterDescription(), created_at=NOON),
@@ -157,7 +157,7 @@ def test_a_rule_outlives_being_written_down() -> None:
 
 
 def test_what_is_no_expression_is_refused_when_rules_are_compiled() -> None:
-    """Filters and actions alike."""
+    """That holds for filters and actions alike."""
     with pytest.raises(FilterSyntaxError):
         compile_rules([rule("a", "n =")])
     with pytest.raises(FilterSyntaxError):
@@ -165,7 +165,7 @@ def test_what_is_no_expression_is_refused_when_rules_are_compiled() -> None:
 
 
 def described(*rule_sets: RuleSet, **settings: Any) -> SubscriptionDescription:
-    """A subscription with these rules."""
+    """Return a subscription with these rules."""
     return SubscriptionDescription(
         name="t/Subscriptions/s",
         topic="ns.t",
@@ -180,7 +180,7 @@ def described(*rule_sets: RuleSet, **settings: Any) -> SubscriptionDescription:
 
 
 def test_a_rule_of_many_sets_is_written_once() -> None:
-    """Rules that differ in the type of a value alone are two; what is read is what was written."""
+    """Rules that differ in the type of a value alone are two. Reading returns what was written."""
     rules = [
         RuleDescription(name="r", filter=CorrelationFilterDescription(properties={"n": value}), created_at=NOON)
         for value in (1, 1.0, True, NOON, "x" * 1000)
@@ -199,7 +199,7 @@ def test_a_rule_of_many_sets_is_written_once() -> None:
 
 
 def test_over_another_topic_a_subscription_begins_anew() -> None:
-    """With the rules that it has: there are no messages of when it had others."""
+    """It begins with its present rules: there are no messages from the time of earlier ones."""
     true, false = (
         RuleDescription(name="a", created_at=NOON),
         RuleDescription(name="b", filter=FalseFilterDescription(), created_at=NOON),
@@ -211,7 +211,7 @@ def test_over_another_topic_a_subscription_begins_anew() -> None:
 
 
 def test_what_follows_a_cut_goes_by_the_last_rules() -> None:
-    """Those counted from beyond the place where the log ends now; other partitions stay as they are."""
+    """The last rules count from beyond the present end of the log. Other partitions stay as they are."""
     true, false = TrueFilterDescription(), FalseFilterDescription()
     rules = [RuleDescription(name="r", filter=one, created_at=NOON) for one in (true, false)]
     before = described(

@@ -50,14 +50,14 @@ SIGNED = f"Endpoint=sb://nowhere.localhost/;SharedAccessSignature={PASSWORD}"
     ],
 )
 def test_no_representation_shows_one(make: Callable[[], object]) -> None:
-    """However a thing is written out."""
+    """That holds for every way to write an object out."""
     made = make()
     for shown in (repr(made), str(made), f"{made}", f"{[made]}"):
         assert PASSWORD not in shown
 
 
 def test_a_secret_is_the_text_that_it_was_made_of() -> None:
-    """So are its copies."""
+    """The same holds for its copies."""
     secret = Secret(PASSWORD)
     for same in (secret, copy.deepcopy(secret), copy.copy(secret)):
         assert (same, hash(same), same.reveal()) == (secret, hash(secret), PASSWORD)
@@ -65,7 +65,7 @@ def test_a_secret_is_the_text_that_it_was_made_of() -> None:
 
 
 def test_a_redis_that_cannot_be_reached_is_named_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
-    """In errors and warnings, by scheme, host, port and database; ``tests/no_secrets.py`` looks for it elsewhere."""
+    """Errors and warnings have scheme, host, port and database; ``tests/no_secrets.py`` checks other places."""
     caplog.set_level(logging.DEBUG)
     context = ClientContext(parse_settings(f"{CONNECTION_STRING}?socket_timeout=5", {}), retry_for=0)
     with pytest.raises(ServiceBusCommunicationError, match=r"Redis redis://127.0.0.1:1/0 cannot be reached"):
@@ -95,7 +95,7 @@ def test_a_redis_that_cannot_be_reached_is_named_without_its_password(caplog: py
     ],
 )
 def test_a_malformed_address_of_redis_is_not_shown(url: str) -> None:
-    """Nor by the error that Python had for it; the rule is, and how to write a password."""
+    """Python's own error is not shown, either. The error has the rule, and says how to write a password."""
     for text, environment in ((f"{SIGNED};Redis={url}", {}), (SIGNED, {"KAFKABUS_REDIS_URL": url})):
         with pytest.raises(ValueError, match=r"Redis: a URL begins with redis://.*percent-encoded") as caught:
             parse_settings(text, {"KAFKABUS_BOOTSTRAP_SERVERS": "a:1", **environment})
@@ -127,7 +127,7 @@ def test_none(): print("open", "sesame", Secret(PASSWORD))
 
 
 def test_a_test_that_shows_one_fails(tmp_path: Path) -> None:
-    """So a password that any test of the suite gives to the code under test is noticed. Another pytest starts: a second."""
+    """A password that any test gives to the code under test is therefore noticed. Another pytest takes a second."""
     (tmp_path / "test_planted.py").write_text(PLANTED)
     command = [
         sys.executable,

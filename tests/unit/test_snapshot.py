@@ -1,4 +1,4 @@
-"""Snapshots of ledgers: put apart into blocks and together again."""
+"""Snapshots of ledgers are split into blocks and joined again."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kafkabus._ledger.snapshot import BLOCK, Snapshot, block_text, read_snapshot
 
 
 def written(snapshot: Snapshot) -> tuple[str, dict[int, str]]:
-    """Head and blocks as they are stored."""
+    """Return head and blocks as they are stored."""
     blocks = {block: block_text(snapshot.version, content) for block, content in snapshot.blocks().items()}
     return snapshot.head(dict.fromkeys(blocks, snapshot.version)), blocks
 
 
 def offsets(snapshot: Snapshot) -> dict[int, tuple[str, int]]:
-    """Where each offset stands that is not settled, and its delivery count."""
+    """Return each offset that is not settled, with its state and its delivery count."""
     found = {offset: ("waiting", count) for first, last, count in snapshot.waiting for offset in range(first, last + 1)}
     return found | {
         offset: ("deferred", count) for first, last, count in snapshot.deferred for offset in range(first, last + 1)
@@ -29,7 +29,7 @@ def offsets(snapshot: Snapshot) -> dict[int, tuple[str, int]]:
     st.integers(0, 3 * BLOCK),
 )
 def test_what_was_put_apart_comes_together_again(states: dict[int, tuple[str, int]], cursor: int) -> None:
-    """Whatever block it is in; what lies beyond the cursor waits without being named."""
+    """The offsets may be in any block; those beyond the cursor wait without being named."""
     ranges = {
         kind: [(offset, offset, count) for offset, (where, count) in states.items() if where == kind]
         for kind in ("waiting", "deferred")
@@ -42,14 +42,14 @@ def test_what_was_put_apart_comes_together_again(states: dict[int, tuple[str, in
 
 
 def test_a_range_over_several_blocks_is_in_each() -> None:
-    """Its parts meet again."""
+    """Its parts are joined again."""
     snapshot = Snapshot(4 * BLOCK, 1, waiting=[(10, 3 * BLOCK, 2)])
     assert set(snapshot.blocks()) == {0, 1, 2, 3}
     assert len(offsets(read_snapshot(*written(snapshot)))) == 3 * BLOCK - 9
 
 
 def test_a_block_older_than_the_head_knows_is_no_answer() -> None:
-    """As a writer that was paused leaves it: all from there on counts as never granted."""
+    """A writer that was paused leaves such a block: all offsets from there on count as never granted."""
     older = Snapshot(BLOCK + 10, 5, waiting=[(BLOCK + 3, BLOCK + 3, 1)])
     newer = Snapshot(BLOCK + 90, 9, waiting=[(7, 7, 1), (BLOCK + 50, BLOCK + 60, 1)])
     head, blocks = written(newer)
@@ -61,7 +61,7 @@ def test_a_block_older_than_the_head_knows_is_no_answer() -> None:
 
 
 def test_a_block_newer_than_the_head_is_true() -> None:
-    """As a writer leaves it that was cut off before it wrote the head: what is settled there is settled."""
+    """A writer that was cut off before it wrote the head leaves such a block: its settlements hold."""
     older = Snapshot(50, 5, waiting=[(1, 4, 1)])
     newer = Snapshot(90, 9, waiting=[(2, 2, 1), (60, 70, 1)], deferred=[(BLOCK * 0 + 3, 3, 0)])
     head, _ = written(older)
@@ -70,19 +70,19 @@ def test_a_block_newer_than_the_head_is_true() -> None:
 
 
 def test_a_block_that_the_head_knows_to_be_empty_is_left_over() -> None:
-    """And not delivered again."""
+    """Its offsets are not delivered again."""
     head, _ = written(Snapshot(50, 9))
     assert offsets(read_snapshot(head, written(Snapshot(40, 5, waiting=[(1, 4, 1)]))[1])) == {}
 
 
 def test_what_was_seized_beyond_the_cursor_simply_waits() -> None:
-    """Other voids stay: copies that lost."""
-    snapshot = Snapshot(10, 1, waiting=[(12, 12, 1)], moving=[(14, 0, "i")], voids=[5, 12, 13, 14])
-    assert (snapshot.waiting, snapshot.voids) == ([], [13, 14])
+    """Other skipped records stay: copies that lost."""
+    snapshot = Snapshot(10, 1, waiting=[(12, 12, 1)], moving=[(14, 0, "i")], skipped=[5, 12, 13, 14])
+    assert (snapshot.waiting, snapshot.skipped) == ([], [13, 14])
 
 
 def test_a_snapshot_is_fitted_to_the_log() -> None:
-    """What was trimmed is gone; what was truncated was never granted."""
+    """Trimmed offsets are dropped; truncated ones were never granted."""
     snapshot = Snapshot(
         100, 3, waiting=[(5, 15, 1), (60, 70, 2)], deferred=[(8, 8, 0)], moving=[(2, 0, "a"), (80, 1, "b")]
     )
@@ -96,7 +96,7 @@ END = 24
 
 @st.composite
 def snapshots(draw: st.DrawFn) -> Snapshot:
-    """Any state of a short log."""
+    """Draw any state of a short log."""
     cursor = draw(st.integers(0, END))
     states = draw(st.dictionaries(st.integers(0, END - 1), st.sampled_from("wdmv"), max_size=END))
     below = [(offset, state) for offset, state in states.items() if offset < cursor]
@@ -106,19 +106,19 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
         waiting=[(offset, offset, 1) for offset, state in below if state == "w"],
         deferred=[(offset, offset, 2) for offset, state in below if state == "d"],
         moving=[(offset, 0, "i") for offset, state in below if state == "m"],
-        voids=[offset for offset, state in states.items() if state == "v"],
+        skipped=[offset for offset, state in states.items() if state == "v"],
     )
 
 
 def unsettled(snapshot: Snapshot) -> set[int]:
-    """What of the short log is not settled."""
+    """Return the unsettled offsets of the short log."""
     named = set(offsets(snapshot)) | {move[0] for move in snapshot.moving}
-    return named | set(range(snapshot.cursor, END)) - set(snapshot.voids)
+    return named | set(range(snapshot.cursor, END)) - set(snapshot.skipped)
 
 
 @given(snapshots(), snapshots())
 def test_what_either_of_two_knows_to_be_settled_is_settled(later: Snapshot, earlier: Snapshot) -> None:
-    """Nothing else is; what one of them set aside or moves stays that."""
+    """No other offset is settled. If one of them set an offset aside or moves it, that holds."""
     merged = later.merged(earlier)
     assert unsettled(merged) == unsettled(later) & unsettled(earlier)
     assert (merged is later) == (unsettled(later) <= unsettled(earlier))
@@ -133,32 +133,32 @@ def test_what_either_of_two_knows_to_be_settled_is_settled(later: Snapshot, earl
 
 
 def test_a_ledger_that_knows_more_than_was_written_down_stays_as_it_is() -> None:
-    """As every ledger does that did not go back."""
-    written_down = Snapshot(10, 3, waiting=[(4, 9, 1)], voids=[12])
+    """Every ledger that did not go back is such a ledger."""
+    written_down = Snapshot(10, 3, waiting=[(4, 9, 1)], skipped=[12])
     now = Snapshot(20, 9, waiting=[(6, 6, 2), (15, 19, 1)])
     assert now.merged(written_down) is now
     assert written_down.merged(now) == Snapshot(20, 9, waiting=[(6, 6, 1), (15, 19, 1)])
 
 
 def test_duplicates_stand_in_blocks() -> None:
-    """However many there are; where a block is missing, what is known ends before it, and is found anew."""
+    """Any number of them fits. If a block is missing, the known duplicates end before it, and are found anew."""
     duplicates = [(one, one) for one in range(0, 3 * BLOCK, 2)]
-    snapshot = Snapshot(2 * BLOCK, 7, judged=3 * BLOCK, judged_epoch=4, duplicates=duplicates)
+    snapshot = Snapshot(2 * BLOCK, 7, dedup_upto=3 * BLOCK, judged_epoch=4, duplicates=duplicates)
     head, blocks = written(snapshot)
     assert len(head) < 300
     assert read_snapshot(head, blocks) == snapshot
     again = read_snapshot(head, {0: blocks[0], 2: blocks[2]})
-    assert (again.judged, again.judged_epoch) == (BLOCK, 4)
+    assert (again.dedup_upto, again.judged_epoch) == (BLOCK, 4)
     assert again.duplicates == [one for one in duplicates if one[0] < BLOCK]
 
 
 def prepared(verb: str, transaction: str, kind: str = "n") -> str:
-    """The intent of a message that a transaction prepared."""
+    """Return the intent of a message that a transaction prepared."""
     return f"prepared:{verb}:0123456789abcdef:{kind}:1795360252811:{transaction}"
 
 
 def test_nothing_is_prepared_once_it_is_known_what_became_of_transactions() -> None:
-    """What was committed is done as it says, what was not comes again, counted; transfers go on."""
+    """Committed settlements are done, others come again, counted; transfers go on."""
     moving = [
         (1, 0, prepared("complete", "7@a")),
         (2, 1, prepared("abandon", "7@a")),
@@ -176,11 +176,14 @@ def test_nothing_is_prepared_once_it_is_known_what_became_of_transactions() -> N
 
 
 def test_what_markers_say_is_settled_is() -> None:
-    """Below the cursor and beyond it, however often it is said; transfers that were given up since are, too."""
-    snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, "a transfer")], voids=[15])
+    """It lies below the cursor or beyond it, and may be reported several times.
+
+    Transfers given up since are settled, too.
+    """
+    snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, "a transfer")], skipped=[15])
     settled = [("complete", [(1, 2), (6, 6), (8, 8), (12, 13)]), ("defer", [(4, 4), (14, 14)]), ("abandon", [(0, 0)])]
     after = snapshot.after(lambda _: False, [*settled, *settled])
-    assert (after.waiting, after.moving, after.voids) == ([(0, 0, 1), (3, 3, 1)], [], [12, 13, 14, 15])
+    assert (after.waiting, after.moving, after.skipped) == ([(0, 0, 1), (3, 3, 1)], [], [12, 13, 14, 15])
     assert after.deferred == [(4, 4, 1), (7, 7, 0), (14, 14, 0)]
     again = read_snapshot(*written(after))
     assert offsets(again) == offsets(after)
@@ -188,7 +191,7 @@ def test_what_markers_say_is_settled_is() -> None:
 
 
 def test_a_snapshot_that_knows_less_than_markers() -> None:
-    """Where it still has what one of them settled, it went back."""
+    """If the snapshot still has an offset that a marker settled, the ledger went back."""
     snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, prepared("complete", "1@a"))])
     assert snapshot.denies("complete", [(2, 2)])
     assert snapshot.denies("complete", [(6, 6)])
@@ -199,7 +202,7 @@ def test_a_snapshot_that_knows_less_than_markers() -> None:
 
 
 def test_an_outdated_block_has_all_markers_told_anew() -> None:
-    """What was settled of it is not known any more."""
+    """Settlements that the block held are not known any more."""
     older, newer = Snapshot(BLOCK + 10, 5), Snapshot(BLOCK + 90, 9, waiting=[(BLOCK + 50, BLOCK + 60, 1)], markers=77)
     head, blocks = written(newer)
     assert read_snapshot(head, blocks).markers == 77
@@ -207,9 +210,9 @@ def test_an_outdated_block_has_all_markers_told_anew() -> None:
 
 
 def test_what_is_kept_apart_outlasts_a_rebuild() -> None:
-    """Also what a checkpoint does not know of, because it was granted later: it waits, or is scheduled still."""
+    """Later messages, which the checkpoint does not know, wait or are scheduled still."""
     snapshot = Snapshot(
-        10, 1, deferred=[(3, 4, 1)], scheduled=[(5, 77), (6, 78)], voids=[12], moving=[(7, 0, "m"), (8, 0, "n")]
+        10, 1, deferred=[(3, 4, 1)], scheduled=[(5, 77), (6, 78)], skipped=[12], moving=[(7, 0, "m"), (8, 0, "n")]
     )
     within = snapshot.within(20, kept={3: None, 5: 77, 7: None, 11: None, 12: None, 13: 99})
     assert (within.cursor, within.waiting, within.deferred) == (20, [(11, 11, 0)], [(3, 3, 1)])

@@ -1,4 +1,4 @@
-"""Spark's half where pyspark is not installed."""
+"""The Spark package without pyspark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ except ModuleNotFoundError as error:
 
 
 def test_it_says_what_to_install() -> None:
-    """Before anything of it is used."""
+    """The error comes at the import."""
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == (
         "pyspark kafkabus_spark needs pyspark, and it is not installed: pip install 'kafkabus[spark]'"

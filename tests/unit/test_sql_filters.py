@@ -1,4 +1,4 @@
-"""SQL filters: what the documented grammar takes, what it says of a message, and how it complains.
+"""SQL filters: the documented grammar, the results for a message, and the errors.
 
 Sources: Service Bus's "Subscription Rule SQL Filter Syntax" and "… SQL Action Syntax"; operators bind as C#'s do.
 """
@@ -31,7 +31,7 @@ from tests.filters import ERROR, HOLDS, NOON, PARAMETERS, SUBJECT
 
 @pytest.mark.parametrize("text", HOLDS)
 def test_a_filter_says_what_is_documented(text: str) -> None:
-    """True, false, unknown, or an error of the evaluation."""
+    """The result is true, false, unknown, or an error of the evaluation."""
     holds = compile_condition(parse_filter(text), PARAMETERS)
     if HOLDS[text] == ERROR:
         with pytest.raises(FilterEvaluationError):
@@ -50,10 +50,10 @@ COMPLAINTS = {
     "a == 1": ("line 1, column 4", "'='"),
     "a = 1 b": ("line 1, column 7", "the end"),
     "a =\n 1 OR\n OR b = 1": ("line 3, column 2", "'OR'"),
-    "a = 'x": ("line 1, column 5", "' ends it"),
-    "[a = 1": ("line 1, column 1", "] ends it"),
-    '"a = 1': ("line 1, column 1", '" ends it'),
-    "[] = 1": ("line 1, column 1", "nothing in it"),
+    "a = 'x": ("line 1, column 5", "close it with '"),
+    "[a = 1": ("line 1, column 1", "close it with ]"),
+    '"a = 1': ("line 1, column 1", 'close it with "'),
+    "[] = 1": ("line 1, column 1", "empty or not closed"),
     "a ! 1": ("line 1, column 3", "'!' means nothing"),
     "a = #1": ("line 1, column 5", "'#' means nothing"),
     "(a = 1": ("line 1, column 7", ")"),
@@ -97,7 +97,7 @@ COMPLAINTS = {
 
 @pytest.mark.parametrize("text", COMPLAINTS)
 def test_what_is_no_filter_is_refused_with_its_place(text: str) -> None:
-    """Line, column, and what was expected."""
+    """The error names line, column, and the expected words."""
     with pytest.raises(FilterSyntaxError) as caught:
         parse_filter(text)
     place, words = COMPLAINTS[text]
@@ -106,12 +106,12 @@ def test_what_is_no_filter_is_refused_with_its_place(text: str) -> None:
 
 
 def test_the_corpus_is_large_enough() -> None:
-    """Each production and each type rule has its cases; those that are refused come on top."""
+    """Each production and each type rule has its cases, besides the refused ones."""
     assert len(HOLDS) >= 300
 
 
 def test_long_and_deep_filters_are_refused() -> None:
-    """Whatever is within the bounds can be evaluated."""
+    """Every filter within the bounds can be evaluated."""
     with pytest.raises(FilterSyntaxError, match="1024 are allowed"):
         parse_filter("a = " + "1" * LONGEST)
     with pytest.raises(FilterSyntaxError, match="nested"):
@@ -125,7 +125,7 @@ def test_long_and_deep_filters_are_refused() -> None:
 
 
 def test_a_pattern_of_many_wildcards_is_not_tried_over_and_over() -> None:
-    """What takes polynomial time with a regular expression."""
+    """A regular expression would take polynomial time for it."""
     subject = Subject(Envelope(application_properties={"text": "a" * 5_000}))
     assert compile_condition(parse_filter(f"text LIKE '{'%a' * 400}%b'"))(subject) is False
 
@@ -136,7 +136,7 @@ def test_a_pattern_of_many_wildcards_is_not_tried_over_and_over() -> None:
     ids=["any-before", "any-before-the-end", "at-the-end", "anywhere"],
 )
 def test_a_text_is_not_compared_with_a_pattern_at_each_place(pattern: str) -> None:
-    """A million characters, the most, take 0.22 s of a processor at worst; the limit leaves room for a busy one."""
+    """A million characters, the most, take 0.22 s of a processor at worst. The limit leaves room for a busy one."""
     subject = Subject(Envelope(application_properties={"text": "a" * LONGEST_TEXT}))
     holds = compile_condition(parse_filter(f"text LIKE '{pattern}'"))
     begun = time.process_time()
@@ -145,9 +145,9 @@ def test_a_text_is_not_compared_with_a_pattern_at_each_place(pattern: str) -> No
 
 
 def is_like(text: str, pattern: str, escape: str) -> bool:
-    """Whether a text is as a pattern says, in the words of the documentation: tried in every way."""
+    """Return whether a text matches a pattern, in the words of the documentation: tried in every way."""
     characters = iter(pattern)
-    # Two characters for one that is meant as it is, one for a wildcard.
+    # A character of the pattern becomes two if it is literal, and one if it is a wildcard.
     parts = ["=" + next(characters) if one == escape else one if one in "%_" else "=" + one for one in characters]
     reached = {0}
     for part in parts:
@@ -159,7 +159,7 @@ def is_like(text: str, pattern: str, escape: str) -> bool:
 
 
 LETTERS = st.sampled_from("aab\n\U0001f600")
-# The latter are longer than those that are tried at each place.
+# The latter are longer than the patterns that are tried at each place.
 SEGMENTS = st.text(alphabet="aab__!", max_size=12) | st.sampled_from(
     [part * 65 for part in ("a_", "_a", "ab_", "a", "ba_ab")]
 )
@@ -171,7 +171,7 @@ SEGMENTS = st.text(alphabet="aab__!", max_size=12) | st.sampled_from(
     escape=st.sampled_from(["", "!", "%", "_", "a"]),
 )
 def test_like_agrees_with_trying_in_every_way(data: st.DataObject, segments: list[str], escape: str) -> None:
-    """Whatever stands where; texts that are made of the pattern match often, those with a character less or more may not."""
+    """The texts are any; texts made from the pattern often match, and texts with a character less or more may not."""
     pattern = "%".join(segments)
     assume(len(pattern) <= LONGEST)
     made = (
@@ -194,7 +194,7 @@ def test_like_agrees_with_trying_in_every_way(data: st.DataObject, segments: lis
 
 
 def test_a_text_that_is_doubled_again_and_again_is_not_made() -> None:
-    """An action that does so fails, and what it was asked of is another message's no more than before."""
+    """An action that does so fails, and the subscription does not get the message."""
     rule = RuleDescription(
         name="doubling",
         action=SqlActionDescription(expression="; ".join(["SET text = text + text"] * 40)),
@@ -207,13 +207,13 @@ def test_a_text_that_is_doubled_again_and_again_is_not_made() -> None:
 
 
 def test_a_parameter_without_a_value_is_named() -> None:
-    """When the filter is compiled, before any message comes."""
-    with pytest.raises(ValueError, match=r"@missing has no value; given are: @color"):
+    """The error comes when the filter is compiled, before any message."""
+    with pytest.raises(ValueError, match=r"@missing has no value; parameters given: @color"):
         compile_condition(parse_filter("a = @missing"), {"@color": 1})
 
 
 def refused_at(parse: Callable[[str], object], text: str) -> tuple[int, int] | None:
-    """Where a text is no filter, or no action."""
+    """Return the place at which a text is no filter, or no action."""
     try:
         parse(text)
     except FilterSyntaxError as error:
@@ -244,7 +244,7 @@ ACTIONS = {
 
 @pytest.mark.parametrize("text", ACTIONS)
 def test_an_action_is_its_statements(text: str) -> None:
-    """In order, with or without what separates them."""
+    """The statements run in order, with separators or without."""
     assert parse_action(text) == ACTIONS[text]
 
 
@@ -264,7 +264,7 @@ def test_an_action_is_its_statements(text: str) -> None:
     ],
 )
 def test_an_action_changes_a_copy(text: str, properties: dict[str, Value]) -> None:
-    """Names keep the case that they have; what was not there is added, or left alone."""
+    """Names keep their case. Missing properties are added, or left alone."""
     subject = Subject(Envelope(subject="l", application_properties={"Color": "red", "Weight": 1.5}))
     changed = compile_action(parse_action(text), {"@p": 9})(subject)
     assert changed.application_properties == properties
@@ -273,7 +273,7 @@ def test_an_action_changes_a_copy(text: str, properties: dict[str, Value]) -> No
 
 
 def test_an_action_changes_system_properties() -> None:
-    """Those that may be: to a text, or to nothing."""
+    """Properties that may be changed are set to a text, or to nothing."""
     subject = Subject(Envelope(subject="l", to="t", application_properties={"n": 1}))
     changed = compile_action(parse_action("SET sys.Label = 'new'; SET sys.ReplyTo = sys.To; REMOVE sys.To"))(subject)
     assert changed == Envelope(subject="new", reply_to="t", application_properties={"n": 1})
@@ -300,7 +300,7 @@ def test_an_action_changes_system_properties() -> None:
     ],
 )
 def test_what_is_no_action_is_refused(text: str, words: str) -> None:
-    """Also where it would change what decides about a message's place."""
+    """An action is also refused if it would change a property that decides about a message's place."""
     with pytest.raises(FilterSyntaxError) as caught:
         parse_action(text)
     assert words in str(caught.value)

@@ -1,4 +1,4 @@
-"""How the tests themselves are run: who gets which, what is left out, where time went."""
+"""Runs of the tests themselves: the worker of each test, omitted tests, and the time spent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_busy_workers_take_what_is_busy_first_and_others_never() -> None:
-    """Who has nothing left to do ends."""
+    """A worker with nothing left to do ends."""
     waiting = ["tests/unit/test_names.py", "tests/contract/test_locks.py::test_x[memory]", "tests/faults/test_kill.py"]
     assert next_unit(waiting, 0) == "tests/faults/test_kill.py"
     assert next_unit(waiting, BUSY_WORKERS) == "tests/contract/test_locks.py::test_x[memory]"
@@ -25,7 +25,7 @@ def test_busy_workers_take_what_is_busy_first_and_others_never() -> None:
 
 
 def test_whatever_starts_servers_of_its_own_counts_as_busy() -> None:
-    """Else many would be started at once; and each entry is still there."""
+    """Otherwise many would be started at once. Each entry of the list still exists."""
     modules = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
     starts = ("own_runtime", "EmbeddedRuntime(", "kafkabus_spark.session", '"up",')
     own = [name for name, text in modules.items() if any(word in text for word in starts) and "/unit/" not in name]
@@ -44,7 +44,7 @@ def test_whatever_starts_servers_of_its_own_counts_as_busy() -> None:
     ],
 )
 def test_marks_choose_backends(marks: str, folder: str, contains: str, lacks: str) -> None:
-    """What runs for every change, what starts no server, and what is left to `make test-all`."""
+    """Some tests run for every change, some need no server, and some are left to `make test-all`."""
     collect = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-m", marks, folder]
     listed = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert contains in listed
@@ -52,7 +52,7 @@ def test_marks_choose_backends(marks: str, folder: str, contains: str, lacks: st
 
 
 def test_time_is_told_apart_by_what_began_first() -> None:
-    """What is done within something else counts for that."""
+    """Time that is spent within another cause counts for that cause."""
     meter = Meter()
     with meter.within(ENTITIES), meter.within("within"):
         sum(range(1000))
@@ -64,7 +64,7 @@ def test_time_is_told_apart_by_what_began_first() -> None:
 
 
 def test_a_campaign_prints_a_table() -> None:
-    """Of the flows that are asked for, with what came of each."""
+    """The table has the requested flows, with the results of each."""
     told = subprocess.run(
         [sys.executable, "-m", "tests.campaign", "--only", "fuzz", "--minutes", "0.001", "--seed", "7"],
         cwd=ROOT,

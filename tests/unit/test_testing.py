@@ -1,4 +1,4 @@
-"""The in-memory namespace as its users meet it; what it does with messages, the contract tests say."""
+"""The in-memory namespace as its users meet it; the contract tests cover its treatment of messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_docstrings_example_works() -> None:
 
 
 def test_blocking_and_asyncio_clients_share_a_namespace() -> None:
-    """What one sends, the other receives."""
+    """Messages that one client sends are received by the other."""
 
     async def receive(connection_string: str) -> list[str]:
         async with (
@@ -43,7 +43,7 @@ def test_blocking_and_asyncio_clients_share_a_namespace() -> None:
 
 
 def test_each_namespace_is_apart() -> None:
-    """Two of one name share nothing."""
+    """Two namespaces of one name share nothing."""
     with InMemoryNamespace(upkeep=False) as one, InMemoryNamespace(upkeep=False) as other:
         with ServiceBusAdministrationClient.from_connection_string(one.connection_string) as administration:
             administration.create_queue("q")
@@ -52,7 +52,7 @@ def test_each_namespace_is_apart() -> None:
 
 
 def test_outside_of_its_block_it_is_not_there() -> None:
-    """Neither before nor afterwards, and the error says what to do."""
+    """It exists neither before nor afterwards, and the error says what to do."""
     closed = InMemoryNamespace(upkeep=False)
     with pytest.raises(RuntimeError, match="'with' statement"):
         _ = closed.connection_string
@@ -67,7 +67,7 @@ def test_outside_of_its_block_it_is_not_there() -> None:
 
 
 def test_time_does_not_go_back() -> None:
-    """A negative time is refused by name."""
+    """The error names the negative time."""
     with InMemoryNamespace(upkeep=False) as here, pytest.raises(ValueError, match="seconds=-1"):
         here.advance(-1)
 
@@ -76,7 +76,7 @@ def test_time_does_not_go_back() -> None:
 def test_a_client_tells_that_nobody_looks_after_its_namespace(
     upkeep: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, and with the command that does; it waits for three looks of an upkeep service, a second and a half."""
+    """It warns once, with the command to use. It waits for three looks of an upkeep service, a second and a half."""
     monkeypatch.setattr(catalog, "DESCRIPTION_AGE", 0.0)
     monkeypatch.setattr(upkeep_watch, "UPKEEP_SILENCE", 3 * TICK)
     with InMemoryNamespace(upkeep=upkeep) as here:

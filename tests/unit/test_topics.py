@@ -1,4 +1,4 @@
-"""Asking brokers: what is asked again, and for how long."""
+"""Brokers are asked about topics: the repeated questions, and for how long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = parse_settings(
     [KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT],
 )
 def test_who_says_nothing_is_asked_again(code: int) -> None:
-    """A broker that is silent, that cannot be reached, or that Kafka's client let go while it was asked."""
+    """The broker is silent, cannot be reached, or was dropped by Kafka's client while it was asked."""
     asked: list[int] = []
 
     def ask() -> str:
@@ -35,7 +35,7 @@ def test_who_says_nothing_is_asked_again(code: int) -> None:
 
 
 def test_a_cluster_without_brokers_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The only one may be left out for a while; no topic is created with that many replicas."""
+    """The only broker may be left out for a while. No topic is created with that many replicas."""
     topics, answers = open_topics(SETTINGS), [0, 0, 1]
 
     def list_topics(_topic: str, *, timeout: float) -> SimpleNamespace:

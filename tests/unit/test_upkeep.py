@@ -1,4 +1,4 @@
-"""What is planned before anything is asked: when messages expire, and who tends which entity."""
+"""Upkeep plans before it asks for anything: when messages expire, and which service tends which entity."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kafkabus.upkeep.service import is_home
 
 
 def record(offset: int, lives: int | None = None) -> StoredRecord:
-    """A record that was enqueued at 1,000 ms times its offset."""
+    """Return a record that was enqueued at 1,000 ms times its offset."""
     headers: list[tuple[str, bytes | None]] = [] if lives is None else [("sb-time-to-live", str(lives).encode())]
     return StoredRecord(("t", 0, offset), (None, b"x", headers), (1, 1000 * offset))
 
 
 def test_a_stretch_is_due_when_its_first_message_expires() -> None:
-    """By its own time to live or the entity's, whichever is shorter; for ever never."""
+    """The message's own time to live counts, or the entity's if that is shorter. A message without any is never due."""
     expiries = Expiries(0)
     expiries.add(0, 9, [record(1, 5_000), record(2, 1_000), record(3)], None)
     assert expiries.due(2_999) == []
@@ -35,7 +35,7 @@ def test_a_stretch_in_which_nothing_can_expire_is_forgotten() -> None:
 
 
 def test_a_log_is_read_once_stretch_by_stretch() -> None:
-    """From the first message on that is not settled, as far as it goes."""
+    """It is read from the first unsettled message on, as far as it goes."""
     expiries = Expiries(5)
     assert expiries.unread(5) is None
     assert expiries.unread(7) == (5, 6)
@@ -57,17 +57,17 @@ def test_each_entity_has_one_home_and_few_change_hands() -> None:
 
 
 def test_an_instance_that_was_not_heard_of_counts_itself() -> None:
-    """Before its first heartbeat arrived."""
+    """That holds before its first heartbeat arrived."""
     assert is_home("q", "a", [])
 
 
 def sized(offset: int, size: int) -> StoredRecord:
-    """A record of so many bytes."""
+    """Return a record of so many bytes."""
     return StoredRecord(("t", 0, offset), (None, b"x" * size, []), (1, 0))
 
 
 def test_sizes_are_known_from_any_offset_on() -> None:
-    """To within what is kept together; without what was forgotten."""
+    """They are exact to within a stretch, without forgotten stretches."""
     sizes = Sizes(100)
     assert sizes.since(100) == 0
     sizes.add(300, [sized(offset, 10) for offset in range(100, 300)])

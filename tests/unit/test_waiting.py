@@ -18,7 +18,7 @@ STEPS = range(6)
 
 
 async def cancelled_after(task: asyncio.Task[object], happens: Callable[[], object], turns: int) -> bool:
-    """Whether a task that waits is cancelled so many turns after what it waits for; true as well where it was done."""
+    """Return whether a task is cancelled so many turns after the event that it waits for, or was done by then."""
     for _ in range(3):
         await asyncio.sleep(0)
     happens()
@@ -32,7 +32,7 @@ async def cancelled_after(task: asyncio.Task[object], happens: Callable[[], obje
 
 @pytest.mark.asyncio
 async def test_a_bell_that_rings_hides_no_cancellation() -> None:
-    """asyncio.wait_for did so before Python 3.12, and a service that was told to stop went on for ever."""
+    """asyncio.wait_for hid them before Python 3.12, and a service that was told to stop went on for ever."""
     for timeout in (None, 60):
         for turns in STEPS:
             bell = Bell()
@@ -41,7 +41,7 @@ async def test_a_bell_that_rings_hides_no_cancellation() -> None:
 
 @pytest.mark.asyncio
 async def test_an_acknowledgement_hides_no_cancellation() -> None:
-    """Nor does it when sending."""
+    """A sender does not hide one, either."""
     pool = Pool("waiting")
     producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     for turns in STEPS:

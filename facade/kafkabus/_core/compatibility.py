@@ -29,7 +29,7 @@ MEANINGLESS = frozenset(
 and what cannot be reached is tried again for as long as an operation may take."""
 
 
-def warn_of(unsupported: Mapping[str, object]) -> None:
+def warn_unsupported(unsupported: Mapping[str, object]) -> None:
     """Warn the caller's caller of keywords that do nothing, with the nearest that the caller takes: they may be misspelt."""
     names = sorted(unsupported.keys() - MEANINGLESS)
     if names:

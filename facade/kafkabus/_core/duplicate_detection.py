@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.record import Record
-from kafkabus._ledger.operations import Judge
+from kafkabus._ledger.operations import DetectDuplicates
 from kafkabus_mapping.headers import (
     ADDRESSED_TO,
     MESSAGE_ID,
@@ -20,7 +20,7 @@ from kafkabus_mapping.headers import (
 from kafkabus_mapping.keys import partition_of
 
 
-def judge(
+def detect_duplicates(
     entity: Entity,
     partition: int,
     start: int,
@@ -28,7 +28,7 @@ def judge(
     records: Sequence[Record],
     *,
     log_start: int | None = None,
-) -> Judge:
+) -> DetectDuplicates:
     """What has a ledger find the duplicates among records.
 
     Args:
@@ -63,7 +63,7 @@ def judge(
         scope = _key(named) if entity.partitions > 1 else b""
         one = (offset, _digest(scope, message_id), record.timestamp()[1])
         ids.append(one if source is None else (*one, _digest(source)))
-    return Judge(entity.ledgers[partition], start, upto, ids, epochs, entity.window_ms, log_start)
+    return DetectDuplicates(entity.ledgers[partition], start, upto, ids, epochs, entity.window_ms, log_start)
 
 
 def home_of(entity: Entity, record: Record) -> int | None:

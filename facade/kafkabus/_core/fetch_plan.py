@@ -32,11 +32,11 @@ class PartitionView:
         home: Whether this client is the one that should read it first.
         assigned: Whether its log is being read.
         at_end: Whether all of the log was read when it was last heard of.
-        returned: Whether ranges wait there to be granted again, as far as is known.
+        redeliverable: Whether ranges wait there to be granted again, as far as is known.
         cursor: The ledger's, as far as is known.
-        judged: Up to where it is known which records are duplicates, where they are detected.
+        dedup_upto: Up to where it is known which records are duplicates, where they are detected.
         tail: Where the log ends, as far as is known.
-        unproved: Whether the log is to be read from the cursor before anything else: it may have been truncated.
+        epoch_mismatch: Whether the log is to be read from the cursor before anything else: it may have been truncated.
         limited: Whether so many messages are in flight there that nothing new was granted.
         resting: Whether nothing new is asked for there for a moment.
         silent: Whether nothing came when records were read by offset, so that none are for a while.
@@ -52,20 +52,20 @@ class PartitionView:
         "assigned",
         "at_end",
         "cursor",
+        "dedup_upto",
         "due_at",
+        "epoch_mismatch",
         "home",
-        "judged",
         "leave_until",
         "limited",
         "partition",
+        "redeliverable",
         "resting",
-        "returned",
         "seen_from",
         "seen_to",
         "silent",
         "silent_until",
         "tail",
-        "unproved",
     )
 
     def __init__(self, partition: int) -> None:
@@ -73,11 +73,11 @@ class PartitionView:
         self.home = False
         self.assigned = False
         self.at_end = False
-        self.returned = True
+        self.redeliverable = True
         self.cursor = 0
-        self.judged = 0
+        self.dedup_upto = 0
         self.tail = Tail(0)
-        self.unproved = False
+        self.epoch_mismatch = False
         self.limited = False
         self.resting = False
         self.silent = False
@@ -144,14 +144,14 @@ class PartitionView:
             records = subscription_filter.wanted(records)
         self._records += records
         self.seen_to = last + 1
-        self.at_end = self.unproved = False
+        self.at_end = self.epoch_mismatch = False
         return len(records)
 
     def end(self, offset: int) -> None:
         """The log ends here for now; what lies between the last record and here are holes."""
         self.seen_to = max(self.seen_to, offset)
         self.at_end = True
-        self.unproved = False
+        self.epoch_mismatch = False
 
     def seen(self, want: int) -> Seen:
         """What to claim for ``want`` messages."""
@@ -239,16 +239,16 @@ class Plan:
     Attributes:
         views: One for each partition.
         crowded: Whether more clients receive than there are partitions.
-        few: Whether few messages are wanted at a time, so that claiming them before they are read is not worth it.
-        ahead: Whether all messages are claimed before they are read. Then each is read by who has it; otherwise all that share
-            a log read all of it.
+        small_batches: Whether few messages are wanted at a time, so that claiming unread ones is not worth it.
+        claims_unread: Whether all messages are claimed before they are read. Then only the holder reads a message;
+            otherwise all clients that share a log read all of it.
     """
 
     def __init__(self, partitions: int, first: int = 0) -> None:
         self.views = [PartitionView(partition) for partition in range(partitions)]
         self.crowded = False
-        self.few = False
-        self.ahead = False
+        self.small_batches = False
+        self.claims_unread = False
         self._first = first % partitions
 
     @property
@@ -257,9 +257,11 @@ class Plan:
         return sum(view.buffered for view in self.views)
 
     @property
-    def returned(self) -> PartitionView | None:
+    def redeliverable(self) -> PartitionView | None:
         """A partition where ranges wait to be granted again, as far as is known."""
-        return next((view for view in self._in_turn() if view.returned and not (view.unproved or view.silent)), None)
+        return next(
+            (view for view in self._in_turn() if view.redeliverable and not (view.epoch_mismatch or view.silent)), None
+        )
 
     @property
     def homes_dry(self) -> bool:
@@ -269,7 +271,7 @@ class Plan:
         )
 
     @property
-    def alone(self) -> bool:
+    def sole_reader(self) -> bool:
         """Whether all partitions are this client's homes, and nobody else's."""
         return not self.crowded and all(view.home for view in self.views)
 
@@ -277,8 +279,10 @@ class Plan:
         """The logs end as said here. Where clients crowd, and enough waits, all is claimed before it is read."""
         for view in self.views:
             view.tail = tails[view.partition]
-        sound = not any(view.unproved or view.backlog < 0 for view in self.views)
-        self.ahead = self.crowded and not self.few and sound and sum(view.backlog for view in self.views) >= enough
+        sound = not any(view.epoch_mismatch or view.backlog < 0 for view in self.views)
+        self.claims_unread = (
+            self.crowded and not self.small_batches and sound and sum(view.backlog for view in self.views) >= enough
+        )
 
     def claims(self, want: int, *, fresh: bool = True) -> list[PlannedClaim]:
         """The claims of the next round trip, which together never grant more than ``want`` messages.
@@ -288,10 +292,10 @@ class Plan:
         """
         if want <= 0:
             return []
-        view = self.returned
+        view = self.redeliverable
         if view is not None:
             return [PlannedClaim(view, want, view.seen(want) if view.assigned and fresh else None)]
-        if self.ahead:
+        if self.claims_unread:
             return self._claims_ahead(want) if fresh else []
         planned: list[PlannedClaim] = []
         for view in self._in_turn():
@@ -316,18 +320,20 @@ class Plan:
         return planned
 
     @property
-    def behind(self) -> list[PartitionView]:
+    def backlogged(self) -> list[PartitionView]:
         """Where something waits that may be claimed ahead, homes first: in homes only where all is claimed so."""
-        behind = [
+        backlogged = [
             view
             for view in self._in_turn()
-            if view.backlog > 0 and not (view.resting or view.unproved or view.silent) and (self.ahead or not view.home)
+            if view.backlog > 0
+            and not (view.resting or view.epoch_mismatch or view.silent)
+            and (self.claims_unread or not view.home)
         ]
-        return [] if self.few else sorted(behind, key=lambda view: not view.home)
+        return [] if self.small_batches else sorted(backlogged, key=lambda view: not view.home)
 
     def _claims_ahead(self, want: int) -> list[PlannedClaim]:
         """A claim ahead, where one may be made."""
-        for view in self.behind:
+        for view in self.backlogged:
             # The next round begins behind it, so that none starves.
             self._first = (view.partition + 1) % len(self.views)
             return [PlannedClaim(view, want, ahead=view.tail)]
@@ -338,7 +344,7 @@ class Plan:
         """Whether nothing new, or nothing at all, is asked for in some partitions for a moment."""
         return any(view.resting or view.silent for view in self.views)
 
-    def stir(self, now: float) -> None:
+    def clear_backoff(self, now: float) -> None:
         """That moment is over; where a partition was silent, at its own time."""
         for view in self.views:
             view.resting = False
@@ -353,7 +359,7 @@ class Plan:
         for view in self.views:
             if view.due_at is not None and view.due_at <= now:
                 view.due_at = None
-                view.returned = True
+                view.redeliverable = True
 
     def wanted(self, now: float) -> tuple[list[PartitionView], list[PartitionView]]:
         """Partitions to begin reading and to stop reading.
@@ -364,13 +370,15 @@ class Plan:
         """
 
         def is_read(view: PartitionView) -> bool:
-            if self.ahead or view.resting:
+            if self.claims_unread or view.resting:
                 return False
-            return view.home or view.unproved or (self.few and view.leave_until <= now)
+            return view.home or view.epoch_mismatch or (self.small_batches and view.leave_until <= now)
 
         dry = self.homes_dry
         begin = [
-            view for view in self.views if not view.assigned and is_read(view) and (view.home or view.unproved or dry)
+            view
+            for view in self.views
+            if not view.assigned and is_read(view) and (view.home or view.epoch_mismatch or dry)
         ]
         return begin, [view for view in self.views if view.assigned and not is_read(view)]
 

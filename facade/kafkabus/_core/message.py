@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard
 
 from kafkabus._core.amqp_encoding import annotated, milliseconds_of, plain_value, sections_of
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
-from kafkabus._core.compatibility import warn_of
+from kafkabus._core.compatibility import warn_unsupported
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessageSizeExceededError
 from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
@@ -166,7 +166,7 @@ class ServiceBusMessage:
         **unsupported: object,
     ) -> None:
         if unsupported:
-            warn_of(unsupported)
+            warn_unsupported(unsupported)
         if body is None or type(body) is bytes:
             self._own_body = body
         elif isinstance(body, str):

@@ -202,7 +202,7 @@ def expires_at(record: Record, life_ms: int | None) -> int | None:
     return None if lives is None else record.timestamp()[1] + lives
 
 
-def is_over(record: Record, life_ms: int | None, now_ms: int) -> bool:
+def is_expired(record: Record, life_ms: int | None, now_ms: int) -> bool:
     """Whether a record's time to live is over at a moment, ms since 1970; see ``expires_at``."""
     moment = expires_at(record, life_ms)
     return moment is not None and moment <= now_ms

@@ -14,7 +14,7 @@ DEFERRED_LIMIT = 100_000
 """How many messages of one partition may be deferred at a time."""
 
 
-class Held:
+class SettlementBatch:
     """Messages of one delivery, to be settled.
 
     Attributes:
@@ -58,14 +58,14 @@ class Held:
         return missing
 
 
-def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
+def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[SettlementBatch]:
     """Messages to settle, by delivery.
 
     Raises:
         TypeError: One is no received message.
         MessageAlreadySettled: One was settled before, or is named twice.
     """
-    held: dict[int, Held] = {}
+    held: dict[int, SettlementBatch] = {}
     for message in messages:
         if not isinstance(message, ServiceBusReceivedMessage):
             raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")
@@ -75,12 +75,12 @@ def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Held]:
         delivery = message._delivery
         one = held.get(id(delivery))
         if one is None:
-            one = held[id(delivery)] = Held(delivery)
+            one = held[id(delivery)] = SettlementBatch(delivery)
         one.messages.append(message)
     return list(held.values())
 
 
-def check_unsettled(held: Sequence[Held], *, enlisted: bool = False) -> None:
+def check_unsettled(held: Sequence[SettlementBatch], *, enlisted: bool = False) -> None:
     """Refuse what was settled before.
 
     Args:
@@ -97,7 +97,9 @@ def check_unsettled(held: Sequence[Held], *, enlisted: bool = False) -> None:
             raise MessageAlreadySettled("a transaction that is not over yet settles the message")
 
 
-def still_there(held: list[Held], entity: Entity) -> tuple[list[Held], list[ServiceBusReceivedMessage]]:
+def still_there(
+    held: list[SettlementBatch], entity: Entity
+) -> tuple[list[SettlementBatch], list[ServiceBusReceivedMessage]]:
     """What is in partitions that the entity has; and messages of one that had more, and was deleted since."""
     there = [one for one in held if one.delivery.partition < entity.partitions]
     return there, [message for one in held if one not in there for message in one.messages]

@@ -428,14 +428,14 @@ class Topics:
                     unknown = error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
                     unknown_since = (unknown_since or time.monotonic()) if unknown else None
 
-        def is_over(state: RetryCallState) -> bool:
+        def is_expired(state: RetryCallState) -> bool:
             is_gone = unknown_since is not None and time.monotonic() > unknown_since + APPEARS_WITHIN
             return is_gone or stop_after_delay(timeout or self._timeout)(state)
 
         return Retrying(
             before_sleep=refresh,
             retry=retry_if_result(lambda result: result is None) | retry_if_exception(_with(codes)),
-            stop=is_over,
+            stop=is_expired,
             wait=wait_exponential(multiplier=0.01, max=0.5),
             retry_error_callback=_outcome,
         )

@@ -46,13 +46,13 @@ class Snapshot:
     Attributes:
         cursor: The next offset never granted.
         version: Of the ledger; a later snapshot has a higher one.
-        mortal: Whether messages with times to live of their own were sent.
+        has_message_ttl: Whether messages with times to live of their own were sent.
         epoch: Leader epoch of the record right before the cursor, where it is known.
         waiting: What is to be granted again, ascending.
         deferred: What was set aside, ascending.
         moving: Offset, delivery count and intent of transfers that have not ended, ascending.
-        voids: Offsets beyond the cursor that are no messages, ascending.
-        judged: Up to where it is known which records are duplicates; None where none are detected.
+        skipped: Offsets beyond the cursor that are no messages, ascending.
+        dedup_upto: Up to where it is known which records are duplicates; None where none are detected.
         judged_epoch: Leader epoch of the last of those, where it is known.
         duplicates: Offsets of those that are, ascending, as far as they are in the window.
         schedules: Whether the log holds records of scheduled messages.
@@ -63,13 +63,13 @@ class Snapshot:
 
     cursor: int
     version: int
-    mortal: bool = False
+    has_message_ttl: bool = False
     waiting: list[Counted] = field(default_factory=list)
     deferred: list[Counted] = field(default_factory=list)
     moving: list[tuple[int, int, str]] = field(default_factory=list)
-    voids: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
     epoch: int | None = None
-    judged: int | None = None
+    dedup_upto: int | None = None
     judged_epoch: int | None = None
     duplicates: list[Range] = field(default_factory=list)
     schedules: bool = False
@@ -80,10 +80,10 @@ class Snapshot:
         # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
         held = {offset for first, last, _ in self.waiting for offset in range(max(first, self.cursor), last + 1)}
         held |= {offset for offset, _ in self.scheduled}
-        self.voids = sorted(offset for offset in set(self.voids) - held if offset >= self.cursor)
+        self.skipped = sorted(offset for offset in set(self.skipped) - held if offset >= self.cursor)
         self.waiting = _below(self.waiting, self.cursor)
         # Below the cursor; beyond it what claims pass over.
-        passed_over = union([(0, self.cursor - 1), *((offset, offset) for offset in self.voids)])
+        passed_over = union([(0, self.cursor - 1), *((offset, offset) for offset in self.skipped)])
         self.deferred = joined(cut(self.deferred, passed_over))
         self.moving = sorted(self.moving)
         self.scheduled = sorted(self.scheduled)
@@ -121,15 +121,15 @@ class Snapshot:
                 "blocks": {str(block): version for block, version in sorted(versions.items())},
                 "cursor": self.cursor,
                 "version": self.version,
-                "mortal": self.mortal,
+                "has_message_ttl": self.has_message_ttl,
                 "epoch": self.epoch,
                 "watermark": self.watermark,
                 "moving": self.moving,
-                "voids": self.voids,
+                "skipped": self.skipped,
             }
             | ({"schedules": True} if self.schedules else {})
             | ({} if self.markers is None else {"markers": self.markers})
-            | ({} if self.judged is None else {"judged": self.judged, "judged_epoch": self.judged_epoch}),
+            | ({} if self.dedup_upto is None else {"dedup_upto": self.dedup_upto, "judged_epoch": self.judged_epoch}),
             separators=(",", ":"),
         )
 
@@ -157,7 +157,7 @@ class Snapshot:
         """
         kept = kept or {}
         unknown = {offset: due for offset, due in kept.items() if self.cursor <= offset < start}
-        for offset in (*self.voids, *(one[0] for one in self.moving), *(one[0] for one in self.scheduled)):
+        for offset in (*self.skipped, *(one[0] for one in self.moving), *(one[0] for one in self.scheduled)):
             unknown.pop(offset, None)
         there = union([(start, NEVER), *((offset, offset) for offset in kept)])
         cursor = max(start, min(self.cursor, end))
@@ -168,13 +168,13 @@ class Snapshot:
         return Snapshot(
             cursor=cursor,
             version=self.version,
-            mortal=self.mortal,
+            has_message_ttl=self.has_message_ttl,
             waiting=cut([*self.waiting, *((one, one, 0) for one, due in unknown.items() if due is None)], there),
             deferred=cut(self.deferred, there),
             moving=[one for one in self.moving if stays(one[0])],
-            voids=[offset for offset in self.voids if offset < end],
+            skipped=[offset for offset in self.skipped if offset < end],
             epoch=self.epoch if cursor == self.cursor else None,
-            judged=None if self.judged is None else max(start, min(self.judged, end)),
+            dedup_upto=None if self.dedup_upto is None else max(start, min(self.dedup_upto, end)),
             judged_epoch=self.judged_epoch,
             duplicates=common(self.duplicates, [(start, end - 1)]),
             schedules=self.schedules,
@@ -190,7 +190,7 @@ class Snapshot:
         """What is not settled, ascending; the last range has no end."""
         waiting = [(first, last) for several in (self.waiting, self.deferred) for first, last, _ in several]
         moving = [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
-        beyond = minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.voids])
+        beyond = minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.skipped])
         return union([*waiting, *moving, *beyond])
 
     def merged(self, earlier: Snapshot) -> Snapshot:
@@ -222,14 +222,14 @@ class Snapshot:
         return Snapshot(
             cursor=ahead.cursor,
             version=max(self.version, earlier.version),
-            mortal=self.mortal or earlier.mortal,
+            has_message_ttl=self.has_message_ttl or earlier.has_message_ttl,
             waiting=homes[1],
             deferred=homes[0],
             moving=moving,
-            voids=[*self.voids, *earlier.voids],
+            skipped=[*self.skipped, *earlier.skipped],
             epoch=ahead.epoch,
             # What was judged by one that forgot some of it may be judged wrong.
-            judged=earlier.judged,
+            dedup_upto=earlier.dedup_upto,
             judged_epoch=earlier.judged_epoch,
             duplicates=earlier.duplicates,
             schedules=self.schedules or earlier.schedules,
@@ -239,7 +239,11 @@ class Snapshot:
 
     def marked(self, names: Collection[str]) -> Snapshot:
         """This snapshot, with what senders said that may have come after it: see ``operations.MARKS``."""
-        return replace(self, mortal=self.mortal or "mortal" in names, schedules=self.schedules or "schedules" in names)
+        return replace(
+            self,
+            has_message_ttl=self.has_message_ttl or "has_message_ttl" in names,
+            schedules=self.schedules or "schedules" in names,
+        )
 
     def denies(self, verb: str, ranges: Sequence[Range]) -> bool:
         """Whether it says of messages, which a transaction had settled before, that somebody may still receive them.
@@ -252,7 +256,7 @@ class Snapshot:
             return False
         still = [(first, last) for first, last, _ in self.waiting]
         still += [] if verb == "defer" else [(first, last) for first, last, _ in self.deferred]
-        still += minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.voids])
+        still += minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.skipped])
         return bool(common(still, ranges))
 
     def after(self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range]]]) -> Snapshot:
@@ -262,7 +266,7 @@ class Snapshot:
             committed: Whether a transaction was, by what names it in its intents; those that were not never will be.
             settled: Verb and offsets of what others did that were, since the snapshot or before it.
         """
-        waiting, deferred, voids = list(self.waiting), list(self.deferred), list(self.voids)
+        waiting, deferred, skipped = list(self.waiting), list(self.deferred), list(self.skipped)
         moving: list[tuple[int, int, str]] = []
         for offset, count, intent in self.moving:
             prepared = Prepared.from_text(intent)
@@ -285,8 +289,8 @@ class Snapshot:
             waiting = cut(waiting, rest)
             # A transfer that was given up since.
             moving = [one for one in moving if common([(one[0], one[0])], rest)]
-            voids += offsets_of(ahead)
-        return replace(self, waiting=waiting, deferred=deferred, moving=moving, voids=voids)
+            skipped += offsets_of(ahead)
+        return replace(self, waiting=waiting, deferred=deferred, moving=moving, skipped=skipped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,9 +314,9 @@ class Written:
         """As ``lua/restore.lua`` reads it."""
         one = self.snapshot
         known: dict[str, object] = {} if one.epoch is None else {"epoch": str(one.epoch)}
-        if one.judged is not None:
-            judged = one.judged if self.window_start is None else min(one.judged, self.window_start)
-            known |= {"judged": str(judged), "proven": str(one.judged)}
+        if one.dedup_upto is not None:
+            dedup_upto = one.dedup_upto if self.window_start is None else min(one.dedup_upto, self.window_start)
+            known |= {"dedup_upto": str(dedup_upto), "dedup_checkpoint": str(one.dedup_upto)}
             known |= {"duplicates": [list(map(str, part)) for part in one.duplicates]}
             known |= {} if one.judged_epoch is None else {"judged_epoch": str(one.judged_epoch)}
         if self.rules_version:
@@ -322,11 +326,11 @@ class Written:
             | {
                 "cursor": str(one.cursor),
                 "version": str(one.version + VERSIONS_AHEAD),
-                "mortal": one.mortal,
+                "has_message_ttl": one.has_message_ttl,
                 "waiting": [list(map(str, part)) for part in one.waiting],
                 "deferred": [list(map(str, part)) for part in one.deferred],
                 "moving": [list(map(str, part)) for part in one.moving],
-                "voids": list(map(str, one.voids)),
+                "skipped": list(map(str, one.skipped)),
                 "schedules": one.schedules,
                 "scheduled": [(str(offset), str(when)) for offset, when in one.scheduled],
                 "states": [
@@ -377,10 +381,10 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
     outdated = [
         block for block, version in known.items() if block not in blocks or block_version(blocks[block]) < version
     ]
-    cursor, judged = state["cursor"], state.get("judged")
+    cursor, dedup_upto = state["cursor"], state.get("dedup_upto")
     if outdated:
         cursor = min(cursor, max(min(outdated) * BLOCK, state["watermark"]))
-        judged = None if judged is None else min(judged, min(outdated) * BLOCK)
+        dedup_upto = None if dedup_upto is None else min(dedup_upto, min(outdated) * BLOCK)
     waiting: list[Counted] = []
     deferred: list[Counted] = []
     duplicates: list[Range] = []
@@ -395,19 +399,19 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
     return Snapshot(
         cursor=cursor,
         version=state["version"],
-        mortal=state["mortal"],
+        has_message_ttl=state["has_message_ttl"],
         waiting=waiting,
         deferred=deferred,
         moving=[(offset, count, intent) for offset, count, intent in state["moving"]],
-        voids=state["voids"],
+        skipped=state["skipped"],
         epoch=None if outdated else state.get("epoch"),
         schedules="schedules" in state,
         scheduled=scheduled,
-        judged=judged,
+        dedup_upto=dedup_upto,
         judged_epoch=state.get("judged_epoch"),
         # What was settled of an outdated block is not known any more: all that is known of it is told anew.
         markers=0 if outdated and "markers" in state else state.get("markers"),
-        duplicates=common(union(duplicates), [(0, (judged or 0) - 1)]),
+        duplicates=common(union(duplicates), [(0, (dedup_upto or 0) - 1)]),
     )
 
 

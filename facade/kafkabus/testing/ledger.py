@@ -29,7 +29,7 @@ class State(Enum):
 
     FILED = "filed"
     """In its session, to be granted to whoever locks that."""
-    RETURNED = "returned"
+    REDELIVERABLE = "redeliverable"
     """To be granted again."""
     LEASED = "leased"
     """Somebody's, until a moment."""
@@ -113,32 +113,34 @@ class MemoryLedger:
 
     Args:
         cursor: The first offset to grant.
-        mortal: Whether messages bring times to live of their own.
+        has_message_ttl: Whether messages bring times to live of their own.
         version: What it begins with.
 
     Attributes:
         cursor: The next offset never granted.
         version: Raised by every request.
-        mortal: As given, or as marked since.
+        has_message_ttl: As given, or as marked since.
         epoch: Leader epoch of the record right before the cursor, empty where it is not known.
         leader: The latest leader epoch of which any record was that the cursor passed, empty where none is known.
-        rings: Whether the last request made something available.
+        notify: Whether the last request made something available.
         has_sessions: Whether messages are filed under sessions.
-        judged: Up to where it is known which records are duplicates; None where none are detected.
+        dedup_upto: Up to where it is known which records are duplicates; None where none are detected.
         schedules: Whether records of scheduled messages are in the log.
         transacts: Whether transactions may have stored records in it.
         rules: Which version of a subscription's rules whoever claims must know.
     """
 
-    def __init__(self, cursor: int, *, mortal: bool = False, version: int = 1, judged: int | None = None) -> None:
+    def __init__(
+        self, cursor: int, *, has_message_ttl: bool = False, version: int = 1, dedup_upto: int | None = None
+    ) -> None:
         self.cursor = cursor
         self.version = version
-        self.mortal = mortal
+        self.has_message_ttl = has_message_ttl
         self.epoch = ""
         self.leader = ""
-        self.rings = False
+        self.notify = False
         self.has_sessions = False
-        self.judged = judged
+        self.dedup_upto = dedup_upto
         self.schedules = False
         self.transacts = False
         self.rules = 0
@@ -149,7 +151,7 @@ class MemoryLedger:
         self._duplicates: set[int] = set()
         self._ids: dict[str, tuple[int, int, str]] = {}
         self._messages: dict[int, Message] = {}
-        self._voids: set[int] = set()
+        self._skipped: set[int] = set()
         self._slots: dict[str, tuple[int, str]] = {}
         self._locks: dict[str, Lock] = {}
         self._free: dict[str, None] = {}
@@ -163,32 +165,34 @@ class MemoryLedger:
     def restored(cls, text: str, now: int) -> MemoryLedger:
         """A ledger of what was written down of one; see ``Written.to_script``."""
         state = json.loads(text)
-        ledger = cls(int(state["cursor"]), mortal=bool(state["mortal"]), version=int(state["version"]))
+        ledger = cls(
+            int(state["cursor"]), has_message_ttl=bool(state["has_message_ttl"]), version=int(state["version"])
+        )
         ledger.epoch = ledger.leader = state.get("epoch", "")
-        for kind, where in (("waiting", State.RETURNED), ("deferred", State.DEFERRED)):
+        for kind, where in (("waiting", State.REDELIVERABLE), ("deferred", State.DEFERRED)):
             for first, last, count in state[kind]:
                 for offset in range(int(first), int(last) + 1):
                     ledger._messages[offset] = Message(where, int(count))
         for offset, count, intent in state["moving"]:
             ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
-        ledger._voids, ledger.transacts = set(map(int, state["voids"])), True
+        ledger._skipped, ledger.transacts = set(map(int, state["skipped"])), True
         ledger.schedules = bool(state["schedules"])
         ledger.rules = int(state.get("rules", 0))
         for offset, when in state["scheduled"]:
             ledger._messages[int(offset)] = Message(State.SCHEDULED, 0, due=int(when))
-            ledger._voids.add(int(offset))
+            ledger._skipped.add(int(offset))
         ledger._unplaced = bool(state["waiting"])
-        if "judged" in state:
-            ledger.judged, ledger._proven = int(state["judged"]), int(state["proven"])
+        if "dedup_upto" in state:
+            ledger.dedup_upto, ledger._proven = int(state["dedup_upto"]), int(state["dedup_checkpoint"])
             ledger._judged_epoch = int(state.get("judged_epoch", -1))
             ledger._duplicates = set(offsets_of([(int(first), int(last)) for first, last in state["duplicates"]]))
-            ledger._voids |= ledger._duplicates
+            ledger._skipped |= ledger._duplicates
         for session, version_of_it, updated, value in state["states"]:
             ledger._states[session] = SessionState(int(version_of_it), int(updated), value, stored=True)
         return ledger
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """How many messages were granted and are not settled."""
         return sum(message.state is not State.MOVED for message in self._messages.values())
 
@@ -215,7 +219,7 @@ class MemoryLedger:
             The reply as JSON.
         """
         last, reply = self._slots.get(slot, (0, ""))
-        self.rings = False
+        self.notify = False
         if number == last:
             return reply
         if number < last:
@@ -257,16 +261,18 @@ class MemoryLedger:
     def _peek(self, op: Arguments, _now: int) -> Reply:
         found = [
             (offset, offset, _kind(message), message.count)
-            for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED, State.SCHEDULED)
+            for offset, message in self._in(
+                State.FILED, State.REDELIVERABLE, State.LEASED, State.DEFERRED, State.SCHEDULED
+            )
             if offset >= op["from"] and self._may_be_of(op.get("session"), message)
         ]
-        return {"cursor": self.cursor, "found": found[: op["limit"]], "voids": self._voids_ahead()}
+        return {"cursor": self.cursor, "found": found[: op["limit"]], "skipped": self._voids_ahead()}
 
     def _snapshot(self, op: Arguments, _now: int) -> Reply:
         self._closed = self._closed or "close" in op
         waiting: list[tuple[int, int, int]] = []
         deferred: list[tuple[int, int, int]] = []
-        for offset, message in self._in(State.FILED, State.RETURNED, State.LEASED, State.DEFERRED):
+        for offset, message in self._in(State.FILED, State.REDELIVERABLE, State.LEASED, State.DEFERRED):
             home = deferred if message.deferred or message.state is State.DEFERRED else waiting
             home.append((offset, offset, message.count + (message.state is State.LEASED and not message.sorted)))
         reply: Reply = {
@@ -277,14 +283,18 @@ class MemoryLedger:
             "moving": [
                 (offset, message.count, message.intent) for offset, message in self._in(State.MOVING, State.PREPARED)
             ],
-            "voids": self._voids_ahead(),
+            "skipped": self._voids_ahead(),
             "scheduled": [(offset, message.due) for offset, message in self._in(State.SCHEDULED)],
         }
         reply |= {"schedules": True} if self.schedules else {}
-        if self.judged is not None:
-            reply |= {"judged": max(self.judged, self._proven), "duplicates": sorted(self._duplicates)}
+        if self.dedup_upto is not None:
+            reply |= {"dedup_upto": max(self.dedup_upto, self._proven), "duplicates": sorted(self._duplicates)}
             reply |= {"judged_epoch": self._judged_epoch} if self._judged_epoch >= 0 else {}
-        return reply | ({"mortal": True} if self.mortal else {}) | ({"epoch": self.epoch} if self.epoch else {})
+        return (
+            reply
+            | ({"has_message_ttl": True} if self.has_message_ttl else {})
+            | ({"epoch": self.epoch} if self.epoch else {})
+        )
 
     def _may_be_of(self, session: str | None, message: Message) -> bool:
         """Whether a message may be of a session, as far as is known; any may be where none is asked for."""
@@ -299,69 +309,69 @@ class MemoryLedger:
         return bool(self._voids_ahead())
 
     def _voids_ahead(self) -> list[int]:
-        return sorted(offset for offset in self._voids if offset >= self.cursor)
+        return sorted(offset for offset in self._skipped if offset >= self.cursor)
 
     # Becoming somebody's.
 
     def _claim(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        if "alone" in op:
+        if "exclusive" in op:
             if self._in(State.LEASED, State.MOVING, State.PREPARED) or self._locks:
-                return self._grant(op | {"want": 0}, now) | {"limited": True, "returned": 0}
-            if self._in(State.RETURNED):
+                return self._grant(op | {"want": 0}, now) | {"limited": True, "redeliverable": 0}
+            if self._in(State.REDELIVERABLE):
                 op = {name: value for name, value in op.items() if name not in {"from", "ahead"}}
         return self._grant(op, now)
 
     def _grant(self, op: Arguments, now: int) -> Reply:
-        again = [] if self._placing else self._in(State.RETURNED)[: op["want"]]
+        again = [] if self._placing else self._in(State.REDELIVERABLE)[: op["want"]]
         granted = [(offset, offset, message.count) for offset, message in again]
-        self._lease(op, (offset for offset, _ in again), now, sort=self.has_sessions or "alone" in op)
+        self._lease(op, (offset for offset, _ in again), now, sort=self.has_sessions or "exclusive" in op)
         if again and self.has_sessions:
             self._filer = op["lease"]
         fresh: list[int] = []
         reply: Reply = {"again": granted} | (self._ruled(op) if again or "from" in op else {})
-        if op["take"] and self.schedules:
-            op |= {"take": False}
+        if op["settle_on_claim"] and self.schedules:
+            op |= {"settle_on_claim": False}
             reply["leased"] = True
         if "ahead" in op:
             wanted = op["want"] - len(again)
             if self.leader and self.leader != str(op.get("epoch", "")):
-                reply["unproved"] = True
-            elif op["ahead"] > self.cursor and wanted > 0 and self.judged is None and not self._outruled(op):
+                reply["epoch_mismatch"] = True
+            elif op["ahead"] > self.cursor and wanted > 0 and self.dedup_upto is None and not self._has_stale_rules(op):
                 upto = min(op["ahead"], self.cursor + wanted)
                 op |= {"from": self.cursor, "upto": upto, "runs": [(self.cursor, upto - 1)]}
         if "from" in op and (refused := self._refuses(op)):
             reply[refused] = True
         elif "from" in op:
             unseen = [
-                offset for offset in offsets_of(op["runs"]) if offset >= self.cursor and offset not in self._voids
+                offset for offset in offsets_of(op["runs"]) if offset >= self.cursor and offset not in self._skipped
             ]
-            in_flight = self.held - len(self._in(State.DEFERRED, State.SCHEDULED))
+            in_flight = self.in_flight - len(self._in(State.DEFERRED, State.SCHEDULED))
             want = op["want"] - len(again)
-            most = want if op["take"] else max(0, min(want, op["limit"] - in_flight))
+            most = want if op["settle_on_claim"] else max(0, min(want, op["limit"] - in_flight))
             fresh, rest = unseen[:most], unseen[most:]
             self.cursor = rest[0] if rest else max(self.cursor, op["upto"])
             if most < want and self.cursor < op["upto"]:
                 reply["limited"] = True
-            if not op["take"]:
-                self._lease(op, fresh, now, sort="alone" in op)
+            if not op["settle_on_claim"]:
+                self._lease(op, fresh, now, sort="exclusive" in op)
         return self._with_state(reply | {"fresh": merge_offsets(fresh), "expiry": now + op["lock_ms"]}, now)
 
     def _refuses(self, op: Arguments) -> str:
         """Why what was read is not granted, where that is so."""
         if op["from"] > self.cursor:
             return "ahead"
-        if self._outruled(op):
-            return "ruled"
-        return "unjudged" if self._unjudged(op["upto"]) else ""
+        if self._has_stale_rules(op):
+            return "stale_rules"
+        return "not_deduplicated" if self._not_deduplicated(op["upto"]) else ""
 
-    def _outruled(self, op: Arguments) -> bool:
+    def _has_stale_rules(self, op: Arguments) -> bool:
         """Whether what was read was chosen by a subscription's rules that were changed since."""
         return bool(op.get("rules", 0) < self.rules)
 
     def _ruled(self, op: Arguments) -> Reply:
         """What tells a caller that it goes by rules that were changed since."""
-        return {"ruled": True} if self._outruled(op) else {}
+        return {"stale_rules": True} if self._has_stale_rules(op) else {}
 
     def _with_state(self, reply: Reply, now: int) -> Reply:
         expiries = [message.expiry for _, message in self._in(State.LEASED)]
@@ -374,7 +384,7 @@ class MemoryLedger:
             reply["overdue"] = True
         return reply | {
             "cursor": self.cursor,
-            "returned": 0 if self._placing else len(self._in(State.RETURNED)),
+            "redeliverable": 0 if self._placing else len(self._in(State.REDELIVERABLE)),
             "moves": any(message.due <= now for _, message in self._in(State.MOVING, State.PREPARED, State.MOVED)),
         }
 
@@ -394,17 +404,17 @@ class MemoryLedger:
 
     def _seize(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        outdated = self._outruled(op)
-        moves = "upto" in op and op["from"] <= self.cursor and not self._unjudged(op["upto"]) and not outdated
+        outdated = self._has_stale_rules(op)
+        moves = "upto" in op and op["from"] <= self.cursor and not self._not_deduplicated(op["upto"]) and not outdated
         seized: list[tuple[int, bool]] = []
         for offset in offsets_of(op["ranges"]):
-            if self._is(offset, State.RETURNED) or self._is(offset, State.FILED):
+            if self._is(offset, State.REDELIVERABLE) or self._is(offset, State.FILED):
                 seized.append((offset, False))
             elif offset >= self.cursor:
-                if offset not in self._voids and not self._unjudged(offset + 1) and not outdated:
+                if offset not in self._skipped and not self._not_deduplicated(offset + 1) and not outdated:
                     seized.append((offset, False))
                     if not moves:
-                        self._voids.add(offset)
+                        self._skipped.add(offset)
             elif self._is(offset, State.DEFERRED):
                 seized.append((offset, True))
         if moves:
@@ -413,10 +423,12 @@ class MemoryLedger:
         self._forget_empty()
         return reply
 
-    def _hopeless(self, op: Arguments, now: int) -> Reply:
+    def _max_deliveries_exceeded(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
-        hopeless = [offset for offset, message in self._in(State.RETURNED) if message.count >= op["count"]]
-        return self._seized(op, [(offset, False) for offset in hopeless[: op["limit"]]], now)
+        max_deliveries_exceeded = [
+            offset for offset, message in self._in(State.REDELIVERABLE) if message.count >= op["count"]
+        ]
+        return self._seized(op, [(offset, False) for offset in max_deliveries_exceeded[: op["limit"]]], now)
 
     def _seized(self, op: Arguments, seized: Sequence[tuple[int, bool]], now: int) -> Reply:
         for offset, deferred in seized:
@@ -458,44 +470,44 @@ class MemoryLedger:
         elif lock is not None and message.count < lock.most:
             message.state, message.session = State.FILED, lock.session
         else:
-            message.state = State.RETURNED
+            message.state = State.REDELIVERABLE
         message.deferred = message.sorted = False
-        self.rings = self.rings or message.state is not State.DEFERRED
+        self.notify = self.notify or message.state is not State.DEFERRED
 
     # Duplicates.
 
-    def _unjudged(self, upto: int) -> bool:
-        return self.judged is not None and (upto > self.judged or self._torn)
+    def _not_deduplicated(self, upto: int) -> bool:
+        return self.dedup_upto is not None and (upto > self.dedup_upto or self._torn)
 
-    def _judge(self, op: Arguments, _now: int) -> Reply:
-        judged = self.judged or 0
+    def _detect_duplicates(self, op: Arguments, _now: int) -> Reply:
+        dedup_upto = self.dedup_upto or 0
         if "start" in op:
             self._duplicates = {offset for offset in self._duplicates if offset >= op["start"]}
-            self.judged = judged = max(judged, op["start"])
-        bound, latest = max(judged, self._proven), max([self._judged_epoch, *(epoch for _, epoch in op["epochs"])])
+            self.dedup_upto = dedup_upto = max(dedup_upto, op["start"])
+        bound, latest = max(dedup_upto, self._proven), max([self._judged_epoch, *(epoch for _, epoch in op["epochs"])])
         if self._judged_epoch >= 0:
             self._torn = any(first < bound and epoch > self._judged_epoch for first, epoch in op["epochs"])
         if self._torn:
-            return {"judged": judged, "torn": self._judged_epoch}
-        if op["from"] > judged:
-            return {"judged": judged, "ahead": True}
+            return {"dedup_upto": dedup_upto, "log_truncated": self._judged_epoch}
+        if op["from"] > dedup_upto:
+            return {"dedup_upto": dedup_upto, "ahead": True}
         self._judged_epoch = latest
         for offset, name, at, *copied in op["ids"]:
-            if judged <= offset < op["upto"]:
-                self._judge_one(offset, name, at, *copied, window=op["window"])
-        self.judged = max(judged, op["upto"])
-        return {"judged": self.judged}
+            if dedup_upto <= offset < op["upto"]:
+                self._detect_one(offset, name, at, *copied, window=op["window"])
+        self.dedup_upto = max(dedup_upto, op["upto"])
+        return {"dedup_upto": self.dedup_upto}
 
-    def _judge_one(self, offset: int, name: str, at: int, source: str = "", *, window: int) -> None:
+    def _detect_one(self, offset: int, name: str, at: int, source: str = "", *, window: int) -> None:
         first, then, before = self._ids.get(name, (-1, -window - 1, ""))
         recent = first >= 0 and abs(at - then) < window
         copied = recent and bool(source) and source == before
-        void = recent and not copied
+        skip = recent and not copied
         if offset < self._proven or first >= offset:
-            void = offset in self._duplicates
-        if void:
+            skip = offset in self._duplicates
+        if skip:
             self._duplicates.add(offset)
-            self._voids.add(offset)
+            self._skipped.add(offset)
             if self._is(offset, State.SCHEDULED):
                 del self._messages[offset]
         elif first <= offset:
@@ -566,7 +578,7 @@ class MemoryLedger:
         lock = self._locks.pop(lease)
         if self._waiting_in(lock.session):
             self._free.setdefault(lock.session)
-            self.rings = True
+            self.notify = True
 
     def _locked_by(self, lease: str, now: int) -> Lock | None:
         """The session's lock, where it has not expired."""
@@ -585,7 +597,7 @@ class MemoryLedger:
         elif op["upto"] > self.cursor:
 
             def unseen(runs: Sequence[Range]) -> list[int]:
-                return [offset for offset in offsets_of(runs) if offset >= self.cursor and offset not in self._voids]
+                return [offset for offset in offsets_of(runs) if offset >= self.cursor and offset not in self._skipped]
 
             strays = unseen(op["strays"])
             self._lease(op, strays, now, sort=True)
@@ -602,7 +614,7 @@ class MemoryLedger:
         message.deferred = message.sorted = False
         if not self._is_locked(session):
             self._free.setdefault(session)
-        self.rings = True
+        self.notify = True
 
     def _place(self, op: Arguments, now: int) -> Reply:
         taken, lost = self._held_by(op["lease"], [(first, last) for first, last, _ in op["ranges"]], now)
@@ -621,7 +633,7 @@ class MemoryLedger:
         if self._is_locked(session):
             return {"held": True}
         self._free.pop(session, None)
-        self._locks[op["lease"]] = Lock(session, now + op["lock_ms"], op["most"])
+        self._locks[op["lease"]] = Lock(session, now + op["lock_ms"], op["max_deliveries"])
         return {"session": session, "expiry": now + op["lock_ms"]}
 
     def _next(self, op: Arguments, now: int) -> Reply:
@@ -629,7 +641,7 @@ class MemoryLedger:
         lock = self._locked_by(op["lease"], now)
         if lock is None:
             return {"gone": True}
-        self._unplaced = self._unplaced and (self._placing or bool(self._in(State.RETURNED)))
+        self._unplaced = self._unplaced and (self._placing or bool(self._in(State.REDELIVERABLE)))
         if self._unplaced:
             return {"unfiled": True}
         again = self._waiting_in(lock.session)[: op["want"]]
@@ -799,19 +811,19 @@ class MemoryLedger:
             if op["gone"]:
                 del self._messages[op["offset"]]
             else:
-                message.state, message.deferred, self.rings = State.RETURNED, False, True
+                message.state, message.deferred, self.notify = State.REDELIVERABLE, False, True
         return {}
 
-    def _void(self, op: Arguments, _now: int) -> Reply:
+    def _skip(self, op: Arguments, _now: int) -> Reply:
         offset = op["offset"]
         if offset >= self.cursor:
-            self._voids.add(offset)
-            return {"void": True}
-        void = self._is(offset, State.RETURNED) or self._is(offset, State.FILED)
-        if void:
+            self._skipped.add(offset)
+            return {"skip": True}
+        skip = self._is(offset, State.REDELIVERABLE) or self._is(offset, State.FILED)
+        if skip:
             del self._messages[offset]
             self._forget_empty()
-        return {"void": void}
+        return {"skip": skip}
 
     # The rest.
 
@@ -828,9 +840,9 @@ class MemoryLedger:
 
     def _schedule(self, op: Arguments, _now: int) -> Reply:
         for offset, when in op["items"]:
-            if offset >= self.cursor and offset not in self._voids:
+            if offset >= self.cursor and offset not in self._skipped:
                 self._messages[offset] = Message(State.SCHEDULED, 0, due=when)
-                self._voids.add(offset)
+                self._skipped.add(offset)
                 self.schedules = True
         return {}
 
@@ -856,7 +868,7 @@ class MemoryLedger:
         return {"begun": [offset for offset, _ in begun]}
 
     def _purge(self, op: Arguments, _now: int) -> Reply:
-        waiting = [offset for offset, _ in self._in(State.FILED, State.RETURNED) if offset < op["upto"]]
+        waiting = [offset for offset, _ in self._in(State.FILED, State.REDELIVERABLE) if offset < op["upto"]]
         for offset in waiting:
             del self._messages[offset]
         self._forget_empty()

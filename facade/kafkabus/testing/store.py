@@ -71,11 +71,11 @@ class Store:
         with self._guard:
             ledger = self._ledgers.get(key)
             if ledger is not None:
-                known = {name: str(getattr(ledger, name)) for name in ("cursor", "held", "version", "moving")}
-                values = known | ({"mortal": "1"} if ledger.mortal else {}) | {"epoch": ledger.epoch}
-                values |= {} if ledger.judged is None else {"judged": str(ledger.judged)}
+                known = {name: str(getattr(ledger, name)) for name in ("cursor", "in_flight", "version", "moving")}
+                values = known | ({"has_message_ttl": "1"} if ledger.has_message_ttl else {}) | {"epoch": ledger.epoch}
+                values |= {} if ledger.dedup_upto is None else {"dedup_upto": str(ledger.dedup_upto)}
                 values |= {"transacts": "1"} if ledger.transacts else {}
-                values |= {"voids": "1"} if ledger.has_voids else {}
+                values |= {"skipped": "1"} if ledger.has_voids else {}
                 values |= {"scheduled": str(ledger.scheduled), "schedules": "1"} if ledger.schedules else {}
             else:
                 values = self._hashes.get(key, {})
@@ -150,15 +150,17 @@ class Store:
         ledger.has_sessions = len(keys) in WITH_SESSIONS
         reply = ledger.request(keys[-1], int(number), json.loads(payload), self._now_ms())
         self._bells[channel, int(partition)] = None
-        if ledger.rings:
+        if ledger.notify:
             self._ring(channel, int(partition))
         return reply
 
     def _create(self, keys: list[str], arguments: list[Any]) -> int:
         if keys[0] in self._ledgers:
             return 0
-        cursor, mortal, detects = map(int, arguments)
-        self._ledgers[keys[0]] = MemoryLedger(cursor, mortal=bool(mortal), judged=cursor if detects else None)
+        cursor, has_message_ttl, detects = map(int, arguments)
+        self._ledgers[keys[0]] = MemoryLedger(
+            cursor, has_message_ttl=bool(has_message_ttl), dedup_upto=cursor if detects else None
+        )
         return 1
 
     def _restore(self, keys: list[str], arguments: list[Any]) -> int:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.disposition import delivered_too_often
-from kafkabus._async.dispositions.duplicate_scan import JUDGE_FOR
+from kafkabus._async.dispositions.duplicate_scan import SCAN_FOR
 from kafkabus._async.entities.recovery import marks_of
-from kafkabus._core.duplicate_detection import judge
+from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity, generation_of
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Record, is_over
+from kafkabus._core.record import Record, is_expired
 from kafkabus._ledger.operations import Claim, Keep, LedgerState, Mark, Peek, Purge, Seen, Seize, new_lease
 from kafkabus._ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus._ledger.snapshot import VERSIONS_AHEAD, Snapshot
@@ -130,7 +130,7 @@ class EntityMaintainer:
         busy = [
             partition
             for partition, state in enumerate(states)
-            if state is None or state.held or state.cursor < ends[partition]
+            if state is None or state.in_flight or state.cursor < ends[partition]
         ]
         if entity.is_topic:
             await self._check_ends(entity, states, ends)
@@ -199,7 +199,7 @@ class EntityMaintainer:
         self._short_since = {partition: self._short_since.get(partition, now) for partition in short}
         for partition, since in self._short_since.items():
             if now - since >= SHORT_FOR:
-                await self._context.recovery.go_on_from(entity, partition, None)
+                await self._context.recovery.recover_from_truncation(entity, partition, None)
 
     async def _tend_topic(
         self,
@@ -234,13 +234,13 @@ class EntityMaintainer:
         """What has expired, was delivered too often, or was left half moved."""
         context = self._context
         # What has expired goes back, and the answer says what else is to be done.
-        claims = [Claim.of_nothing(entity.ledgers[partition]) for partition in busy]
+        claims = [Claim.poll(entity.ledgers[partition]) for partition in busy]
         await context.ledger_client.execute(*claims)
         for claim in claims:
             if claim.granted.moves:
                 await context.transfers.finish(entity, claim.ledger.partition)
-            if claim.granted.returned and entity.expires:
-                await self._give_up_hopeless(entity, claim.ledger.partition)
+            if claim.granted.redeliverable and entity.expires:
+                await self._give_up_exceeded(entity, claim.ledger.partition)
         if entity.expires:
             await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
 
@@ -316,7 +316,7 @@ class EntityMaintainer:
         looked_at, version = self._looked_at.get(partition, (0, 0))
         # A ledger that was made anew may know of fewer.
         at = state.cursor if state.version - version >= VERSIONS_AHEAD else max(state.cursor, looked_at)
-        until = time.monotonic() + JUDGE_FOR
+        until = time.monotonic() + SCAN_FOR
         while at < end and time.monotonic() < until:
             upto = min(end, at + LOOKED_AT_ONCE)
             await self._context.dispositions.put_off(
@@ -348,7 +348,7 @@ class EntityMaintainer:
         }
         behind |= await self._denied(keeps, written, markers or 0)
         if behind:
-            await self._context.recovery.go_on_with_more(entity, behind)
+            await self._context.recovery.recover_from_rollback(entity, behind)
         news: dict[str, Snapshot] = {}
         for keep in keeps:
             partition, snapshot = keep.ledger.partition, replace(keep.snapshot, markers=markers)
@@ -369,7 +369,7 @@ class EntityMaintainer:
                 del self._versions[keep.ledger.partition], self._written[keep.ledger.partition]
         await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
-            if snapshot.judged is None or partition in self._judged_to_the_end:
+            if snapshot.dedup_upto is None or partition in self._judged_to_the_end:
                 mark = _Mark(snapshot.watermark_without(self._kept.get(partition, ())), began)
                 self._settled[partition] = (*self._settled.get(partition, ())[-1:], mark)
 
@@ -469,7 +469,10 @@ class EntityMaintainer:
             counts_from = await context.pool.run(context.topics.offsets_at, entity.topic, list(safe), now - window)
             safe = {partition: min(offset, counts_from[partition]) for partition, offset in safe.items()}
             await context.ledger_client.execute(
-                *(judge(entity, partition, 0, 0, [], log_start=offset) for partition, offset in safe.items())
+                *(
+                    detect_duplicates(entity, partition, 0, 0, [], log_start=offset)
+                    for partition, offset in safe.items()
+                )
             )
         old = await context.pool.run(context.topics.offsets_at, entity.topic, list(safe), moment)
         starts = await context.pool.run(context.topics.starts, entity.topic, list(safe))
@@ -485,7 +488,10 @@ class EntityMaintainer:
             context = self._context
             starts = await context.pool.run(context.topics.starts, entity.topic, range(entity.partitions))
             await context.ledger_client.execute(
-                *(judge(entity, partition, 0, 0, [], log_start=start) for partition, start in starts.items())
+                *(
+                    detect_duplicates(entity, partition, 0, 0, [], log_start=start)
+                    for partition, start in starts.items()
+                )
             )
 
     async def _settled_by_all(self, entity: Entity, own: Mapping[int, int]) -> dict[int, int]:
@@ -514,9 +520,11 @@ class EntityMaintainer:
             settled[partition] = min(settled.get(partition, 0), before.get((prefix, partition), 0))
         return settled
 
-    async def _give_up_hopeless(self, entity: Entity, partition: int) -> None:
+    async def _give_up_exceeded(self, entity: Entity, partition: int) -> None:
         """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
-        seize = Seize.hopeless(entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
+        seize = Seize.max_deliveries_exceeded(
+            entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE
+        )
         await self._context.ledger_client.execute(seize)
         reader = await self._context.readers.of(entity)
         for first, last, count, deferred in seize.again:
@@ -534,14 +542,16 @@ class EntityMaintainer:
         claims: dict[int, Claim],
     ) -> None:
         """Messages whose time to live is over leave, without anybody having touched them."""
-        mortal = {partition for partition in claims if (state := states[partition]) is None or state.mortal}
-        if not mortal and entity.life_ms is None:
+        has_message_ttl = {
+            partition for partition in claims if (state := states[partition]) is None or state.has_message_ttl
+        }
+        if not has_message_ttl and entity.life_ms is None:
             return
         times = {partition: await self._context.clock_skew.now_ms(entity, partition) for partition in claims}
         known = {partition: now for partition, now in times.items() if now is not None}
-        for partition in sorted(mortal & known.keys()):
+        for partition in sorted(has_message_ttl & known.keys()):
             await self._expire_each(entity, partition, ends[partition], known[partition])
-        uniform = {partition: claims[partition] for partition in known if partition not in mortal}
+        uniform = {partition: claims[partition] for partition in known if partition not in has_message_ttl}
         if uniform and entity.life_ms is not None:
             now = min(known[partition] for partition in uniform)
             await self._expire_by_time(entity, uniform, ends, now - entity.life_ms)
@@ -563,7 +573,7 @@ class EntityMaintainer:
                 await self._take(entity, partition, [(one.first, min(one.last, end - 1)) for one in kept])
             if entity.keeps_expired and peek.cursor < end:
                 await self._take_from_log(entity, partition, peek.cursor, min(end, peek.cursor + AT_ONCE))
-            waits = granted.returned or any(one.first < end and not one.deferred for one in peek.found)
+            waits = granted.redeliverable or any(one.first < end and not one.deferred for one in peek.found)
             if not entity.keeps_expired and (peek.cursor < end or waits):
                 await context.ledger_client.execute(Purge(ledger, end))
 
@@ -578,7 +588,7 @@ class EntityMaintainer:
         for first, last in expiries.due(now):
             records = await self._read(entity, partition, first, last)
             records = await self._context.dispositions.put_off(entity, partition, records)
-            over = [record for record in records if is_over(record, entity.life_ms, now)]
+            over = [record for record in records if is_expired(record, entity.life_ms, now)]
             if over:
                 await self._take(entity, partition, runs_of(over), over)
             gone = set(map(id, over))

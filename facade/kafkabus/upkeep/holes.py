@@ -76,7 +76,7 @@ class Holes:
                 # A duplicate that nobody wants is counted as one.
                 peek = Peek(ledger, NEVER, 1)
                 await self._context.ledger_client.execute(peek)
-                left -= len({offset for offset in peek.voids if offset >= first}.intersection(looked.holes))
+                left -= len({offset for offset in peek.skipped if offset >= first}.intersection(looked.holes))
             if left:
                 counts[partition] = left
         if counts != self._told or (counts and time.monotonic() >= self._tell_at):

@@ -124,7 +124,7 @@ class Idleness:
 
     async def _ask(self, entity: Entity) -> tuple[int | None, bool]:
         """The time on the brokers' clock, None where that is not known now; and whether anything is locked."""
-        claims = [Claim.of_nothing(ledger) for ledger in entity.ledgers]
+        claims = [Claim.poll(ledger) for ledger in entity.ledgers]
         await self._context.ledger_client.execute(*claims)
         locked = any(claim.granted.due_in is not None for claim in claims)
         return await self._context.clock_skew.now_ms(entity, 0), locked
@@ -137,7 +137,7 @@ class Idleness:
         # Upkeep passes over what a subscription does not want.
         passed_over = isinstance(description, SubscriptionDescription) and description.forward_to is None
         known = [
-            None if state is None else (0 if passed_over else state.cursor, state.held, state.scheduled)
+            None if state is None else (0 if passed_over else state.cursor, state.in_flight, state.scheduled)
             for state in states
         ]
         sent = [] if isinstance(description, SubscriptionDescription) else sorted(ends.items())

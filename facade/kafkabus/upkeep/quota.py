@@ -141,7 +141,7 @@ class Quota:
         """How many bytes of a partition are not settled, more or less; 0 where they surely fit."""
         waiting = max(0, end - state.cursor)
         # Scheduled messages that the cursor has not passed are held and wait, too.
-        held = max(0, state.held - min(state.scheduled, waiting))
+        held = max(0, state.in_flight - min(state.scheduled, waiting))
         count = waiting + held
         if (
             count * entity.max_message_bytes < limit

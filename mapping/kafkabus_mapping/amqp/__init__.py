@@ -1,1 +1,1 @@
-"""AMQP 1.0: its types, and messages that are encoded in them."""
+"""AMQP 1.0: its types, and messages encoded with them."""

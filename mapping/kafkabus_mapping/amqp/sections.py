@@ -1,4 +1,4 @@
-"""Messages as AMQP 1.0 encodes them: sections one behind the other (part 3 of its specification, section 3.2)."""
+"""Messages as AMQP 1.0 encodes them: a sequence of sections (part 3 of its specification, section 3.2)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _NAMED: Final = {
     "amqp:amqp-value:*": VALUE,
     "amqp:footer:map": FOOTER,
 }
-"""Descriptors that a peer may write in place of numbers."""
+"""Symbolic descriptors, which a peer may write in place of the numeric ones."""
 
 
 def _identifier(value: Any) -> Any:
@@ -81,23 +81,23 @@ _AS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "absolute_expiry_time": _moment,
     "creation_time": _moment,
 }
-"""As what fields are encoded; others are encoded as they are."""
+"""Converters of fields to their AMQP types; fields without one are encoded as they are."""
 
 
 @dataclass(slots=True)
 class Sections:
-    """A message's sections; what is empty was not there.
+    """The sections of a message; a section that is missing is empty here.
 
     Attributes:
-        header: By the names of ``HEADER_FIELDS``, those that are set.
-        delivery_annotations: By symbols.
-        message_annotations: By symbols.
-        properties: By the names of ``PROPERTIES_FIELDS``, those that are set.
-        application_properties: By texts.
-        data: The body's pieces, where it is bytes.
-        sequences: The body's lists, where it is such.
-        value: The body's value, where it is one; None where there is no body.
-        footer: By symbols.
+        header: The fields that are set, by their names in ``HEADER_FIELDS``.
+        delivery_annotations: Annotations by symbol.
+        message_annotations: Annotations by symbol.
+        properties: The fields that are set, by their names in ``PROPERTIES_FIELDS``.
+        application_properties: Values by name.
+        data: The pieces of a body of bytes.
+        sequences: The lists of a body of sequences.
+        value: The value of a value body; None if the message has no body.
+        footer: Annotations by symbol.
     """
 
     header: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -112,10 +112,10 @@ class Sections:
 
 
 def decode_sections(message: bytes) -> Sections:
-    """The sections of an encoded message, which may come from anybody.
+    """Return the sections of an encoded message; the bytes may come from any producer and need not be valid.
 
     Raises:
-        AmqpDecodeError: The bytes are none; the message says where, and why.
+        AmqpDecodeError: The bytes are not an AMQP message; the error says at which byte, and why.
     """
     found, at = Sections(), 0
     while at < len(message):
@@ -159,11 +159,11 @@ def _typed(content: Any, kind: type[Any], name: str) -> Any:
 
 
 def encode_sections(message: Sections) -> bytes:
-    """An encoded message; where it has neither data nor sequences, its body is its value.
+    """Encode a message; if it has neither data nor sequences, its body is its value.
 
     Raises:
         TypeError: AMQP has no type for a value.
-        ValueError: A number is out of its type's bounds.
+        ValueError: A number is out of its type's bounds, or a section has an unknown field.
     """
     parts: list[bytes] = []
     for code in _IN_ORDER:

@@ -1,8 +1,8 @@
 """Values as AMQP 1.0 encodes them (part 1 of its specification, sections 1.2 to 1.6).
 
-Where Python has one type and AMQP several, the usual one is Python's and each other one a subclass of it, so that a decoded
-value is encoded as it was. ``int`` is a ``long``, ``float`` a ``double``, ``str`` a ``string``, ``bytes`` a ``binary``,
-``datetime`` a ``timestamp``, ``uuid.UUID`` a ``uuid``.
+If AMQP has several types for one of Python's, Python's type stands for the usual one and subclasses of it for the others, so
+that a decoded value is encoded as it was. ``int`` is a ``long``, ``float`` a ``double``, ``str`` a ``string``, ``bytes`` a
+``binary``, ``datetime`` a ``timestamp``, ``uuid.UUID`` a ``uuid``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 DEEPEST = 64
-"""How deep values may be nested; Azure's SDK for Python draws the same line."""
+"""The maximum depth of nested values; the same as in Azure's SDK for Python."""
 MOST_WITHOUT_BYTES = 65_536
-"""How many elements that take no bytes the arrays of a value may have together: nothing but their counts bounds them."""
+"""The maximum number of zero-byte elements in all arrays of a value together; the size of the data does not bound them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -29,7 +29,7 @@ _TWO_U8, _TWO_U32 = struct.Struct(">BB"), struct.Struct(">II")
 
 
 class AmqpDecodeError(ValueError):
-    """Bytes are no AMQP value; the message says where, and why."""
+    """The bytes are not an AMQP value; the error says at which byte, and why."""
 
 
 class UByte(int):
@@ -65,7 +65,7 @@ class Float(float):
 
 
 class Symbol(str):
-    """A name of an AMQP peer's, in ASCII."""
+    """A symbolic name in ASCII, such as the name of an annotation."""
 
     __slots__ = ()
 
@@ -77,21 +77,21 @@ class Char(str):
 
 
 class Milliseconds(int):
-    """A ``timestamp`` outside of the years that ``datetime`` knows, as milliseconds since 1970."""
+    """A ``timestamp`` outside of the years that ``datetime`` supports, as milliseconds since 1970."""
 
 
 class Decimal(bytes):
-    """A decimal number of 32, 64 or 128 bits, as the 4, 8 or 16 bytes that it came as."""
+    """A decimal number of 32, 64 or 128 bits, as its 4, 8 or 16 encoded bytes."""
 
 
 class Array(tuple[Any, ...]):
-    """Values of one type; what is not all of one type cannot be encoded."""
+    """Values of one type; an array with values of several types cannot be encoded."""
 
     __slots__ = ()
 
 
 class Described(NamedTuple):
-    """A value with what says of which type of a higher layer it is.
+    """A value with a descriptor, which names its type in a higher layer.
 
     Attributes:
         descriptor: A ``ULong`` or a ``Symbol``.
@@ -103,12 +103,12 @@ class Described(NamedTuple):
 
 
 class _Reader:
-    """Reads values one behind the other.
+    """Reads consecutive values from bytes.
 
     Args:
         data: The bytes.
-        at: Where to begin.
-        end: Where they end.
+        at: Index of the first byte to read.
+        end: Index behind the last byte to read.
     """
 
     __slots__ = ("at", "data", "depth", "end", "room")
@@ -130,7 +130,7 @@ class _Reader:
     def numbers(self, form: struct.Struct) -> tuple[Any, ...]:
         at = self.at
         if at + form.size > self.end:
-            raise AmqpDecodeError(f"at byte {at}: {form.size} bytes are missing some")
+            raise AmqpDecodeError(f"at byte {at}: the data ends within a number of {form.size} bytes")
         self.at = at + form.size
         return form.unpack_from(self.data, at)
 
@@ -142,7 +142,7 @@ class _Reader:
         return self.data[at : at + size]
 
     def content(self, code: int) -> Any:
-        """The value behind a constructor."""
+        """Read the value that follows a constructor."""
         read = _READERS.get(code)
         if read is None:
             raise AmqpDecodeError(f"at byte {self.at - 1}: no AMQP type has the code 0x{code:02x}")
@@ -187,7 +187,7 @@ class _Reader:
         return Described(self.value(), self.value())
 
     def within(self, form: struct.Struct) -> tuple[int, int]:
-        """Of a compound value how many elements it has, and where it ends."""
+        """Read how many elements a compound value has, and at which byte it ends."""
         at = self.at
         (size,) = self.numbers(form)
         end = self.at + size
@@ -197,9 +197,9 @@ class _Reader:
         return count, end
 
     def ended(self, at: int, end: int) -> None:
-        """Check that a compound value ended where it said."""
+        """Check that the elements of a compound value end at the byte that its size names."""
         if self.at != end:
-            raise AmqpDecodeError(f"at byte {at}: its elements end at byte {self.at}, and it at byte {end}")
+            raise AmqpDecodeError(f"at byte {at}: its elements end at byte {self.at}, but its size says byte {end}")
 
     def list(self, form: struct.Struct) -> list[Any]:
         at = self.at
@@ -303,31 +303,31 @@ _READERS: dict[int, Callable[[_Reader], Any]] = {
     0xE0: lambda reader: reader.array(_U8),
     0xF0: lambda reader: reader.array(_U32),
 }
-"""What reads the content of a value, by the code of its type."""
+"""Functions that read the content of a value, by the code of its type."""
 
 
 def decode(data: bytes, at: int = 0) -> tuple[Any, int]:
-    """The value that begins at a byte.
+    """Decode the value that begins at a byte.
 
     Args:
-        data: The bytes; what follows the value is not looked at.
-        at: Where it begins.
+        data: The bytes; those behind the value are ignored.
+        at: Index of the value's first byte.
 
     Returns:
-        The value, and where it ends.
+        The value, and the index behind its last byte.
 
     Raises:
-        AmqpDecodeError: There is none.
+        AmqpDecodeError: The bytes there are not an AMQP value.
     """
     reader = _Reader(data, at, len(data))
     return reader.value(), reader.at
 
 
 def encode(value: Any) -> bytes:
-    """A value in the shortest encoding of its type.
+    """Encode a value in the shortest encoding of its type.
 
     Raises:
-        TypeError: AMQP has no such type, or an array's values are not all of one.
+        TypeError: AMQP has no such type, or the values of an array have several types.
         ValueError: A number is out of its type's bounds, or a symbol is not ASCII.
     """
     return _encode(value, 0)
@@ -378,7 +378,7 @@ def _array(value: Array, depth: int) -> bytes:
 
 
 def _encode_in_array(value: Any, depth: int) -> tuple[bytes, bytes]:
-    """A constructor that fits all values of a type, and the value's content."""
+    """Return a constructor that fits all values of the value's type, and the value's content."""
     if type(value) is Described:
         constructor, content = _encode_in_array(value.value, depth)
         return b"\0" + _encode(value.descriptor, depth) + constructor, content
@@ -391,7 +391,7 @@ def _encode_in_array(value: Any, depth: int) -> tuple[bytes, bytes]:
 
 
 def _widen(encoded: bytes) -> bytes:
-    """What has one byte that says how long it is, with four."""
+    """Replace the one-byte size of an encoded value by four bytes."""
     return _U32.pack(encoded[1]) + encoded[2:]
 
 
@@ -418,11 +418,11 @@ _WIDE: dict[int, tuple[int, Callable[[bytes], bytes]]] = {
     0xC1: (0xD1, _widen_compound),
     0xE0: (0xF0, _widen_compound),
 }
-"""What a short constructor becomes where all values of an array share one."""
+"""Wide constructors by the short ones that they replace in arrays, whose values share one constructor."""
 
 
 def _short(small: int, large: int, form: struct.Struct, lowest: int, highest: int) -> Callable[[int], bytes]:
-    """Writes a number with one byte where that is enough."""
+    """Return a function that encodes a number in one byte if it fits, else in the large form."""
 
     def write(value: int) -> bytes:
         if lowest <= value <= highest:
@@ -490,4 +490,4 @@ _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     Decimal: lambda value: {4: b"\x74", 8: b"\x84", 16: b"\x94"}[len(value)] + value,
     bytearray: lambda value: _variable(0xA0, bytes(value)),
 }
-"""What writes a value, by its type."""
+"""Functions that encode a value, by its type."""

@@ -1,1 +1,1 @@
-"""Filters and actions of a subscription's rules: what they say, and what they say of a message."""
+"""Filters and actions of a subscription's rules: their parser and their evaluation on messages."""

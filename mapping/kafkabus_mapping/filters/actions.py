@@ -1,4 +1,4 @@
-"""What actions do to a copy of a message."""
+"""Evaluation of actions, which change a copy of a message."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, co
 from kafkabus_mapping.filters.nodes import TEXT_PROPERTIES, Property, Remove, Statement, Value
 
 Changed = Callable[[Subject], Envelope]
-"""Yields the properties of a message's copy."""
+"""A function that returns the properties of a message's copy."""
 
 
 def compile_action(statements: Sequence[Statement], parameters: Mapping[str, Value] | None = None) -> Changed:
-    """A function that carries an action out, one statement after the other; each sees what those before it did.
+    """Return a function that carries out an action; each statement sees the changes of those before it.
 
     Args:
-        statements: What is to be done.
+        statements: The statements of the action.
         parameters: Values of its parameters, by name with the ``@``.
 
     Raises:
@@ -39,7 +39,7 @@ def compile_action(statements: Sequence[Statement], parameters: Mapping[str, Val
 
 
 def _set(subject: Subject, target: Property, value: Value) -> Envelope:
-    """Missing values are set as NULL; an integer becomes a float where a float was."""
+    """Set a property; a missing value is set as NULL, and an integer becomes a float if the old value was a float."""
     if target.system:
         if value is not None and not isinstance(value, str):
             raise FilterEvaluationError(f"sys.{target.name} takes a text, not {kind_of(value)}")

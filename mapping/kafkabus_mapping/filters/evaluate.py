@@ -1,10 +1,10 @@
-"""What filters say of a message: true, false or unknown, as Service Bus documents it.
+"""Evaluation of filters on a message: the result is true, false or unknown, as Service Bus documents it.
 
-Operators bind as C#'s do: integers have 64 bits and divide towards zero, an integer beside a float becomes one, ``=`` and
-``<>`` take two values of one kind, ``<`` and the like two numbers, two times or two durations. What binds to nothing is an
-error of the message's evaluation, not of the filter: another message may have other values. What is missing or NULL is
-unknown to every operator. AND looks at nothing behind what is false, OR at nothing behind what is true; errors behind that
-do not count.
+Operators choose their operand types as in C#: integers have 64 bits and divide towards zero, an integer beside a float
+becomes a float, ``=`` and ``<>`` take two values of one kind, ``<`` and the like two numbers, two times or two durations. Other
+operands are an error of the message's evaluation, not of the filter: another message may have other values. For every operator
+a missing or NULL operand makes the result unknown. AND does not evaluate operands behind a false one, nor OR those behind a
+true one, so these cannot cause errors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from kafkabus_mapping.filters.segments import Segment
 
 
 class FilterEvaluationError(ValueError):
-    """A filter or an action cannot be carried out on a message; the message says why."""
+    """A filter or an action cannot be evaluated on a message; the error says why."""
 
 
 @dataclass
@@ -54,11 +54,11 @@ class Subject:
     """A message, as filters see it.
 
     Attributes:
-        envelope: Its properties.
-        sequence_number: Its number in the topic.
+        envelope: The message's properties.
+        sequence_number: Its sequence number in the topic.
         enqueued_at: When it was enqueued, in UTC.
-        size: Of its body, in bytes.
-        time_to_live: How long it lives where it does not say so itself.
+        size: The size of its body, in bytes.
+        time_to_live: The default time to live, for a message without one of its own.
     """
 
     envelope: Envelope
@@ -69,24 +69,24 @@ class Subject:
 
     @cached_property
     def user(self) -> dict[str, Value]:
-        """The application's properties by their lower-case names; of names that differ by case alone, the last one's."""
+        """The application properties by their lower-case names; if names differ only by case, the last one counts."""
         properties = self.envelope.application_properties or {}
         return {lower_name(key): value for key, value in properties.items()}
 
     @property
     def lives(self) -> timedelta | None:
-        """How long it lives; None: for ever."""
+        """The message's time to live; None means for ever."""
         lives = [one for one in (self.envelope.time_to_live, self.time_to_live) if one is not None]
         return min(lives, default=None)
 
 
 def lower_name(key: str | bytes) -> str:
-    """The name of an application property, as filters compare it."""
+    """Return the name of an application property in lower case, as filters compare it."""
     return (key.decode() if isinstance(key, bytes) else key).lower()
 
 
 def _expires_at(subject: Subject) -> datetime | None:
-    """When it expires; None: never, or not in a year that has a number."""
+    """Return when the message expires; None means never, or beyond the years of ``datetime``."""
     lives = subject.lives
     try:
         return None if lives is None else subject.enqueued_at + lives
@@ -112,13 +112,13 @@ _SYSTEM: Mapping[str, Callable[[Subject], Value]] = {
 }
 
 Evaluated = Callable[[Subject], Value]
-"""Yields an expression's value for a message."""
+"""A function that returns an expression's value for a message."""
 Decided = Callable[[Subject], "bool | None"]
-"""Says whether a condition holds for a message; None: that is unknown."""
+"""A function that decides whether a condition holds for a message; None means unknown."""
 
 
 def compile_condition(condition: Condition, parameters: Mapping[str, Value] | None = None) -> Decided:
-    """A function that says whether a condition holds.
+    """Return a function that decides whether a condition holds for a message.
 
     Args:
         condition: The condition.
@@ -131,27 +131,27 @@ def compile_condition(condition: Condition, parameters: Mapping[str, Value] | No
 
 
 def compile_expression(expression: Expression, parameters: Mapping[str, Value] | None = None) -> Evaluated:
-    """A function that yields an expression's value; see ``compile_condition``."""
+    """Return a function that returns an expression's value for a message; see ``compile_condition``."""
     return _Compiler(parameters or {}).expression(expression)
 
 
 def given_value(parameters: Mapping[str, Value], name: str) -> Value:
-    """A parameter's value, a time without a zone in UTC; its name has no case.
+    """Return a parameter's value, taking a time without a zone as UTC; names of parameters are case-insensitive.
 
     Raises:
-        ValueError: It has none.
+        ValueError: The parameter has no value.
     """
     values = {key.lower(): value for key, value in parameters.items()}
     try:
         value = values[name.lower()]
     except KeyError:
         given = ", ".join(sorted(values)) or "none"
-        raise ValueError(f"parameter {name} has no value; given are: {given}") from None
+        raise ValueError(f"parameter {name} has no value; parameters given: {given}") from None
     return value.replace(tzinfo=timezone.utc) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 class _Compiler:
-    """Turns trees into closures, once for all messages."""
+    """Turns trees into closures, which are then used for all messages."""
 
     def __init__(self, parameters: Mapping[str, Value]) -> None:
         self._parameters = parameters
@@ -244,7 +244,7 @@ def _always(value: Value) -> Evaluated:
 
 
 def _joined(results: Iterable[bool | None], *, until: bool) -> bool | None:
-    """Results joined by OR, or AND; behind the first that is true, or false, none is looked at."""
+    """Join results by OR, or by AND; stop at the first that is true, or false, respectively."""
     held: bool | None = not until
     for one in results:
         if one is until:
@@ -265,7 +265,7 @@ def _within(left: Evaluated, options: list[Evaluated]) -> Decided:
 
 
 def _named(name: Value) -> Property | None:
-    """The property that ``property(name)`` is about."""
+    """Return the property that ``property(name)`` refers to."""
     if name is None:
         return None
     if not isinstance(name, str):
@@ -301,12 +301,12 @@ _KINDS: Mapping[type, str] = {
 
 
 def kind_of(value: Value) -> str:
-    """What a value is, in words."""
+    """Return the kind of a value, in words."""
     return _KINDS.get(type(value), type(value).__name__)
 
 
 def _numbers(left: Any, right: Any) -> tuple[Any, Any] | None:
-    """Two numbers, both floats where one of them is; None where they are not numbers."""
+    """Return two numbers, both as floats if one of them is a float; return None if they are not both numbers."""
     kinds = {type(left), type(right)}
     if not kinds <= {int, float}:
         return None
@@ -347,7 +347,7 @@ _COMPARE = {
 
 
 def are_equal(left: Value, right: Value) -> bool:
-    """Whether two values are equal, as correlation filters ask; values of two kinds never are."""
+    """Return whether two values are equal for a correlation filter; values of different kinds never are."""
     try:
         return _COMPARE["="](left, right) is True
     except FilterEvaluationError:
@@ -355,7 +355,7 @@ def are_equal(left: Value, right: Value) -> bool:
 
 
 def system_value(name: str) -> Evaluated:
-    """A function that yields a message's own property, by its name in ``SYSTEM_PROPERTIES``."""
+    """Return a function that returns a system property of a message, by its name in ``SYSTEM_PROPERTIES``."""
     return _SYSTEM[name]
 
 
@@ -391,7 +391,7 @@ def _computer(sign: str, function: Callable[[Any, Any], Any]) -> Callable[[Value
 def _together(left: str, right: str) -> str:
     length = len(left) + len(right)
     if length > LONGEST_TEXT:
-        # An action may double a text again and again.
+        # Bounded because an action may double a text repeatedly.
         raise FilterEvaluationError(f"together the texts have {length} characters: {LONGEST_TEXT} are allowed")
     return left + right
 
@@ -426,10 +426,10 @@ _COMPUTE = {
 
 
 def _matches(text: str, pattern: str, escape: str) -> bool:
-    """Whether a text is as a pattern says, which is no longer than a filter may be.
+    """Return whether a text matches a pattern, which may be at most as long as a filter.
 
-    Each segment between two ``%`` is looked for at its first place from where the one before ended: no later place can be
-    better, so nothing is tried twice.
+    Each segment between two ``%`` is searched from the end of the one before, and its first place is taken: no later place can
+    be better, so the search never goes back.
     """
     if len(pattern) > LONGEST:
         raise FilterEvaluationError(f"the pattern has {len(pattern)} characters: {LONGEST} are allowed")
@@ -450,7 +450,7 @@ def _matches(text: str, pattern: str, escape: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def _segments(pattern: str, escape: str) -> tuple[Segment, ...]:
-    """The segments before, between and behind the ``%`` of a pattern."""
+    """Return the segments before, between and behind the ``%`` of a pattern."""
     parts: list[list[str | None]] = [[]]
     position = 0
     while position < len(pattern):

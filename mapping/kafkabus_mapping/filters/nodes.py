@@ -1,6 +1,6 @@
-"""What a SQL filter or action says, as a tree: the parser builds it, evaluators walk it.
+"""Syntax trees of SQL filters and actions: the parser builds them, evaluators walk them.
 
-Trees are plain values: two of the same text are equal. ``depth`` bounds how deep evaluators recurse.
+Trees are plain values: two trees of the same text are equal. ``depth`` bounds how deep evaluators recurse.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 Value = str | bytes | int | float | bool | UUID | datetime | timedelta | None
-"""What an expression yields. None stands for NULL, and for what is not there: both are unknown to every operator."""
+"""The types of an expression's value. None stands for NULL and for a missing property; operators treat both as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A value that is given with the filter.
+    """A parameter, whose value is given with the filter.
 
     Attributes:
-        name: With its ``@``, as it was written.
+        name: The parameter's name with its ``@``, as written.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Property:
     """A property of the message.
 
     Attributes:
-        name: In lower case, as names do not differ by case; a system property's as ``SYSTEM_PROPERTIES`` has it.
-        system: Whether it is one of the message's own, instead of one that the application set.
-        written: Its name as it was written, which one that an action adds gets.
+        name: The name in lower case, because names are case-insensitive; that of a system property as in ``SYSTEM_PROPERTIES``.
+        system: Whether it is a system property, not an application property.
+        written: The name as written; an action that adds the property uses this one.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Lookup:
     """``property(name)``: the property of that name.
 
     Attributes:
-        name: What yields its name, which may begin with ``sys.`` or ``user.``.
+        name: The expression for the property's name, which may begin with ``sys.`` or ``user.``.
     """
 
     name: Expression
@@ -63,7 +63,7 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """``newid()``: a random UUID, another one each time."""
+    """``newid()``: a new random UUID at each evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Sign:
     """An expression with a sign.
 
     Attributes:
-        negative: Whether that is a minus.
+        negative: Whether the sign is a minus.
         operand: The expression.
     """
 
@@ -81,12 +81,12 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Two expressions and what is between them.
+    """An arithmetic operation on two expressions.
 
     Attributes:
         operator: One of ``+ - * / %``.
-        left: The first.
-        right: The second.
+        left: The left expression.
+        right: The right expression.
     """
 
     operator: str
@@ -95,17 +95,17 @@ class Arithmetic:
 
 
 Expression = Constant | Parameter | Property | Lookup | NewId | Sign | Arithmetic
-"""What yields a value."""
+"""A node that yields a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two expressions compared.
+    """A comparison of two expressions.
 
     Attributes:
         operator: One of ``= <> < <= > >=``.
-        left: The first.
-        right: The second.
+        left: The left expression.
+        right: The right expression.
     """
 
     operator: str
@@ -115,7 +115,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Whether a property is missing, or has no value.
+    """A test whether a property is missing or NULL.
 
     Attributes:
         of: The property.
@@ -126,7 +126,7 @@ class IsNull:
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """Whether a message has a property, whatever its value.
+    """A test whether a message has a property, whatever its value.
 
     Attributes:
         of: The property.
@@ -137,11 +137,11 @@ class Exists:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """Whether an expression equals one of several.
+    """A test whether an expression equals one of several others.
 
     Attributes:
         left: The expression.
-        options: The others, in order.
+        options: The expressions to compare it with, in order.
     """
 
     left: Expression
@@ -150,12 +150,12 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Whether a text is as a pattern says.
+    """A test whether a text matches a pattern.
 
     Attributes:
         left: The text.
-        pattern: In which ``%`` stands for any text and ``_`` for any character.
-        escape: What yields the character that takes the meaning from the next one; None: there is none.
+        pattern: The pattern, in which ``%`` stands for any text and ``_`` for any character.
+        escape: The expression for the escape character, after which ``%`` and ``_`` stand for themselves, or None.
     """
 
     left: Expression
@@ -165,7 +165,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """A condition, negated.
+    """A negated condition.
 
     Attributes:
         operand: The condition.
@@ -179,7 +179,7 @@ class Every:
     """Conditions joined by AND.
 
     Attributes:
-        operands: In order: from the first that is false on none is looked at.
+        operands: The conditions, evaluated in order up to the first that is false.
     """
 
     operands: tuple[Condition, ...]
@@ -190,14 +190,14 @@ class Some:
     """Conditions joined by OR.
 
     Attributes:
-        operands: In order: from the first that is true on none is looked at.
+        operands: The conditions, evaluated in order up to the first that is true.
     """
 
     operands: tuple[Condition, ...]
 
 
 Condition = Comparison | IsNull | Exists | In | Like | Not | Every | Some
-"""What is true, false or unknown."""
+"""A node that is true, false or unknown for a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +206,7 @@ class Set:
 
     Attributes:
         target: The property.
-        value: What it is from then on.
+        value: The expression for its new value.
     """
 
     target: Property
@@ -225,7 +225,7 @@ class Remove:
 
 
 Statement = Set | Remove
-"""One step of an action."""
+"""A statement of an action."""
 
 SYSTEM_PROPERTIES = {
     name.lower(): name
@@ -251,7 +251,7 @@ SYSTEM_PROPERTIES = {
         "To",
     )
 }
-"""Names of a message's own properties by their lower case. Label and Subject are the same."""
+"""Names of system properties by their lower-case form. Label and Subject are the same property."""
 
 TEXT_PROPERTIES = {
     "ContentType": "content_type",
@@ -266,7 +266,7 @@ TEXT_PROPERTIES = {
     "Subject": "subject",
     "To": "to",
 }
-"""Those that are texts, and their names in an ``Envelope``."""
+"""System properties that are texts, with the names of their fields in an ``Envelope``."""
 
 WRITABLE = TEXT_PROPERTIES.keys() - {"DeadLetterSource", "PartitionKey", "SessionId"}
-"""Those that an action may set: what decides about a message's place and time stays."""
+"""System properties that an action may set; those that decide where and when a message is received are read-only."""

@@ -1,7 +1,7 @@
-"""SQL filters and actions from their text.
+"""Parser of SQL filters and actions.
 
-The grammar is ``sql.lark``, after Service Bus's documented one ("Subscription Rule SQL Filter Syntax", "… SQL Action Syntax").
-It is read by an LALR parser that builds the tree as it goes: no input makes it look twice at a token.
+The grammar is ``sql.lark``, after the one that Service Bus documents ("Subscription Rule SQL Filter Syntax", "… SQL Action
+Syntax"). An LALR parser reads the text and builds the tree at the same time; it reads each token once, whatever the input.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 LONGEST = 1024
-"""How many characters a filter or an action may have, as in Service Bus."""
+"""The maximum length of a filter or an action, in characters; Service Bus's limit."""
 LONGEST_TEXT = 1 << 20
-"""How many characters a text may have that is put together: as many as the largest message has bytes."""
+"""The maximum length of a concatenated text, in characters: the size of the largest message in bytes."""
 DEEPEST = 50
-"""How deep a filter may be nested; as deep as Spark's analyzer follows."""
+"""The maximum depth of a filter's tree; Spark's analyzer cannot process deeper ones."""
 LOOKUP_DEPTH = 3
-"""What ``property(…)`` counts in that: the analyzer goes through more of it."""
+"""The levels that ``property(…)`` counts as, because its Spark expression is deeper than those of other nodes."""
 INT64 = range(-(1 << 63), 1 << 63)
-"""What integers there are."""
+"""The range of integers in filters and actions."""
 
 _NAMES = {
     "COMPARISON": "a comparison",
@@ -76,11 +76,11 @@ _CLOSES = {"'": "'", '"': '"', "[": "]"}
 
 
 class FilterSyntaxError(ValueError):
-    """A filter or an action is none.
+    """The text is not a valid filter or action.
 
     Attributes:
-        line: Where, from 1 on.
-        column: Likewise.
+        line: The line of the error, from 1 on.
+        column: The column of the error, from 1 on.
     """
 
     def __init__(self, complaint: str, line: int, column: int) -> None:
@@ -90,20 +90,20 @@ class FilterSyntaxError(ValueError):
 
 
 def parse_filter(text: str) -> Condition:
-    """What a SQL filter's text says.
+    """Return the condition that the text of a SQL filter states.
 
     Raises:
-        FilterSyntaxError: It says nothing, or nothing that can be; with the place, and what was expected there.
+        FilterSyntaxError: The text is not a valid filter; the error says at which place, and what was expected there.
     """
     condition: Condition = _parse(text, "filter")
     return condition
 
 
 def parse_action(text: str) -> tuple[Statement, ...]:
-    """What a SQL action's text says.
+    """Return the statements of the text of a SQL action.
 
     Raises:
-        FilterSyntaxError: See ``parse_filter``; or it sets what an action must leave as it is.
+        FilterSyntaxError: The text is not a valid action, or it sets a property that actions may not change.
     """
     statements: tuple[Statement, ...] = _parse(text, "action")
     return statements
@@ -125,7 +125,9 @@ def _syntax_error(text: str, error: UnexpectedInput) -> FilterSyntaxError:
         position: Any = error.pos_in_stream  # lark declares that it is None
         found = text[position]
         if found in _CLOSES:
-            complaint = f"what begins with {found} here has no end, or nothing in it: {_CLOSES[found]} ends it"
+            complaint = (
+                f"the {found} here opens a text or a name that is empty or not closed: close it with {_CLOSES[found]}"
+            )
             return FilterSyntaxError(complaint, error.line, error.column)
         return FilterSyntaxError(f"{found!r} means nothing here", error.line, error.column)
     if isinstance(error, UnexpectedToken):
@@ -157,10 +159,10 @@ def _parser() -> Lark:
 
 
 def _check(text: str, root: object) -> None:
-    """Refuse what evaluators cannot take: a tree that is too deep, an integer out of range.
+    """Check that evaluators can process a tree.
 
     Raises:
-        FilterSyntaxError: It is such a tree.
+        FilterSyntaxError: The tree is too deep, or has an integer that is out of range.
     """
     left: list[tuple[object, int]] = [(root, 0)]
     while left:
@@ -180,7 +182,7 @@ def _check(text: str, root: object) -> None:
 
 
 def _unquoted(token: Token) -> str:
-    """What is between a token's first and last character, of which a doubled last one stands for one."""
+    """Return the text between a token's quotes, with doubled closing quotes replaced by single ones."""
     return token[1:-1].replace(token[-1] * 2, token[-1])
 
 
@@ -198,7 +200,7 @@ def _system(name: str, token: Token) -> Property:
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Any]):
-    """Makes a tree's nodes, each of its parts."""
+    """Builds the nodes of a tree from their parsed parts."""
 
     def filter(self, condition: Condition) -> Condition:
         return condition
@@ -314,7 +316,7 @@ class _Builder(Transformer[Token, Any]):
 
 
 def is_character(value: object) -> bool:
-    """Whether a value is a text of one character, as ESCAPE takes."""
+    """Return whether a value is a text of one character, as ESCAPE requires."""
     return isinstance(value, str) and len(value) == 1
 
 

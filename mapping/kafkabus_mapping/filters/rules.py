@@ -1,7 +1,7 @@
-"""Rules of a subscription: which messages it gets, and as what.
+"""Rules of a subscription: they select messages of the topic and may change copies of them.
 
-All rules without an action that match give the message once, as it is; each rule with one gives a copy of its own, which names
-the rule (Service Bus, "Topic filters and actions").
+If rules without an action match, the subscription gets the message once, unchanged. For each rule with an action that
+matches, it gets a changed copy that names the rule (Service Bus, "Topic filters and actions").
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from kafkabus_mapping.filters.parse import parse_action, parse_filter
 from kafkabus_mapping.properties import PropertyValue, decode_properties, encode_properties
 
 RULE_NAME = "RuleName"
-"""Application property of a copy: the rule that made it."""
+"""The application property of a copy with the name of the rule that made it."""
 
 
 def _read_values(values: Any) -> Any:
-    """Values as they were given, or as JSON has them."""
+    """Return values that were given as objects or as JSON text."""
     if isinstance(values, str):
         return decode_properties(values)
     if isinstance(values, Mapping):
@@ -40,7 +40,7 @@ def _read_values(values: Any) -> Any:
 
 
 Values = Annotated[dict[str, Any], BeforeValidator(_read_values), PlainSerializer(encode_properties, return_type=str)]
-"""Values by name, such as application properties have; in JSON the text of their header."""
+"""Values by name, of the types of application properties; in JSON, the text of their header."""
 
 
 class _Part(BaseModel):
@@ -48,29 +48,29 @@ class _Part(BaseModel):
 
 
 class _Valued(_Part):
-    """What has values by name.
+    """A filter or an action with values by name.
 
     Attributes:
-        naive: Names of those that are times and were given without a time zone; they are UTC, and told as they were given.
+        naive: Names of times that were given without a time zone; they are taken as UTC and returned without a zone.
     """
 
     naive: tuple[str, ...] = ()
 
 
 class TrueFilterDescription(_Part):
-    """Every message matches."""
+    """A filter that every message matches."""
 
     kind: Literal["true"] = "true"
 
 
 class FalseFilterDescription(_Part):
-    """No message matches."""
+    """A filter that no message matches."""
 
     kind: Literal["false"] = "false"
 
 
 class SqlFilterDescription(_Valued):
-    """What a SQL expression says.
+    """A filter with a SQL expression.
 
     Attributes:
         expression: See ``sql.lark``.
@@ -83,10 +83,10 @@ class SqlFilterDescription(_Valued):
 
 
 class CorrelationFilterDescription(_Valued):
-    """A message matches whose properties equal all those that are given; texts do with their case.
+    """A filter that a message matches if its properties equal all those of the filter; texts are compared case-sensitively.
 
     Attributes:
-        properties: Application properties; their names without case.
+        properties: Application properties; their names are case-insensitive.
     """
 
     kind: Literal["correlation"] = "correlation"
@@ -108,7 +108,7 @@ FilterDescription = Annotated[
 
 
 class SqlActionDescription(_Valued):
-    """What is done to a copy.
+    """An action with a SQL expression, which changes a copy.
 
     Attributes:
         expression: See ``sql.lark``.
@@ -123,10 +123,10 @@ class RuleDescription(_Part):
     """A rule.
 
     Attributes:
-        name: Its name.
-        filter: Which messages it is about.
-        action: What is done to the copy that it makes; None: it makes none.
-        created_at: When it was created, UTC.
+        name: The rule's name.
+        filter: The filter that selects messages.
+        action: The action that changes the rule's copy of a message; None if the rule makes no copies.
+        created_at: When the rule was created, UTC.
     """
 
     name: str
@@ -149,12 +149,12 @@ SYSTEM_OF = {
 
 @dataclass
 class Selected:
-    """What a subscription gets of a message.
+    """The result of a subscription's rules for a message.
 
     Attributes:
-        as_it_is: Whether it gets the message.
-        copies: Properties of its copies, in the order of the rules that made them.
-        errors: Why rules could not be carried out, by their names; they gave nothing.
+        as_it_is: Whether the subscription gets the message unchanged.
+        copies: Properties of the copies that it gets, in the order of the rules that made them.
+        errors: Errors of rules that could not be evaluated, by the names of the rules; such rules select nothing.
     """
 
     as_it_is: bool = False
@@ -169,10 +169,10 @@ Selection = Callable[[Subject], Selected]
 
 
 def compile_rules(rules: Sequence[RuleDescription]) -> Selection:
-    """A function that says what a subscription with these rules gets of a message.
+    """Return a function that evaluates these rules on a message.
 
     Raises:
-        FilterSyntaxError: An expression is none.
+        FilterSyntaxError: An expression is not valid.
         ValueError: A parameter has no value.
     """
     compiled = [(rule.name, compile_filter(rule.filter), _compile_action(rule.action)) for rule in rules]
@@ -201,10 +201,10 @@ def _apply(selected: Selected, subject: Subject, name: str, matches: Decided, ch
 
 
 def compile_filter(described: FilterDescription) -> Decided:
-    """A function that says whether a message matches.
+    """Return a function that decides whether a message matches a filter.
 
     Raises:
-        FilterSyntaxError: The expression is none.
+        FilterSyntaxError: The expression is not valid.
         ValueError: A parameter has no value.
     """
     match described:

@@ -1,4 +1,4 @@
-"""Segments of LIKE patterns: the characters between two ``%``, found in a time that grows with the text alone."""
+"""Segments of LIKE patterns: the characters between two ``%``; the time of a search depends only on the text's length."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 SHORT = 128
-"""How many characters a segment may have for it to be tried at each place in turn, by ``re``."""
+"""The maximum length of a segment that ``re`` searches for, trying each place in turn; others are searched with Shift-And."""
 
 
 class Segment:
-    """Characters that must follow each other in a text.
+    """Consecutive characters to find in a text.
 
     Args:
-        characters: The characters; None for any one.
+        characters: The characters; None stands for any character.
 
     Attributes:
-        length: How many they are.
+        length: The number of characters.
     """
 
     def __init__(self, characters: Sequence[str | None]) -> None:
         self.length = len(characters)
         self._characters = characters
         given = [place for place, character in enumerate(characters) if character is not None]
-        # Any characters at its ends take no looking for: what is searched begins and ends with a character that is given.
+        # Wildcards at the ends need no search: the part that is searched begins and ends with a given character.
         self._before = given[0] if given else self.length
         core = characters[given[0] : given[-1] + 1] if given else ()
         self._after = self.length - self._before - len(core)
@@ -35,21 +35,21 @@ class Segment:
         return _expression(self._characters)
 
     def stands_at(self, text: str, place: int) -> bool:
-        """Whether a text has these characters from a place on."""
+        """Return whether a text has these characters from a place on."""
         return self._whole.match(text, place) is not None
 
     def find(self, text: str, start: int) -> int:
-        """Where the first place in a text at which they stand, from ``start`` on, ends; -1 if there is none."""
+        """Return the end of the first occurrence in a text from ``start`` on, or -1 if there is none."""
         end = self._end_of_core(text, start + self._before)
-        # At a later place there would be even less room behind it.
+        # A later place would leave even less room behind it.
         return -1 if end < 0 or end + self._after > len(text) else end + self._after
 
 
 def _finder(core: Sequence[str | None]) -> Callable[[str, int], int]:
-    """A function that says where the first place of some characters in a text, from a place on, ends; -1 if there is none.
+    """Return a function that returns the end of the first occurrence of characters in a text, or -1 if there is none.
 
-    Few are tried at each place, many are followed at all places at once: no text and no pattern make it take as long as the
-    product of their lengths.
+    A short segment is tried at each place; a long one is matched at all places at once, so that no search takes a time
+    proportional to the product of both lengths.
     """
     if None in core:
         return _tried(core) if len(core) <= SHORT else _followed(core)
@@ -73,7 +73,7 @@ def _tried(core: Sequence[str | None]) -> Callable[[str, int], int]:
 
 
 def _followed(core: Sequence[str | None]) -> Callable[[str, int], int]:
-    """Shift-And (Baeza-Yates and Gonnet 1992): bit n is set while the last n + 1 characters are the core's first n + 1."""
+    """Search with Shift-And (Baeza-Yates and Gonnet 1992): bit n is set if the last n + 1 characters are the core's first."""
     any_one = sum(1 << place for place, character in enumerate(core) if character is None)
     places: dict[str, int] = {}
     for place, character in enumerate(core):

@@ -1,4 +1,4 @@
-"""What the asyncio contract tests start; ``tests/contract/conftest.py`` is the blocking twin, written by hand."""
+"""Fixtures of the asyncio contract tests; ``tests/contract/conftest.py`` is the blocking twin, written by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def administration(connection_string: str) -> AsyncIterator[ServiceBusAdmi
 
 @pytest.fixture
 async def make_queue(administration: ServiceBusAdministrationClient) -> AsyncIterator[MakeQueue]:
-    """Creates queues that are deleted after the test."""
+    """Create queues that are deleted after the test."""
     made: list[str] = []
 
     async def make(*, partitioned: bool = True, **settings: Any) -> str:
@@ -56,7 +56,7 @@ async def make_queue(administration: ServiceBusAdministrationClient) -> AsyncIte
 
 @pytest.fixture
 async def make_topic(administration: ServiceBusAdministrationClient) -> AsyncIterator[MakeTopic]:
-    """Creates topics, and their subscriptions, that are deleted after the test."""
+    """Create topics, and their subscriptions, that are deleted after the test."""
     made: list[str] = []
 
     async def make(*subscriptions: str, partitioned: bool = True, **settings: Any) -> str:
@@ -79,8 +79,8 @@ async def queue(make_queue: MakeQueue) -> str:
 
 
 @pytest.fixture
-def enqueue(backend: Backend) -> Advance:
-    """Lets time pass for a queue's locks."""
+def later(backend: Backend) -> Advance:
+    """Let time pass for a queue's locks."""
 
     async def let_pass(queue: str, seconds: float) -> None:
         backend.advance(queue, seconds)

@@ -1,4 +1,4 @@
-"""Messages as AMQP has them: identifiers of every type, what is set of the raw message, messages that come as bytes."""
+"""Messages in AMQP's terms: identifiers of every type, settings of the raw message, messages that come as bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IDENTIFIERS: list[Any] = [uuid.UUID(int=5), b"bytes", b"\xff\x00", 7, "text"]
 async def test_identifiers_come_back_as_what_they_were(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """Sent, in a batch, scheduled, and forwarded; the second of each is a duplicate of the first."""
+    """That holds if they are sent, in a batch, scheduled or forwarded. The second of each is a duplicate of the first."""
     queue = await make_queue(requires_duplicate_detection=True, partitioned=False)
     source = await make_queue(forward_to=queue, partitioned=False)
     due = datetime.now(timezone.utc) + timedelta(hours=1)
@@ -43,7 +43,7 @@ async def test_identifiers_come_back_as_what_they_were(
 
 
 async def test_what_is_set_of_the_raw_message_is_sent(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """Also of one that was received, when it is sent again."""
+    """That holds for a received message, too, when it is sent again."""
     queue = await make_queue(requires_session=True)
     message = ServiceBusMessage("x")
     raw: Any = message.raw_amqp_message
@@ -72,7 +72,7 @@ async def test_what_is_set_of_the_raw_message_is_sent(client: ServiceBusClient, 
 async def test_what_the_raw_message_cannot_be_is_refused_before_anything_is_sent(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """With the others of its list."""
+    """The other messages of its list are refused with it."""
     bad = ServiceBusMessage("bad")
     raw: Any = bad.raw_amqp_message
     raw.properties.subject = 5
@@ -84,7 +84,7 @@ async def test_what_the_raw_message_cannot_be_is_refused_before_anything_is_sent
 
 
 async def test_a_message_of_bytes_is_sent_and_not_settled(client: ServiceBusClient, queue: str) -> None:
-    """No receiver has it."""
+    """The message has no receiver."""
     batch = ServiceBusMessageBatch()
     batch.add_message(ServiceBusMessage("x", message_id=uuid.UUID(int=5), subject="s"))
     with pytest.warns(DeprecationWarning, match="send the batch itself"):
@@ -103,7 +103,7 @@ async def test_a_message_of_bytes_is_sent_and_not_settled(client: ServiceBusClie
 async def test_a_message_whose_time_to_live_is_zero_lives_as_the_queue_says(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """As azure.servicebus has it."""
+    """azure.servicebus treats it in the same way."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", time_to_live=0))
         (message,) = await receive_all(receiver, 1)

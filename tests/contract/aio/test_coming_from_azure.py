@@ -1,4 +1,4 @@
-"""What applications that were written for azure.servicebus do besides sending and receiving."""
+"""Applications written for azure.servicebus also find its errors, dictionaries, texts and connection strings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.contract.aio.receiving import receive_all
 async def test_errors_are_azure_cores(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, queue: str
 ) -> None:
-    """With status and reason of what the service's administration would answer, and a code."""
+    """The errors have a code, and the status and reason that the service's administration would answer."""
     with pytest.raises(ResourceExistsError) as exists:
         await administration.create_queue(queue)
     with pytest.raises(ResourceNotFoundError) as missing:
@@ -40,7 +40,7 @@ async def test_errors_are_azure_cores(
 async def test_properties_are_dictionaries_too(
     administration: ServiceBusAdministrationClient, queue: str, connection_string: str
 ) -> None:
-    """Those of entities, of the namespace, and of a connection string."""
+    """That holds for properties of entities, of the namespace, and of a connection string."""
     known = await administration.get_queue(queue)
     known["max_delivery_count"] = 7
     known.update({"lock_duration": timedelta(seconds=30)})
@@ -59,13 +59,13 @@ async def test_properties_are_dictionaries_too(
 
 
 class Loose:
-    """What has keys and items, and is no Mapping."""
+    """A class that has keys and items, and is no Mapping."""
 
     def __init__(self, **items: object) -> None:
         self._items = items
 
     def keys(self) -> list[str]:
-        """Its keys."""
+        """Return its keys."""
         return list(self._items)
 
     def __getitem__(self, key: str) -> object:
@@ -73,7 +73,7 @@ class Loose:
 
 
 async def test_mappings_are_messages(client: ServiceBusClient, queue: str) -> None:
-    """Of any kind; where one is badly formed, nothing was sent."""
+    """A mapping of any kind is accepted. If one is badly formed, no message is sent."""
     good: Any = Loose(body="good", subject="s")
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for bad in (Loose(subject="s"), Loose(body=5), {"body": "x", "subject": 5}):
@@ -88,7 +88,7 @@ async def test_mappings_are_messages(client: ServiceBusClient, queue: str) -> No
 
 
 async def test_what_is_printed_of_a_message(client: ServiceBusClient, queue: str) -> None:
-    """Its body, cut, and its properties in Azure's order; of one that was received, where it stands."""
+    """The text has the body, cut, and the properties in Azure's order; for a received message, also its place."""
     sent = ServiceBusMessage("x" * 1000, message_id="m", subject="s", application_properties={"a": 1})
     assert repr(sent).startswith(f"ServiceBusMessage(body={'x' * 200}… (1000 bytes), application_properties={{'a': 1}}")
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -103,7 +103,7 @@ async def test_what_is_printed_of_a_message(client: ServiceBusClient, queue: str
 
 
 async def test_connection_strings_as_azure_takes_them(connection_string: str, queue: str) -> None:
-    """Parts in any case, the kind of transport, an entity; keywords that mean something there alone are taken in silence."""
+    """The parts may have any case, a kind of transport and an entity. Azure's other keywords are accepted in silence."""
     lower = re.sub(r"(^|;)(\w+)=", lambda found: found[0].lower(), connection_string.rstrip(";"))
     keywords: dict[str, Any] = {
         "retry_total": 2,

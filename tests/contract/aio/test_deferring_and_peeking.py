@@ -1,4 +1,4 @@
-"""Messages by sequence number: deferring, peeking; and throwing away what waits."""
+"""Messages by sequence number: deferring and peeking; and purges, which delete waiting messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.contract.aio.conftest import Advance, MakeQueue
 
 
 async def all_peeked(receiver: ServiceBusReceiver, at_once: int) -> list[str]:
-    """Bodies, until nothing comes."""
+    """Peek until no message comes, and return the bodies."""
     bodies: list[str] = []
     while messages := await receiver.peek_messages(at_once):
         bodies += map(str, messages)
@@ -24,7 +24,7 @@ async def all_peeked(receiver: ServiceBusReceiver, at_once: int) -> list[str]:
 async def test_a_deferred_message_comes_back_by_its_number_only(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """Receivers do not see it; fetched, it is locked, says that it is deferred, and can be completed."""
+    """Receivers do not see it. Once fetched, it is locked, says that it is deferred, and can be completed."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -45,7 +45,7 @@ async def test_a_deferred_message_comes_back_by_its_number_only(
 async def test_a_deferred_message_that_is_not_settled_is_deferred_still(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """Abandoned or expired, one delivery counted; its stale token settles nothing."""
+    """If it is abandoned or its lock expires, one delivery counts. Its stale token settles nothing."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -71,7 +71,7 @@ async def test_a_deferred_message_that_is_not_settled_is_deferred_still(
 async def test_deferred_messages_of_all_partitions_come_together_or_not_at_all(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """In the order asked for; one unknown number leaves the others as they were."""
+    """They come in the order of the request. One unknown number leaves the others as they were."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(6):
             await sender.send_messages(ServiceBusMessage(str(number)))
@@ -89,7 +89,7 @@ async def test_deferred_messages_of_all_partitions_come_together_or_not_at_all(
 
 
 async def test_a_deferred_message_is_deleted_by_receiving_it_in_that_mode(client: ServiceBusClient, queue: str) -> None:
-    """A second fetch finds nothing, and nothing is to be settled."""
+    """A second fetch finds nothing, and no message needs settling."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -104,7 +104,7 @@ async def test_a_deferred_message_is_deleted_by_receiving_it_in_that_mode(client
 
 
 async def test_peeking_on_shows_each_message_of_all_partitions_once(client: ServiceBusClient, queue: str) -> None:
-    """Waiting, locked and deferred ones; nothing is locked by it, and what comes later is shown too."""
+    """Peeking shows waiting, locked and deferred messages, locks none, and shows later messages too."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(20):
             await sender.send_messages(ServiceBusMessage(str(number)))
@@ -127,7 +127,7 @@ async def test_peeking_on_shows_each_message_of_all_partitions_once(client: Serv
 
 
 async def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """On a plain queue they begin at 1 and are dense; peeking then goes on from there."""
+    """On a plain queue the numbers begin at 1 and are dense. The next peek goes on from there."""
     queue = await make_queue(partitioned=False)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         assert await receiver.peek_messages(5, timeout=10) == []
@@ -142,7 +142,7 @@ async def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClien
 
 
 async def test_peeking_returns_no_more_than_fits(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """256 KiB a call, and a message at least; peeking on shows the rest."""
+    """A call returns 256 KiB at most, and at least one message. The next peek shows the rest."""
     queue = await make_queue(partitioned=False)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(5):
@@ -154,7 +154,7 @@ async def test_peeking_returns_no_more_than_fits(client: ServiceBusClient, make_
 
 
 async def test_a_peeked_message_cannot_be_settled_and_can_be_sent_again(client: ServiceBusClient, queue: str) -> None:
-    """It has no lock; its copy is a new message."""
+    """It has no lock, and its copy is a new message."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", subject="s"))
         (peeked,) = await receiver.peek_messages()
@@ -172,7 +172,7 @@ async def test_a_peeked_message_cannot_be_settled_and_can_be_sent_again(client: 
 
 
 async def test_the_dead_letter_queue_can_be_peeked(client: ServiceBusClient, queue: str) -> None:
-    """It is a queue like others."""
+    """It is peeked as any other queue is."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -200,7 +200,7 @@ async def test_a_purge_leaves_nothing_that_waits(client: ServiceBusClient, queue
 
 
 async def test_a_purge_may_spare_what_is_new(client: ServiceBusClient, queue: str) -> None:
-    """By the time at which the broker stored it."""
+    """The time at which the broker stored a message decides."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         (peeked,) = await receiver.peek_messages()
@@ -210,7 +210,7 @@ async def test_a_purge_may_spare_what_is_new(client: ServiceBusClient, queue: st
 
 
 async def test_what_makes_no_sense_is_refused(client: ServiceBusClient, queue: str) -> None:
-    """Before anything is asked."""
+    """The arguments are refused before any request."""
     receiver = client.get_queue_receiver(queue)
     with pytest.raises(ValueError, match="max_message_count -1"):
         await receiver.peek_messages(-1)

@@ -1,4 +1,4 @@
-"""Duplicate detection: of messages with one id, within a while, the first is delivered."""
+"""Duplicate detection: among messages with one id within the window, the first is delivered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def send(client: ServiceBusClient, queue: str, *messages: ServiceBusMessag
 async def all_of(
     client: ServiceBusClient, queue: str, count: int, mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK
 ) -> list[str]:
-    """Receive and settle so many messages, and those that come after them; their bodies in order of the letters."""
+    """Receive and settle so many messages, and see that no more come; return their bodies in alphabetical order."""
     async with client.get_queue_receiver(queue, receive_mode=mode) as receiver:
         messages = await receive_all(receiver, count, settle=mode is ServiceBusReceiveMode.PEEK_LOCK)
     return sorted(map(str, messages))
@@ -43,7 +43,7 @@ async def all_of(
 async def test_the_first_of_an_id_is_delivered(
     client: ServiceBusClient, detecting: str, mode: ServiceBusReceiveMode
 ) -> None:
-    """Be they sent in one batch or one after the other, before the first is received or after it."""
+    """They may be sent in one batch or one after the other, before the first is received or after it."""
     await send(client, detecting, ServiceBusMessage("a1", message_id="a"), ServiceBusMessage("b1", message_id="b"))
     await send(client, detecting, ServiceBusMessage("a2", message_id="a"))
     await send(client, detecting, *(ServiceBusMessage(f"c{number}", message_id="c") for number in range(1, 4)))
@@ -63,7 +63,7 @@ async def test_an_id_may_be_a_uuid_and_is_made_up_where_none_is_given(client: Se
 async def test_ids_that_differ_behind_a_nul_or_are_empty_are_different(
     client: ServiceBusClient, detecting: str
 ) -> None:
-    """A text is as long as it is, and an empty id is none: one is made up."""
+    """The whole text counts, and an empty id counts as missing: the sender makes one up."""
     ids = ["order\0 1", "order\0 2", "order\0 1", "", ""]
     await send(
         client,
@@ -74,7 +74,7 @@ async def test_ids_that_differ_behind_a_nul_or_are_empty_are_different(
 
 
 async def test_many_senders_at_once(client: ServiceBusClient, other_client: ServiceBusClient, detecting: str) -> None:
-    """Each id is delivered once, whoever was faster."""
+    """Each id is delivered once, whichever sender was faster."""
 
     async def send_all(one: ServiceBusClient, name: str) -> None:
         for first in range(0, 100, 20):
@@ -97,7 +97,10 @@ async def test_many_senders_at_once(client: ServiceBusClient, other_client: Serv
 async def test_ids_of_different_keys_are_different_on_a_partitioned_queue(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """As Service Bus has it: there it is partition key and message id together. On a plain queue it is the id alone."""
+    """There the partition key and the message id count together, as in Service Bus.
+
+    On a plain queue the id counts alone.
+    """
     for partitioned, expected in ((True, ["x1", "y1"]), (False, ["x1"])):
         queue = await make_queue(partitioned=partitioned, requires_duplicate_detection=True)
         for key, number in (("x", 1), ("y", 1), ("x", 2), ("y", 2)):
@@ -106,7 +109,7 @@ async def test_ids_of_different_keys_are_different_on_a_partitioned_queue(
 
 
 async def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """Within a session, in order."""
+    """Within a session the first of them is delivered, in order."""
     queue = await make_queue(requires_session=True, requires_duplicate_detection=True)
     for number in (1, 2):
         for name in "abc":
@@ -121,14 +124,14 @@ async def test_in_sessions(client: ServiceBusClient, make_queue: MakeQueue) -> N
 
 
 async def test_a_duplicate_is_not_peeked(client: ServiceBusClient, detecting: str) -> None:
-    """It is no message."""
+    """A duplicate does not count as a message."""
     await send(client, detecting, ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="a"))
     async with client.get_queue_receiver(detecting) as receiver:
         assert [str(message) for message in await receiver.peek_messages(10)] == ["1"]
 
 
 async def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: ServiceBusClient, detecting: str) -> None:
-    """Neither when it is abandoned, nor when it is deferred."""
+    """That holds after an abandon and after a deferral."""
     await send(client, detecting, ServiceBusMessage("1", message_id="a"))
     async with client.get_queue_receiver(detecting) as receiver:
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -146,7 +149,7 @@ async def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: Serv
 async def test_the_window_is_kept_within_its_limits(
     administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """20 seconds to 7 days, 10 minutes where nothing is said; whether duplicates are detected cannot be changed."""
+    """The window is 20 seconds to 7 days, 10 minutes by default. Duplicate detection itself cannot be changed later."""
     queue = await make_queue(requires_duplicate_detection=True)
     described = await administration.get_queue(queue)
     assert described.requires_duplicate_detection is True
@@ -166,7 +169,7 @@ async def test_the_window_is_kept_within_its_limits(
 async def test_counts_leave_duplicates_out(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, detecting: str
 ) -> None:
-    """They are none of the messages that wait."""
+    """Duplicates do not count among waiting messages."""
     await send(client, detecting, *(ServiceBusMessage("1", message_id=name) for name in "aabbc"))
     counts = await administration.get_queue_runtime_properties(detecting)
     assert counts.active_message_count == counts.total_message_count == 3

@@ -1,4 +1,4 @@
-"""Handles that were closed, arguments in all their forms, waiting, renewers' options, and the order of refusals."""
+"""Closed handles, arguments in all their forms, waiting, renewers' options, and the order of refusals."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class Row:
     """A mapping that inherits from none, as rows of some databases are.
 
     Args:
-        fields: What it has.
+        fields: Its fields.
     """
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self._fields = fields
 
     def keys(self) -> list[str]:
-        """Names of its fields."""
+        """Return the names of its fields."""
         return list(self._fields)
 
     def __getitem__(self, name: str) -> Any:
@@ -60,7 +60,7 @@ class Row:
 
 
 class Clock:
-    """Stands in for a module's ``time``: the real clock, moved on by ``ahead`` seconds.
+    """A stand-in for a module's ``time``: the real clock, moved on by ``ahead`` seconds.
 
     Args:
         then: How far it is ahead from its second reading on.
@@ -71,19 +71,19 @@ class Clock:
         self._then = then
 
     def monotonic(self) -> float:
-        """The time, in seconds."""
+        """Return the time, in seconds."""
         now = time.monotonic() + self.ahead
         self.ahead = max(self.ahead, self._then)
         return now
 
 
 async def bodies_of(receiver: ServiceBusReceiver, count: int) -> list[str]:
-    """The bodies of as many messages, sorted."""
+    """Receive so many messages and return their bodies, sorted."""
     return sorted(str(message) for message in await take(receiver, count))
 
 
 async def assert_refused(receiver: ServiceBusReceiver, message: Any, kind: type[Exception], words: str) -> None:
-    """Each way to settle a message, and renewing it, raises just this."""
+    """Assert that each way to settle a message, and renewing it, raises just this error."""
     ways: list[Callable[[Any], Awaitable[object]]] = [
         receiver.complete_message,
         receiver.abandon_message,
@@ -108,7 +108,7 @@ async def until_renewed(message: ServiceBusReceivedMessage) -> None:
 
 
 async def until_told(bell: Bell, told: Sequence[str], count: int) -> None:
-    """Wait until a callback, which rings a bell each time, was told so often."""
+    """Wait until a callback, which rings a bell each time, was called so often."""
     deadline = time.monotonic() + PATIENCE
     while len(told) < count:
         assert time.monotonic() < deadline
@@ -116,7 +116,7 @@ async def until_told(bell: Bell, told: Sequence[str], count: int) -> None:
 
 
 async def until_given_up(message: ServiceBusReceivedMessage) -> str:
-    """Wait until a lock is not renewed any more because that was not asked for; returns what the error says."""
+    """Wait until a renewer gave a lock up as it was told to; return the error's text."""
     deadline = time.monotonic() + PATIENCE
     while message.auto_renew_error is None:
         assert time.monotonic() < deadline, "it was not given up"
@@ -126,7 +126,7 @@ async def until_given_up(message: ServiceBusReceivedMessage) -> str:
 
 
 async def test_closed_handles_do_nothing_any_more(client: ServiceBusClient, queue: str) -> None:
-    """Receiving, iterating, peeking, fetching deferred messages, renewing, making a batch, entering: a ValueError."""
+    """All methods raise a ValueError: receiving, iterating, peeking, fetching, renewing, making a batch, entering."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
         deferred, locked = await receiver.receive_messages(2, max_wait_time=60)
@@ -149,7 +149,7 @@ async def test_closed_handles_do_nothing_any_more(client: ServiceBusClient, queu
 
 
 async def test_a_client_closes_its_receivers(client: ServiceBusClient, queue: str) -> None:
-    """Those that were used and those that were not."""
+    """It closes used and unused ones."""
     used, unused = client.get_queue_receiver(queue), client.get_queue_receiver(queue)
     assert await used.receive_messages(max_wait_time=0.2) == []
     await client.close()
@@ -159,7 +159,7 @@ async def test_a_client_closes_its_receivers(client: ServiceBusClient, queue: st
 
 
 async def test_a_client_that_was_closed_before_its_first_use_can_be_used(connection_string: str, queue: str) -> None:
-    """Closing is no end."""
+    """Closing does not end a client."""
     client = ServiceBusClient.from_connection_string(connection_string)
     await client.close()
     async with client:
@@ -181,7 +181,7 @@ async def test_a_lock_is_not_renewed_within_no_time(client: ServiceBusClient, qu
 
 
 async def test_a_handle_has_a_name_for_logs(client: ServiceBusClient, queue: str) -> None:
-    """As given, or one that no other has and that says what it is."""
+    """It has the given name, or a unique one that says what it is."""
     senders = [client.get_queue_sender(queue) for _ in range(2)]
     receivers = [client.get_queue_receiver(queue) for _ in range(2)]
     assert all("SBSender" in sender.client_identifier for sender in senders)
@@ -195,7 +195,7 @@ async def test_a_handle_has_a_name_for_logs(client: ServiceBusClient, queue: str
 
 
 async def test_an_unknown_keyword_is_named_with_what_was_meant(client: ServiceBusClient, queue: str) -> None:
-    """On handles as on clients; what azure.servicebus documents, and means nothing here, is taken in silence."""
+    """Handles and clients warn. Keywords that only azure.servicebus uses are accepted in silence."""
     misspelt: dict[str, Any] = {"max_wait_tiem": 3}
     with pytest.warns(UserWarning, match=r"^Unsupported keyword args: max_wait_tiem \(did you mean max_wait_time\?\)$"):
         client.get_queue_receiver(queue, **misspelt)
@@ -210,7 +210,7 @@ async def test_an_unknown_keyword_is_named_with_what_was_meant(client: ServiceBu
 
 
 async def test_a_receive_mode_may_be_a_text(client: ServiceBusClient, queue: str) -> None:
-    """It locks or deletes as the mode of that name does; a number is no mode."""
+    """The receiver locks or deletes as the mode of that name does. A number is no mode."""
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages(
             [ServiceBusMessage("x", partition_key="k"), ServiceBusMessage("y", partition_key="k")]
@@ -229,7 +229,7 @@ async def test_a_receive_mode_may_be_a_text(client: ServiceBusClient, queue: str
 
 
 async def test_a_connection_string_for_one_queue_is_for_no_other(connection_string: str, queue: str) -> None:
-    """A handle for another is refused before anything is asked: also where nobody would answer."""
+    """A handle for another queue is refused before any request, even if no server would answer."""
     async with ServiceBusClient.from_connection_string(f"{NOWHERE};EntityPath=orders") as client:
         for get in (client.get_queue_sender, client.get_queue_receiver):
             with pytest.raises(ValueError, match=r"'orders' alone \(EntityPath\), not for 'returns'"):
@@ -240,7 +240,7 @@ async def test_a_connection_string_for_one_queue_is_for_no_other(connection_stri
 
 
 async def test_a_receive_returns_what_is_there(client: ServiceBusClient, queue: str) -> None:
-    """Fewer than were asked for, long before the wait is over."""
+    """It returns fewer messages than it may, long before the wait is over."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
         began = time.monotonic()
@@ -250,7 +250,7 @@ async def test_a_receive_returns_what_is_there(client: ServiceBusClient, queue: 
 
 
 async def test_the_wait_of_a_call_counts_before_that_of_the_receiver(client: ServiceBusClient, queue: str) -> None:
-    """Whether it is shorter or longer; without it the receiver's counts."""
+    """The call's wait may be shorter or longer. Without one the receiver's wait counts."""
     patient = client.get_queue_receiver(queue, max_wait_time=LONG)
     hasty = client.get_queue_receiver(queue, max_wait_time=0.1)
     began = time.monotonic()
@@ -265,7 +265,7 @@ async def test_the_wait_of_a_call_counts_before_that_of_the_receiver(client: Ser
 async def test_a_receive_waits_60_seconds_where_nobody_says_otherwise(
     client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its clock jumps to half a second before the end."""
+    """The test moves the receiver's clock to half a second before the end."""
     async with client.get_queue_receiver(queue) as receiver:
         monkeypatch.setattr("kafkabus._async.handles.receiver.time", Clock(then=59.5))
         began = time.monotonic()
@@ -276,7 +276,7 @@ async def test_a_receive_waits_60_seconds_where_nobody_says_otherwise(
 async def test_an_iteration_without_a_wait_goes_on_for_ever(
     client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often nothing came, it waits again; here each wait is short."""
+    """After a wait without a message it waits again. Here each wait is short."""
     monkeypatch.setattr("kafkabus._async.handles.receiver.FOREVER", 0.05)
     waits: list[float] = []
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -294,7 +294,7 @@ async def test_an_iteration_without_a_wait_goes_on_for_ever(
 
 
 async def test_within_a_loop_one_may_receive_and_iterate(client: ServiceBusClient, queue: str) -> None:
-    """Each message comes once, in order, whoever asks; the outer loop goes on, and ends."""
+    """Each message comes once, in order, to the inner call or the loop; the outer loop goes on, and ends."""
     async with (
         client.get_queue_sender(queue) as sender,
         client.get_queue_receiver(queue, max_wait_time=1) as receiver,
@@ -315,7 +315,7 @@ async def test_within_a_loop_one_may_receive_and_iterate(client: ServiceBusClien
 
 
 async def test_the_next_message_can_be_asked_for(client: ServiceBusClient, queue: str) -> None:
-    """Until there was none for the receiver's wait; and again when there is one."""
+    """The iteration ends after the receiver's wait without a message, and goes on when one comes."""
     async with (
         client.get_queue_sender(queue) as sender,
         client.get_queue_receiver(queue, max_wait_time=1) as receiver,
@@ -338,7 +338,7 @@ async def test_the_next_message_can_be_asked_for(client: ServiceBusClient, queue
 async def test_what_was_deleted_by_receiving_it_cannot_be_settled_or_renewed(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """By no receiver; nor does a lock renewer take it."""
+    """No receiver settles or renews it, nor does a lock renewer take it."""
     async with (
         client.get_queue_sender(queue) as sender,
         AutoLockRenewer() as renewer,
@@ -357,7 +357,7 @@ async def test_what_was_deleted_by_receiving_it_cannot_be_settled_or_renewed(
 async def test_a_settlement_is_refused_for_the_first_reason_that_there_is(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """In this order: closed, no received message, peeked or deleted, settled before, lock lost."""
+    """The order is: closed, no received message, peeked or deleted, settled before, lock lost."""
     async with (
         client.get_queue_sender(queue) as sender,
         client.get_queue_receiver(queue) as receiver,
@@ -382,7 +382,7 @@ async def test_a_settlement_is_refused_for_the_first_reason_that_there_is(
 
 
 async def test_messages_near_the_limit_arrive_whole(client: ServiceBusClient, queue: str) -> None:
-    """Several of 250 KB, each with contents of its own."""
+    """The test sends several messages of 250 KB with different contents."""
     bodies = [random.Random(seed).randbytes(250 * 1024) for seed in range(5)]
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number, body in enumerate(bodies):
@@ -397,7 +397,7 @@ async def test_messages_near_the_limit_arrive_whole(client: ServiceBusClient, qu
 async def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_says(
     client: ServiceBusClient, make_queue: MakeQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shorter or a longer time of one registration counts for that alone."""
+    """A shorter or a longer time of one registration counts for that one alone."""
     clock = Clock()
     monkeypatch.setattr("kafkabus._async.handles.lock_renewer.time", clock)
     queue = await make_queue(lock_duration=timedelta(seconds=4))
@@ -423,7 +423,7 @@ async def test_a_lock_is_renewed_for_300_seconds_or_as_long_as_its_registration_
 async def test_a_renewer_is_silent_about_what_was_closed(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """Not of a closed receiver's messages it tells, nor does a closed renewer; of the others it does."""
+    """It reports no message of a closed receiver, and a closed renewer reports none. It reports the others."""
     queue = await make_queue(lock_duration=timedelta(seconds=3))
     told: list[str] = []
     bell = Bell()
@@ -457,7 +457,7 @@ async def test_a_renewer_is_silent_about_what_was_closed(
 async def test_a_renewer_takes_what_it_shall_work_with(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """A loop where there are tasks; else one worker, and an executor, in which it calls back."""
+    """With asyncio it takes a loop, otherwise one worker, and an executor, in which it calls back."""
     queue = await make_queue(lock_duration=timedelta(seconds=3))
     told: list[str] = []
     threads: set[str] = set()
@@ -489,7 +489,7 @@ async def test_a_renewer_takes_what_it_shall_work_with(
 async def test_a_renewer_goes_on_whatever_becomes_of_its_callbacks(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """One that ends the program ends nothing; an executor that was shut down is done without."""
+    """A callback that ends the program ends nothing. Without a usable executor the renewer makes do."""
     queue = await make_queue(lock_duration=timedelta(seconds=3))
     told: list[str] = []
     bell = Bell()
@@ -519,7 +519,7 @@ async def test_a_renewer_goes_on_whatever_becomes_of_its_callbacks(
 
 
 async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient, queue: str) -> None:
-    """Several messages come in any kind of collection, and one is any mapping of its arguments."""
+    """Any kind of collection holds several messages, and any mapping holds the arguments of one."""
 
     def mapping(body: str) -> Mapping[str, Any]:
         return MappingProxyType({"body": body, "subject": f"of {body}"})
@@ -555,7 +555,7 @@ async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient,
 async def test_a_mapping_without_a_body_is_no_message(
     client: ServiceBusClient, queue: str, kind: Callable[[dict[str, Any]], Mapping[str, Any]]
 ) -> None:
-    """Whatever kind of mapping it is; of a list in which it stands nothing is sent."""
+    """A mapping of any kind is refused; if it stands in a list, no message of the list is sent."""
     what = kind({"subject": "no body"})
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         batch = await sender.create_message_batch()
@@ -570,7 +570,7 @@ async def test_a_mapping_without_a_body_is_no_message(
 
 
 async def test_a_message_or_a_batch_can_be_sent_twice(client: ServiceBusClient, queue: str) -> None:
-    """Each sending makes a message of its own, with the same id; also twice in one list."""
+    """Each send makes a new message with the same id, even for one that is twice in a list."""
     message = ServiceBusMessage("alone", application_properties={"a": 1})
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         batch = await sender.create_message_batch()
@@ -605,7 +605,7 @@ async def test_a_settled_message_stays_settled_when_it_is_pickled(client: Servic
 
 
 async def test_texts_may_be_long_and_what_was_not_set_is_falsy(client: ServiceBusClient, queue: str) -> None:
-    """What is no identifier has no limit of its own."""
+    """Texts that are no identifiers have no limit of their own."""
     texts: dict[str, Any] = {name: f"{name} " * 100 for name in ("correlation_id", "subject", "to", "reply_to")}
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(
@@ -618,7 +618,7 @@ async def test_texts_may_be_long_and_what_was_not_set_is_falsy(client: ServiceBu
 
 
 async def test_updating_a_queue_returns_none(administration: ServiceBusAdministrationClient, queue: str) -> None:
-    """What it is now, one asks for."""
+    """The update returns None; an application asks for the new settings."""
     update: Callable[..., Awaitable[object]] = administration.update_queue
     assert await update(await administration.get_queue(queue), max_delivery_count=3) is None
     assert (await administration.get_queue(queue)).max_delivery_count == 3

@@ -1,4 +1,4 @@
-"""Keeping locks: renewal by hand and by itself, prefetched messages, too many deliveries, times to live."""
+"""Keeping locks: renewal by hand and by a renewer, prefetched messages, too many deliveries, times to live."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 
 async def until_past(moment: datetime | None) -> None:
-    """Wait until a moment is over."""
+    """Wait until a moment has passed."""
     assert moment is not None
     await sleep(max(0.0, (moment - datetime.now(timezone.utc)).total_seconds() + 0.05))
 
@@ -44,7 +44,7 @@ async def until_renewed(message: ServiceBusReceivedMessage, times: int) -> None:
 async def test_a_renewed_lock_lasts_longer_than_the_others_of_its_batch(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """Its token stays; the others come back."""
+    """Its token stays the same. The other messages come back."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(3)])
         first, second, third = await receiver.receive_messages(3, max_wait_time=60)
@@ -69,7 +69,7 @@ async def test_a_renewed_lock_lasts_longer_than_the_others_of_its_batch(
 async def test_a_renewer_keeps_locks_until_their_messages_are_settled(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """Of many messages at once, far beyond the lock's duration."""
+    """A renewer keeps the locks of many messages at once, far beyond the locks' duration."""
     queue = await make_queue(lock_duration=timedelta(seconds=3))
     async with (
         client.get_queue_sender(queue) as sender,
@@ -110,7 +110,7 @@ async def test_a_renewer_gives_up_when_it_was_told_to(client: ServiceBusClient, 
 async def test_a_renewer_tells_of_a_lock_that_was_lost(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """And not of one whose message was settled meanwhile."""
+    """It does not report a lock whose message was settled meanwhile."""
     queue = await make_queue(lock_duration=timedelta(seconds=3))
     told: list[tuple[ServiceBusReceivedMessage, Exception | None]] = []
     bell = Bell()
@@ -140,7 +140,7 @@ async def test_a_renewer_tells_of_a_lock_that_was_lost(
 async def test_a_renewer_takes_only_locked_messages_and_only_while_it_is_open(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """A peeked, a deleted and no message are refused; so is use after close."""
+    """Peeked and deleted messages, and other objects, are refused. A closed renewer refuses all."""
     renewer = AutoLockRenewer()
     with pytest.raises(ValueError, match="RECEIVE_AND_DELETE"):
         client.get_queue_receiver(
@@ -167,7 +167,7 @@ async def test_a_renewer_takes_only_locked_messages_and_only_while_it_is_open(
 async def test_prefetched_messages_are_handed_out_without_asking_and_given_back_at_close(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """Others do not see them meanwhile; afterwards they do, uncounted."""
+    """Other receivers do not see them meanwhile. Afterwards they do, uncounted."""
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
     async with client.get_queue_receiver(queue, prefetch_count=5) as receiver:
@@ -184,7 +184,7 @@ async def test_prefetched_messages_are_handed_out_without_asking_and_given_back_
 async def test_a_prefetched_message_is_never_handed_out_expired(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """It is locked anew, or comes back like any other whose lock expired, and can be completed."""
+    """It is locked anew, or comes back as any message does whose lock expired, and can be completed."""
     queue = await make_queue(lock_duration=timedelta(seconds=2))
     async with (
         client.get_queue_sender(queue) as sender,
@@ -202,7 +202,7 @@ async def test_a_prefetched_message_is_never_handed_out_expired(
 
 
 async def test_receiving_as_many_as_are_prefetched(client: ServiceBusClient, queue: str) -> None:
-    """A count of None means that; without prefetching it is none."""
+    """A count of None means that number. Without prefetching there is no such count."""
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
     assert await client.get_queue_receiver(queue).receive_messages(None, max_wait_time=5) == []
@@ -214,7 +214,7 @@ async def test_receiving_as_many_as_are_prefetched(client: ServiceBusClient, que
 
 
 async def test_receive_and_delete_deletes_nothing_ahead(client: ServiceBusClient, queue: str) -> None:
-    """Opening such a receiver, prefetching or not, takes nothing; receiving takes what it returns."""
+    """Opening such a receiver takes nothing, with prefetching or without. A receive takes the messages that it returns."""
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(10)])
     looking = client.get_queue_receiver(queue)
@@ -228,7 +228,7 @@ async def test_receive_and_delete_deletes_nothing_ahead(client: ServiceBusClient
 
 
 async def test_the_last_abandon_dead_letters_at_once(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """Nobody need receive again for it."""
+    """No receiver need receive the message again for that."""
     queue = await make_queue(max_delivery_count=2)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
@@ -249,7 +249,7 @@ async def expired(client: ServiceBusClient, queue: str, messages: Sequence[Servi
 
 
 async def test_a_message_whose_time_to_live_is_over_is_not_received(client: ServiceBusClient, queue: str) -> None:
-    """It is gone, where the queue does not dead-letter such messages; others are received."""
+    """It is deleted if the queue does not dead-letter such messages. Other messages are received."""
     messages = [
         ServiceBusMessage("short", time_to_live=timedelta(milliseconds=300), partition_key="k"),
         ServiceBusMessage("long", time_to_live=3600, partition_key="k"),
@@ -264,7 +264,10 @@ async def test_a_message_whose_time_to_live_is_over_is_not_received(client: Serv
 async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(
     client: ServiceBusClient, make_queue: MakeQueue, mode: ServiceBusReceiveMode
 ) -> None:
-    """Whoever receives finds it, by the queue's own time to live too; in the dead-letter queue it does not expire again."""
+    """A receiver finds it in the dead-letter queue, where it does not expire again.
+
+    That holds for the queue's own time to live, too.
+    """
     queue = await make_queue(
         default_message_time_to_live=timedelta(seconds=1), dead_lettering_on_message_expiration=True
     )
@@ -282,7 +285,7 @@ async def test_an_expired_message_is_dead_lettered_where_the_queue_says_so(
 
 
 async def test_a_deferred_message_expires_too(client: ServiceBusClient, queue: str, later: Advance) -> None:
-    """It is not found any more."""
+    """A fetch by its number does not find it."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", time_to_live=300))
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -293,7 +296,7 @@ async def test_a_deferred_message_expires_too(client: ServiceBusClient, queue: s
 
 
 async def dead_bodies(client: ServiceBusClient, queue: str, count: int) -> list[tuple[str, str | None]]:
-    """Wait until so many messages were dead-lettered, looking and touching nothing; their bodies and reasons."""
+    """Wait until so many messages are dead-lettered, without a receiver; return their bodies and reasons."""
     deadline = time.monotonic() + PATIENCE
     while True:
         dead = await client.get_queue_receiver(queue, sub_queue=ServiceBusSubQueue.DEAD_LETTER).peek_messages(10)
@@ -306,7 +309,7 @@ async def dead_bodies(client: ServiceBusClient, queue: str, count: int) -> list[
 async def test_expired_messages_are_dead_lettered_without_anybody_having_touched_them(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """On an idle queue, by the queue's time to live."""
+    """That holds on an idle queue, by the queue's time to live."""
     queue = await make_queue(
         default_message_time_to_live=timedelta(seconds=1), dead_lettering_on_message_expiration=True
     )
@@ -317,7 +320,7 @@ async def test_expired_messages_are_dead_lettered_without_anybody_having_touched
 
 
 async def test_a_message_expires_between_others_that_do_not(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """By a time to live of its own, waiting or deferred; the others are delivered, uncounted."""
+    """It has a time to live of its own, and waits or is deferred. The others are delivered, uncounted."""
     queue = await make_queue(dead_lettering_on_message_expiration=True)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("deferred", time_to_live=2, partition_key="k"))
@@ -339,7 +342,7 @@ async def test_a_message_expires_between_others_that_do_not(client: ServiceBusCl
 async def test_expired_messages_that_are_not_kept_are_gone(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_queue: MakeQueue
 ) -> None:
-    """And counted no more."""
+    """They are not counted any more."""
     queue = await make_queue(default_message_time_to_live=timedelta(seconds=1))
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])

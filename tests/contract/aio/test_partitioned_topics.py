@@ -1,4 +1,4 @@
-"""Topics of several partitions, and plain ones: where messages go, and that their receivers need not know it."""
+"""Topics of several partitions, and plain ones: the partitions of messages, which receivers need not know."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ from tests.contract.aio.receiving import take
 
 PARTITIONS = 16
 A_MOMENT = 0.5
-"""How long is waited for what should not come, in seconds."""
+"""How long, in seconds, tests wait for a message that should not come."""
 PATIENCE = 60.0
-"""How long is waited for what should, at the most."""
+"""How long, in seconds, tests wait at most for a message that should come."""
 
 
 class OnPurpose(Exception):
-    """Leaves a block."""
+    """An exception that leaves a block."""
 
 
 @pytest.fixture(params=[True, False], ids=["partitioned", "plain"])
 async def kind(make_topic: MakeTopic, request: pytest.FixtureRequest) -> str:
-    """A new topic with the subscriptions ``one`` and ``two``."""
+    """Return a new topic with the subscriptions ``one`` and ``two``."""
     return await make_topic("one", "two", partitioned=request.param)
 
 
 def keyed(*bodies: str, key: str = "k") -> list[ServiceBusMessage]:
-    """Messages with one key."""
+    """Return messages with one key."""
     return [ServiceBusMessage(body, partition_key=key) for body in bodies]
 
 
 def place(message: ServiceBusReceivedMessage) -> int:
-    """The partition that a message is in."""
+    """Return the partition of a message."""
     return (message.sequence_number or 0) >> 48
 
 
 def by_key(messages: Iterable[ServiceBusReceivedMessage]) -> dict[str | None, list[str]]:
-    """Bodies, in the order in which they came."""
+    """Return the bodies for each key, in the order in which they came."""
     found: dict[str | None, list[str]] = defaultdict(list)
     for message in messages:
         found[message.partition_key].append(str(message))
@@ -67,7 +67,7 @@ async def send(client: ServiceBusClient, topic: str, *messages: ServiceBusMessag
 
 
 async def all_from(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusReceivedMessage]:
-    """Receive and complete so many messages, and see that there are no more."""
+    """Receive and complete so many messages, and see that no more come."""
     async with receiver:
         messages = await take(receiver, count)
         await receiver.complete_messages(messages)
@@ -76,7 +76,7 @@ async def all_from(receiver: ServiceBusReceiver, count: int) -> list[ServiceBusR
 
 
 async def left_in(client: ServiceBusClient, topic: str, subscription: str, count: int) -> list[str]:
-    """What so many messages say that a subscription has and nothing else."""
+    """Return the bodies of the messages of a subscription, which has so many and no others."""
     return [str(message) for message in await all_from(client.get_subscription_receiver(topic, subscription), count)]
 
 
@@ -86,7 +86,7 @@ async def left_in(client: ServiceBusClient, topic: str, subscription: str, count
 async def test_a_topic_has_sixteen_partitions_or_one(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """Side by side in one namespace; the counts of a subscription are those of all partitions, of each its own."""
+    """Both kinds exist in one namespace. A subscription's counts are sums over its own partitions."""
     partitioned, plain = await make_topic("one", "two"), await make_topic("one", partitioned=False)
     for topic in (partitioned, plain):
         await send(client, topic, *(ServiceBusMessage(f"{number}") for number in range(2 * PARTITIONS)))
@@ -116,7 +116,7 @@ async def test_a_topic_has_sixteen_partitions_or_one(
 async def test_the_choice_is_made_at_creation(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, partitioned: bool
 ) -> None:
-    """For the topic and all its subscriptions; the error names the value that it was created with."""
+    """The choice holds for the topic and all its subscriptions. The error names the value given at creation."""
     topic = await make_topic("one", partitioned=partitioned)
     known = await administration.get_topic(topic)
     with pytest.raises(InvalidOperationError, match=f"fixed at creation as {partitioned}"):
@@ -133,7 +133,7 @@ async def test_the_choice_is_made_at_creation(
 async def test_the_size_of_a_topic_is_that_of_its_partitions(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """1 to 5 GB each, whether it is told at creation or changed."""
+    """Each partition may have 1 to 5 GB, set at creation or later."""
     for gigabytes in range(1, 6):
         size = 1024 * gigabytes
         topic = await make_topic(max_size_in_megabytes=size)
@@ -154,7 +154,7 @@ async def test_the_size_of_a_topic_is_that_of_its_partitions(
 async def test_messages_of_one_key_are_in_one_partition_of_a_topic(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """In order, in each subscription; a session id is a key, and a list may mix them."""
+    """They are in order, in each subscription. A session id is a key, and a list may mix keys."""
     topic = await make_topic("one", "two")
     async with client.get_topic_sender(topic) as sender:
         for number in range(10):
@@ -177,7 +177,7 @@ async def test_messages_of_one_key_are_in_one_partition_of_a_topic(
 
 
 async def test_a_key_that_contradicts_the_session_is_refused_by_a_topic(client: ServiceBusClient, kind: str) -> None:
-    """However the message was made, the whole list is refused before anything is sent."""
+    """The whole list is refused before any message is sent, however the message was made."""
     with pytest.raises(ValueError, match="partition_key"):
         ServiceBusMessage("x", session_id="a", partition_key="b")
     odd = ServiceBusMessage("odd", partition_key="b")
@@ -195,7 +195,7 @@ async def test_a_key_that_contradicts_the_session_is_refused_by_a_topic(client: 
 async def test_a_message_id_is_the_key_of_a_topic_that_detects_duplicates(
     client: ServiceBusClient, make_topic: MakeTopic, detects: bool
 ) -> None:
-    """There all copies meet in one partition, and one of them is delivered; elsewhere it is no key."""
+    """There all copies meet in one partition, and one of them is delivered. In other topics the id is no key."""
     topic = await make_topic("one", "two", requires_duplicate_detection=detects)
     await send(client, topic, *(ServiceBusMessage(name, message_id=name) for name in "abcdefgh" * 2))
     for subscription in ("one", "two"):
@@ -226,7 +226,7 @@ async def test_keyless_messages_go_round_the_partitions_of_a_topic(
 async def test_a_short_timeout_draws_a_warning_on_a_partitioned_topic(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """15 s leave no time for another partition; the message is sent all the same."""
+    """15 s leave no time for another partition. The message is sent anyway."""
     topic = await make_topic("one")
     async with client.get_topic_sender(topic) as sender:
         with pytest.warns(UserWarning, match="15 s leaves no time for another partition"):
@@ -241,7 +241,7 @@ async def test_a_short_timeout_draws_a_warning_on_a_partitioned_topic(
 async def test_whoever_receives_from_a_subscription_needs_to_know_of_no_partition(
     client: ServiceBusClient, kind: str, later: Advance
 ) -> None:
-    """Messages of all of them are received, completed, abandoned, renewed, and come again when their lock expired."""
+    """Messages of all partitions are received, completed, abandoned and renewed. They come again after their locks."""
     bodies = [f"{number}" for number in range(2 * PARTITIONS)]
     await send(client, kind, *map(ServiceBusMessage, bodies))
     async with client.get_subscription_receiver(kind, "one") as receiver:
@@ -277,7 +277,7 @@ async def test_whoever_receives_from_a_subscription_needs_to_know_of_no_partitio
 async def test_deferred_messages_of_a_subscription_come_together_or_not_at_all(
     client: ServiceBusClient, kind: str
 ) -> None:
-    """From whichever partition, in the order asked for; another subscription has deferred none of them."""
+    """They come from any partition, in the order of the request. Another subscription has deferred none of them."""
     await send(client, kind, *(ServiceBusMessage(f"{number}") for number in range(6)))
     async with client.get_subscription_receiver(kind, "one") as receiver:
         messages = await take(receiver, 6)
@@ -304,7 +304,7 @@ async def test_deferred_messages_of_a_subscription_come_together_or_not_at_all(
 
 
 async def test_dead_letters_of_a_subscription_keep_their_keys(client: ServiceBusClient, kind: str) -> None:
-    """In its dead-letter queue they are in the partitions of their keys, in order, with why they are there."""
+    """In the dead-letter queue they are in the partitions of their keys, in order, with the reason."""
     await send(client, kind, *(message for n in range(3) for key in "abc" for message in keyed(f"{key}{n}", key=key)))
     async with client.get_subscription_receiver(kind, "one") as receiver:
         messages = await take(receiver, 9)
@@ -326,7 +326,7 @@ async def test_dead_letters_of_a_subscription_keep_their_keys(client: ServiceBus
 async def test_prefetched_messages_of_a_subscription_are_given_back_at_close(
     client: ServiceBusClient, other_client: ServiceBusClient, kind: str
 ) -> None:
-    """Uncounted; what was handed out stays locked."""
+    """They are uncounted. Messages that were handed out stay locked."""
     await send(client, kind, *(ServiceBusMessage(f"{number}") for number in range(10)))
     async with client.get_subscription_receiver(kind, "one", prefetch_count=20) as receiver:
         (first,) = await receiver.receive_messages(1, max_wait_time=PATIENCE)
@@ -339,7 +339,10 @@ async def test_prefetched_messages_of_a_subscription_are_given_back_at_close(
 
 
 async def test_peeking_at_a_subscription_shows_each_message_once(client: ServiceBusClient, kind: str) -> None:
-    """Waiting, locked and deferred ones of all partitions, not those that are settled; another subscription's are all."""
+    """It shows waiting, locked and deferred messages of all partitions, no settled ones.
+
+    Another subscription shows all.
+    """
 
     async def all_peeked(receiver: ServiceBusReceiver) -> list[str]:
         bodies: list[str] = []
@@ -368,7 +371,7 @@ async def test_peeking_at_a_subscription_shows_each_message_once(client: Service
 async def test_a_lone_message_of_a_subscription_comes_with_the_first_receive(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """Whatever partition it is in."""
+    """The message may be in any partition."""
     topic = await make_topic("one")
     async with client.get_topic_sender(topic) as sender, client.get_subscription_receiver(topic, "one") as receiver:
         for number in range(PARTITIONS):
@@ -384,7 +387,7 @@ async def test_a_lone_message_of_a_subscription_comes_with_the_first_receive(
 async def test_what_is_sent_to_a_topic_and_settled_in_a_subscription_happens_at_the_end(
     client: ServiceBusClient, kind: str, make_topic: MakeTopic
 ) -> None:
-    """All of it, for every subscription of the destination, and nothing of it before."""
+    """All of it happens at the end, for every subscription of the destination, and nothing before."""
     there = await make_topic("one", "two")
     await send(client, kind, *keyed("order"))
     async with (
@@ -407,7 +410,7 @@ async def test_what_is_sent_to_a_topic_and_settled_in_a_subscription_happens_at_
 
 
 async def test_an_exception_takes_back_what_was_sent_to_a_topic(client: ServiceBusClient, kind: str) -> None:
-    """The subscription's message stays locked as it was, and can be settled otherwise."""
+    """The subscription's message stays locked as it was, and can be settled in another way."""
     await send(client, kind, *keyed("order"))
     async with client.get_topic_sender(kind) as sender, client.get_subscription_receiver(kind, "one") as receiver:
         (order,) = await take(receiver, 1)
@@ -425,7 +428,7 @@ async def test_an_exception_takes_back_what_was_sent_to_a_topic(client: ServiceB
 async def test_all_ways_to_settle_a_subscriptions_messages_in_a_transaction(
     client: ServiceBusClient, kind: str
 ) -> None:
-    """Completed, abandoned, deferred and dead-lettered, in this subscription alone."""
+    """Messages are completed, abandoned, deferred and dead-lettered in this subscription alone."""
     bodies = ["complete", "abandon", "defer", "dead-letter"]
     await send(client, kind, *keyed(*bodies))
     async with client.get_subscription_receiver(kind, "one") as receiver:
@@ -450,7 +453,10 @@ async def test_all_ways_to_settle_a_subscriptions_messages_in_a_transaction(
 async def test_what_a_transaction_sends_to_partitioned_topics_has_one_key(
     client: ServiceBusClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """With queues and other topics together; what has none, or another one, is refused before anything is sent."""
+    """The key holds for queues and other topics, too.
+
+    Messages without it or with another key are refused before any send.
+    """
     topic, other, queue = await make_topic("one"), await make_topic("one"), await make_queue()
     async with (
         client.get_topic_sender(topic) as sender,
@@ -476,7 +482,10 @@ async def test_what_a_transaction_sends_to_partitioned_topics_has_one_key(
 async def test_a_message_id_is_the_key_of_a_transaction_where_a_topic_detects_duplicates(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """So two messages without another key are one too many; a duplicate in a transaction is one, too."""
+    """Two messages without another key therefore contradict each other.
+
+    A duplicate in a transaction counts as one, too.
+    """
     topic = await make_topic("one", "two", requires_duplicate_detection=True)
     async with client.get_topic_sender(topic) as sender:
         async with client.transaction() as transaction:
@@ -492,7 +501,7 @@ async def test_a_message_id_is_the_key_of_a_transaction_where_a_topic_detects_du
 async def test_a_plain_topic_takes_what_has_no_key_in_a_transaction(
     client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """And several keys."""
+    """It also takes several keys."""
     topic = await make_topic("one", "two", partitioned=False)
     async with client.get_topic_sender(topic) as sender, client.transaction() as transaction:
         await sender.send_messages(ServiceBusMessage("none"), transaction=transaction)
@@ -505,7 +514,10 @@ async def test_a_plain_topic_takes_what_has_no_key_in_a_transaction(
 async def test_sessions_of_a_topic_in_one_transaction(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic, partitioned: bool
 ) -> None:
-    """To a plain topic it sends to several sessions, to a partitioned one to one; a partition key equals the session."""
+    """A transaction sends to several sessions of a plain topic, to one of a partitioned one.
+
+    A partition key equals the session.
+    """
     topic = await make_topic(partitioned=partitioned)
     await administration.create_subscription(topic, "sessions", requires_session=True)
     several = [ServiceBusMessage("a", session_id="a"), ServiceBusMessage("b", session_id="b")]
@@ -542,7 +554,7 @@ async def test_a_subscription_forwards_messages_with_their_keys(
     here: bool,
     there: bool,
 ) -> None:
-    """Those of a key in order and in the key's partition, to a queue and to all subscriptions of another topic."""
+    """Messages of a key go in order, in the key's partition, to a queue and to all subscriptions of another topic."""
     queue, onward = await make_queue(partitioned=there), await make_topic("x", "y", partitioned=there)
     topic = await make_topic("kept", partitioned=here)
     await administration.create_subscription(topic, "to-queue", forward_to=queue)
@@ -578,7 +590,10 @@ async def test_a_chain_of_queues_and_topics_has_four_hops(
     make_topic: MakeTopic,
     make_queue: MakeQueue,
 ) -> None:
-    """Queue, topic, subscription, queue, and on; a message that were to take a fifth is dead-lettered where it is."""
+    """The chain is queue, topic, subscription, queue, and on.
+
+    A message that would take a fifth hop is dead-lettered there.
+    """
     beyond = await make_queue(partitioned=False)
     last = await make_queue(forward_to=beyond)
     second = await make_topic("watched")
@@ -607,7 +622,7 @@ async def test_a_subscription_forwards_what_its_rules_make(
     make_topic: MakeTopic,
     make_queue: MakeQueue,
 ) -> None:
-    """Only what they want, as they change it."""
+    """They forward only messages that their rules want, as their actions change them."""
     topic, queue = await make_topic("kept"), await make_queue()
     await administration.create_subscription(topic, "dear")
     await administration.create_rule(
@@ -636,7 +651,7 @@ async def test_what_a_subscription_cannot_forward_is_kept_apart(
     make_topic: MakeTopic,
     make_queue: MakeQueue,
 ) -> None:
-    """Counted, and received from its own queue; the error of whoever wants to receive says where its messages are."""
+    """The messages are counted, and received from their own queue; a receiver's error says where they are."""
     closed = await make_queue(status="SendDisabled")
     topic = await make_topic("kept")
     await administration.create_subscription(topic, "moved", forward_to=closed)
@@ -645,7 +660,7 @@ async def test_what_a_subscription_cannot_forward_is_kept_apart(
     await send(client, topic, *keyed("x"))
     deadline = time.monotonic() + PATIENCE
     while True:
-        # On its way it is counted in both.
+        # A message on its way counts in both.
         counts = await administration.get_subscription_runtime_properties(topic, "moved")
         counted = counts.transfer_dead_letter_message_count, counts.total_message_count
         if counted == (1, 1) or time.monotonic() > deadline:
@@ -663,7 +678,7 @@ async def test_dead_letters_of_a_subscription_move_on(
     administration: ServiceBusAdministrationClient,
     make_topic: MakeTopic,
 ) -> None:
-    """To a topic, with why they are dead and with their key; what is alive stays."""
+    """They go to a topic, with their key and the reason for being dead. Live messages stay."""
     morgue, topic = await make_topic("one", "two"), await make_topic("plain", partitioned=False)
     await administration.create_subscription(
         topic, "sessions", requires_session=True, forward_dead_lettered_messages_to=morgue

@@ -1,4 +1,4 @@
-"""Processors: who hands messages to callbacks, how many at a time, and what becomes of them."""
+"""Processors: the handlers of messages, how many run at a time, and the outcome for the messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 
 async def until(done: Callable[[], bool]) -> None:
-    """Wait until something is so."""
+    """Wait until a condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < deadline
@@ -35,12 +35,12 @@ async def send(client: ServiceBusClient, queue: str, *bodies: str) -> None:
 
 
 async def left_in(client: ServiceBusClient, queue: str) -> list[str]:
-    """What is not settled."""
+    """Return the messages that are not settled."""
     return [str(message) for message in await client.get_queue_receiver(queue).peek_messages(100)]
 
 
 async def test_each_message_is_handed_out_and_completed(client: ServiceBusClient, queue: str) -> None:
-    """Those that come later, too; nothing after it was stopped; it can be started again."""
+    """Later messages are handed out too, none after a stop. The processor can be started again."""
     seen: list[str] = []
 
     async def handle(arguments: ProcessMessageEventArgs) -> None:
@@ -71,7 +71,7 @@ async def test_each_message_is_handed_out_and_completed(client: ServiceBusClient
 async def test_what_a_callback_settles_is_settled_and_what_it_breaks_on_is_abandoned(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """The error is told, with the message; others go on."""
+    """The error handler gets the error and the message. Other messages go on."""
     queue = await make_queue(max_delivery_count=2)
     told: list[ProcessErrorEventArgs] = []
     seen: set[str] = set()
@@ -105,7 +105,10 @@ async def test_what_a_callback_settles_is_settled_and_what_it_breaks_on_is_aband
 
 
 async def test_a_callback_that_ends_the_program_ends_nothing(client: ServiceBusClient, queue: str) -> None:
-    """A thread that raises SystemExit would end in silence, and a task would end the whole program; so it is told instead."""
+    """A thread that raises SystemExit would end in silence, and a task would end the program.
+
+    The error handler gets it.
+    """
     told: list[BaseException] = []
     seen: list[str] = []
 
@@ -130,7 +133,7 @@ async def test_a_callback_that_ends_the_program_ends_nothing(client: ServiceBusC
 async def test_so_many_callbacks_run_at_a_time_and_their_locks_are_renewed(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """No more, and no fewer; far beyond the locks' duration."""
+    """Exactly so many run, far beyond the locks' duration."""
     queue = await make_queue(lock_duration=timedelta(seconds=2))
     running: list[str] = []
     most, done, gate = 0, 0, {"open": False}
@@ -157,7 +160,7 @@ async def test_so_many_callbacks_run_at_a_time_and_their_locks_are_renewed(
 
 
 async def test_without_auto_complete_the_callback_decides(client: ServiceBusClient, queue: str) -> None:
-    """What it leaves stays locked; what is received and deleted needs no settling."""
+    """Messages that the callback leaves stay locked; messages in receive-and-delete mode need no settling."""
     seen: list[str] = []
 
     async def handle(arguments: ProcessMessageEventArgs) -> None:
@@ -176,7 +179,7 @@ async def test_without_auto_complete_the_callback_decides(client: ServiceBusClie
 
 
 async def test_errors_of_the_service_are_told_and_it_goes_on(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """A queue that is not there is asked for again; an error of the handler of errors does no harm."""
+    """It looks for a missing queue again. An error of the error handler does no harm."""
     told: list[str] = []
 
     async def handle(arguments: ProcessMessageEventArgs) -> None:
@@ -201,7 +204,7 @@ async def test_errors_of_the_service_are_told_and_it_goes_on(client: ServiceBusC
 async def test_sessions_are_processed_in_order_so_many_at_a_time(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """One message of a session at a time; a session without messages makes room for another one."""
+    """One message of a session is processed at a time. A session without messages makes room for another one."""
     queue = await make_queue(requires_session=True)
     names = [f"s{number}" for number in range(6)]
     sender = client.get_queue_sender(queue)
@@ -237,7 +240,7 @@ async def test_sessions_are_processed_in_order_so_many_at_a_time(
 async def test_processors_of_subscriptions(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """With sessions and without: as those of queues."""
+    """They work as those of queues do, with sessions and without."""
     topic = await make_topic("plain")
     await administration.create_subscription(topic, "sessions", requires_session=True)
     seen: dict[str, list[str]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A queue that holds as much as it may takes nothing more, until some of it is settled."""
+"""A full queue accepts no messages until some of its messages are settled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = 230_000
 
 
 async def make_small(connection_string: str, queue: str) -> None:
-    """Each partition may hold a megabyte, which is less than can be chosen."""
+    """Make the quota of each partition a megabyte, which is less than users can choose."""
     context = ClientContext(parse_settings(connection_string))
     try:
         description = await context.descriptions.get(queue)
@@ -32,7 +32,7 @@ async def make_small(connection_string: str, queue: str) -> None:
 
 
 async def send_until(client: ServiceBusClient, queue: str, *, full: bool) -> str:
-    """Send small messages of one key until its partition is full, or is not; what the error says."""
+    """Send small messages of one key until its partition is full, or is not; return the error's text."""
     deadline, said = time.monotonic() + PATIENCE, ""
     async with client.get_queue_sender(queue) as sender:
         while time.monotonic() < deadline:
@@ -51,7 +51,7 @@ async def send_until(client: ServiceBusClient, queue: str, *, full: bool) -> str
 async def test_a_full_queue_takes_nothing_more(
     client: ServiceBusClient, make_queue: MakeQueue, connection_string: str, partitioned: bool
 ) -> None:
-    """A full partition, that is: other keys go on, and what has no key goes elsewhere."""
+    """The quota holds for each partition: other keys go on, and messages without a key go to another partition."""
     queue = await make_queue(partitioned=partitioned)
     await make_small(connection_string, queue)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:

@@ -1,4 +1,4 @@
-"""What is sent is received: contents, properties, counts, waiting, iteration."""
+"""Sent messages are received: contents, properties, counts, waiting, iteration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.contract.aio.receiving import receive_all
 
 
 async def drain(receiver: ServiceBusReceiver, count: int) -> list[str]:
-    """Receive and complete until ``count`` messages came, or none comes for a while; returns their bodies."""
+    """Receive and complete until ``count`` messages came, or none comes for a while; return their bodies."""
     bodies: list[str] = []
     while len(bodies) < count:
         messages = await receiver.receive_messages(count - len(bodies), max_wait_time=5)
@@ -33,7 +33,7 @@ async def drain(receiver: ServiceBusReceiver, count: int) -> list[str]:
 
 
 async def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue: str) -> None:
-    """Body and every property round-trip; keys and texts of application properties come back as bytes."""
+    """Body and every property come back. Keys and texts of application properties come back as bytes."""
     moment = datetime(2026, 1, 31, 12, 0, 0, 5, tzinfo=timezone.utc)
     number = uuid.uuid4()
     sent = ServiceBusMessage(
@@ -84,7 +84,7 @@ async def test_a_message_arrives_as_it_was_sent(client: ServiceBusClient, queue:
 async def test_a_message_with_a_time_to_live_has_times_of_creation_and_expiry(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """In its AMQP properties, in milliseconds; where it was received, it counts as created when it was enqueued."""
+    """The AMQP properties have them, in milliseconds. A received message counts as created when it was enqueued."""
     before = datetime.now(timezone.utc).replace(microsecond=0)
     message = ServiceBusMessage("x", time_to_live=60)
     sent: Any = message.raw_amqp_message.properties
@@ -93,15 +93,15 @@ async def test_a_message_with_a_time_to_live_has_times_of_creation_and_expiry(
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([message, ServiceBusMessage("y")])
         received = {str(one): one for one in await receiver.receive_messages(2, max_wait_time=60)}
-        mortal: Any = received["x"].raw_amqp_message.properties
+        has_message_ttl: Any = received["x"].raw_amqp_message.properties
         immortal: Any = received["y"].raw_amqp_message.properties
-        assert mortal.creation_time == round(received["x"].enqueued_time_utc.timestamp() * 1000)
-        assert mortal.absolute_expiry_time == mortal.creation_time + 60_000
+        assert has_message_ttl.creation_time == round(received["x"].enqueued_time_utc.timestamp() * 1000)
+        assert has_message_ttl.absolute_expiry_time == has_message_ttl.creation_time + 60_000
         assert (immortal.creation_time, immortal.absolute_expiry_time) == (None, None)
 
 
 async def test_the_old_view_of_a_message_has_its_delivery_tag(client: ServiceBusClient, queue: str) -> None:
-    """The lock token's bytes, the first fields little-endian; with a warning, because it is deprecated."""
+    """The tag is the lock token's bytes, the first fields little-endian. A warning calls the view deprecated."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x", subject="s"))
         (message,) = await receiver.receive_messages(1, max_wait_time=60)
@@ -118,7 +118,7 @@ async def test_the_old_view_of_a_message_has_its_delivery_tag(client: ServiceBus
 
 
 async def test_texts_with_a_nul_come_back_whole(client: ServiceBusClient, queue: str) -> None:
-    """As do those of no characters."""
+    """Empty texts do, too."""
     texts = ("message_id", "partition_key", "correlation_id", "subject", "content_type", "to", "reply_to")
     sent: dict[str, Any] = {name: f"{name}\0 and more" for name in texts}
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -137,7 +137,7 @@ async def test_texts_with_a_nul_come_back_whole(client: ServiceBusClient, queue:
 
 @pytest.mark.parametrize("name", ["message_id", "subject", "application_properties"])
 async def test_half_of_a_surrogate_pair_is_refused(client: ServiceBusClient, queue: str, name: str) -> None:
-    """Before anything is sent."""
+    """It is refused before anything is sent."""
     wrong: Any = {"a": "\ud800"} if name == "application_properties" else "\ud800"
     async with client.get_queue_sender(queue) as sender:
         with pytest.raises(ValueError, match=f"{name.replace('_', '-')} is .*surrogate pair"):
@@ -147,7 +147,7 @@ async def test_half_of_a_surrogate_pair_is_refused(client: ServiceBusClient, que
 
 
 async def test_a_message_without_properties_has_none(client: ServiceBusClient, queue: str) -> None:
-    """What was not set is falsy; a message id was made up."""
+    """Properties that were not set are falsy; the sender made up a message id."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage(b"\x00\xff"))
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -159,7 +159,7 @@ async def test_a_message_without_properties_has_none(client: ServiceBusClient, q
 
 
 async def test_a_message_without_a_body_stays_without(client: ServiceBusClient, queue: str) -> None:
-    """None is no empty body."""
+    """None is not an empty body."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(
             [ServiceBusMessage(None, partition_key="a"), ServiceBusMessage(b"", partition_key="a")]
@@ -169,7 +169,7 @@ async def test_a_message_without_a_body_stays_without(client: ServiceBusClient, 
 
 
 async def test_lists_batches_and_mappings_are_sent(client: ServiceBusClient, queue: str) -> None:
-    """Whatever the SDK takes for messages arrives: lists, generators, mappings, batches; nothing of nothing."""
+    """Every form that the SDK takes arrives: lists, generators, mappings, batches; an empty list sends nothing."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([])
         await sender.send_messages([ServiceBusMessage("list-1"), {"body": "list-2"}])
@@ -190,7 +190,7 @@ async def test_lists_batches_and_mappings_are_sent(client: ServiceBusClient, que
 
 
 async def test_messages_with_one_key_keep_their_order(client: ServiceBusClient, queue: str) -> None:
-    """One key, one partition, one order."""
+    """One key has one partition and one order."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(30):
             await sender.send_messages(ServiceBusMessage(str(number), partition_key="same"))
@@ -202,7 +202,7 @@ async def test_messages_with_one_key_keep_their_order(client: ServiceBusClient, 
 
 
 async def test_keyless_messages_go_round_the_partitions(client: ServiceBusClient, queue: str) -> None:
-    """Without a key each send takes the next partition; sixteen sends reach all sixteen."""
+    """Without a key each send takes the next partition. Sixteen sends reach all sixteen."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(16):
             await sender.send_messages(ServiceBusMessage(str(number)))
@@ -227,7 +227,7 @@ async def test_a_plain_queue_has_one_partition_and_dense_numbers(
 
 
 async def test_a_receive_takes_no_more_than_was_asked_for(client: ServiceBusClient, queue: str) -> None:
-    """The count is a bound for one call, and the rest waits for the next."""
+    """The count is a limit for one call, and the rest waits for the next."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
         first = await receiver.receive_messages(4, max_wait_time=60)
@@ -236,7 +236,7 @@ async def test_a_receive_takes_no_more_than_was_asked_for(client: ServiceBusClie
 
 
 async def test_an_empty_queue_yields_nothing_after_the_wait(client: ServiceBusClient, queue: str) -> None:
-    """No message is an empty list, after about as long as was asked for."""
+    """The result is an empty list, after about the given wait."""
     async with client.get_queue_receiver(queue) as receiver:
         began = time.monotonic()
         assert await receiver.receive_messages(max_wait_time=0.3) == []
@@ -245,7 +245,7 @@ async def test_an_empty_queue_yields_nothing_after_the_wait(client: ServiceBusCl
 
 
 async def test_iteration_ends_after_a_silence_and_can_go_on(client: ServiceBusClient, queue: str) -> None:
-    """A loop ends when nothing comes for max_wait_time; broken off or ended, it can be taken up again."""
+    """A loop ends when no message comes for max_wait_time. It can be taken up again after a break or an end."""
     async with client.get_queue_sender(queue) as sender:
         async with client.get_queue_receiver(queue, max_wait_time=3) as receiver:
             await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(5)])
@@ -266,7 +266,7 @@ async def test_iteration_ends_after_a_silence_and_can_go_on(client: ServiceBusCl
 
 
 async def test_receive_and_delete_hands_out_each_message_once(client: ServiceBusClient, queue: str) -> None:
-    """Opening deletes nothing; receiving and iterating together return every message once, and none is left."""
+    """Opening deletes nothing. Receiving and iterating together return every message once, and none is left."""
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
     mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -282,7 +282,7 @@ async def test_receive_and_delete_hands_out_each_message_once(client: ServiceBus
 
 
 async def test_a_received_message_can_be_sent_again(client: ServiceBusClient, queue: str) -> None:
-    """Changed or not, before and after settlement; text properties stay text."""
+    """It may be changed or not, settled or not. Text properties stay text."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("body", subject="1st", application_properties={"a": "b", "n": 1}))
         (message,) = await receiver.receive_messages(max_wait_time=60)
@@ -296,7 +296,7 @@ async def test_a_received_message_can_be_sent_again(client: ServiceBusClient, qu
 
 
 async def test_sending_a_dead_letter_again_leaves_it_as_it_was(client: ServiceBusClient, queue: str) -> None:
-    """What says why it is dead stays in the application's hands, by whichever way it is sent."""
+    """The application keeps the reason why the message is dead, however it sends the message."""
     async with (
         client.get_queue_sender(queue) as sender,
         client.get_queue_receiver(queue) as receiver,
@@ -326,7 +326,7 @@ async def test_sending_a_dead_letter_again_leaves_it_as_it_was(client: ServiceBu
 
 
 async def test_keywords_that_nobody_knows_are_named_in_a_warning(client: ServiceBusClient, queue: str) -> None:
-    """And change nothing else; those of Azure's that nobody misses are taken in silence."""
+    """Unknown keywords change nothing else; azure.servicebus's keywords without a meaning here are accepted in silence."""
     async with client.get_queue_sender(queue, socket_timeout=1) as sender, client.get_queue_receiver(queue) as receiver:
         with pytest.warns(UserWarning, match="Unsupported keyword args: partion_key"):
             message = ServiceBusMessage("x", partion_key="k")
@@ -345,7 +345,7 @@ async def test_keywords_that_nobody_knows_are_named_in_a_warning(client: Service
 
 
 async def test_a_closed_handle_is_let_go(client: ServiceBusClient, queue: str) -> None:
-    """A program that opens one for each message holds no more than those that are open."""
+    """A program that opens a handle for each message holds only the open ones."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         gone: list[weakref.ref[object]] = [weakref.ref(sender), weakref.ref(receiver)]
     del sender, receiver
@@ -354,7 +354,7 @@ async def test_a_closed_handle_is_let_go(client: ServiceBusClient, queue: str) -
 
 
 async def test_large_messages_arrive_whole_and_larger_ones_are_refused(client: ServiceBusClient, queue: str) -> None:
-    """The limit counts everything; beyond it nothing is sent, whether one message or many are too large."""
+    """The limit counts everything. Beyond it nothing is sent, whether one message or many are too large."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage(b"A" * 250 * 1024))
         with pytest.raises(MessageSizeExceededError, match="262144") as refused:
@@ -373,7 +373,7 @@ async def test_large_messages_arrive_whole_and_larger_ones_are_refused(client: S
 
 
 async def test_a_key_that_contradicts_the_session_is_refused(client: ServiceBusClient, queue: str) -> None:
-    """However the message was made, the whole list is refused before anything is sent."""
+    """The whole list is refused before any message is sent, however the message was made."""
     contradicting = ServiceBusMessage("x", partition_key="a")
     contradicting.session_id = "b"
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -387,7 +387,7 @@ async def test_a_key_that_contradicts_the_session_is_refused(client: ServiceBusC
 
 @pytest.mark.parametrize("what", ["cat", b"cat", 5, ["cat"], {"subject": "no body"}, [{"subject": "no body"}], None])
 async def test_what_is_no_message_is_refused(client: ServiceBusClient, queue: str, what: object) -> None:
-    """A TypeError says what can be sent."""
+    """A TypeError names the accepted types."""
     async with client.get_queue_sender(queue) as sender:
         with pytest.raises(TypeError, match="message"):
             await sender.send_messages(what)  # type: ignore[arg-type]  # that is the test
@@ -398,7 +398,7 @@ async def test_what_is_no_message_is_refused(client: ServiceBusClient, queue: st
 
 
 async def test_bad_arguments_name_value_and_rule(client: ServiceBusClient, queue: str) -> None:
-    """Counts, waits, timeouts and choices are checked where they are given."""
+    """The call that gets counts, waits, timeouts and choices checks them."""
     with pytest.raises(ValueError, match="max_wait_time 0"):
         client.get_queue_receiver(queue, max_wait_time=0)
     with pytest.raises(ValueError, match=r"receive_mode 'PEEKLOCK'.*peeklock"):
@@ -417,7 +417,7 @@ async def test_bad_arguments_name_value_and_rule(client: ServiceBusClient, queue
 
 
 async def test_a_short_timeout_draws_a_warning_on_a_partitioned_queue(client: ServiceBusClient, queue: str) -> None:
-    """15 s leave no time for another partition; the message is sent all the same."""
+    """15 s leave no time for another partition. The message is sent anyway."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         with pytest.warns(UserWarning, match="15 s leaves no time for another partition"):
             await sender.send_messages(ServiceBusMessage("x"), timeout=15)
@@ -426,7 +426,7 @@ async def test_a_short_timeout_draws_a_warning_on_a_partitioned_queue(client: Se
 
 
 async def test_a_lone_message_comes_with_the_first_receive(client: ServiceBusClient, queue: str) -> None:
-    """Whatever partition it is in, and however little else there is."""
+    """The message may be in any partition, and the only one in the queue."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         for number in range(16):
             await sender.send_messages(ServiceBusMessage(str(number)))
@@ -452,7 +452,7 @@ async def test_names_are_case_insensitive(client: ServiceBusClient, queue: str) 
 
 
 async def test_closed_handles_refuse_everything(client: ServiceBusClient, queue: str) -> None:
-    """A closed sender or receiver raises ValueError, also when entered again; the client goes on."""
+    """A closed sender or receiver raises ValueError, also when entered again. The client goes on."""
     sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue)
     async with sender, receiver:
         await sender.send_messages(ServiceBusMessage("x"))
@@ -468,7 +468,7 @@ async def test_closed_handles_refuse_everything(client: ServiceBusClient, queue:
 
 
 async def test_a_closed_client_can_be_used_again(client: ServiceBusClient, queue: str) -> None:
-    """Closing closes what the client made; new handles work."""
+    """Closing closes the client's handles. New handles work."""
     sender = client.get_queue_sender(queue)
     await sender.send_messages(ServiceBusMessage("x"))
     await client.close()
@@ -478,7 +478,7 @@ async def test_a_closed_client_can_be_used_again(client: ServiceBusClient, queue
 
 
 async def test_bodies_of_every_kind_travel(client: ServiceBusClient, queue: str) -> None:
-    """Alone, in a list and in a batch; what AMQP carries beside them too."""
+    """They travel alone, in a list and in a batch, with all other AMQP sections."""
     value = {"order": 17, "lines": [b"a", 2.5, None], "at": datetime(2026, 1, 1, tzinfo=timezone.utc)}
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         key = {"x-opt-partition-key": "k"}

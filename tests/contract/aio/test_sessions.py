@@ -1,4 +1,4 @@
-"""Sessions: their order, their locks, who gets which, and what becomes of their messages."""
+"""Sessions: their order, their locks, the receivers that get them, and the outcome for their messages."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ async def send(client: ServiceBusClient, queue: str, *sessions: str, count: int 
 
 
 def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
-    """What they say."""
+    """Return the bodies of messages."""
     return [str(message) for message in messages]
 
 
 async def test_a_session_is_received_in_order_by_whoever_locked_it(client: ServiceBusClient, sessions: str) -> None:
-    """Whatever else is in the queue."""
+    """Other messages in the queue do not change that."""
     await send(client, sessions, "a", "b", count=5)
     async with client.get_queue_receiver(sessions, session_id="a") as receiver:
         session = receiver.session
@@ -85,7 +85,7 @@ async def test_a_session_is_received_in_order_by_whoever_locked_it(client: Servi
 
 
 async def test_sessions_whose_names_differ_behind_a_nul_are_different(client: ServiceBusClient, sessions: str) -> None:
-    """A name is as long as it is."""
+    """The whole name counts."""
     names = ["a", "a\0", "a\0b"]
     await send(client, sessions, *names)
     for name in reversed(names):
@@ -96,7 +96,7 @@ async def test_sessions_whose_names_differ_behind_a_nul_are_different(client: Se
 async def test_what_is_given_back_comes_again_in_its_place(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """Abandoned, left behind by a receiver that was closed, or by one whose lock expired; the latter counts as delivered."""
+    """A receiver abandoned it, was closed, or let the lock expire. An expired lock counts a delivery."""
     await send(client, queue, "a", count=4)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
         messages = await receiver.receive_messages(3, max_wait_time=60)
@@ -116,7 +116,7 @@ async def test_what_is_given_back_comes_again_in_its_place(
 
 
 async def test_what_comes_again_within_a_lock_is_settled_like_the_rest(client: ServiceBusClient, queue: str) -> None:
-    """Abandoned or deferred, and received once more, beside what was held all the time."""
+    """It was abandoned or deferred, and is received once more, beside messages that were held all the time."""
     await send(client, queue, "a", count=6)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
         messages = await receiver.receive_messages(5, max_wait_time=60)
@@ -133,7 +133,7 @@ async def test_what_comes_again_within_a_lock_is_settled_like_the_rest(client: S
 
 
 async def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, queue: str, later: Advance) -> None:
-    """Receiving, settling, renewing, recalling."""
+    """Receiving, settling, renewing and recalling raise the error."""
     await send(client, queue, "a", count=2)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
         (message,) = await receiver.receive_messages(1, max_wait_time=60)
@@ -167,7 +167,7 @@ async def test_a_lost_lock_is_said_of_every_later_use(client: ServiceBusClient, 
 
 
 async def test_a_session_of_a_closed_receiver_is_nobodys(client: ServiceBusClient, queue: str) -> None:
-    """Whether the receiver was opened or not; the next one gets it."""
+    """That holds whether the receiver was opened or not. The next receiver gets the session."""
     await send(client, queue, "a")
     for opened in (True, False):
         receiver = client.get_queue_receiver(queue, session_id="a")
@@ -186,7 +186,10 @@ async def test_a_session_of_a_closed_receiver_is_nobodys(client: ServiceBusClien
 async def test_a_session_is_iterated_until_its_lock_is_over(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """A moment before that a message still comes. A receiver needs no ``with``, and waits for a session as long as it says."""
+    """A message still comes just before that.
+
+    A receiver needs no ``with``, and waits for a session as its settings say.
+    """
     await send(client, queue, "a", count=3)
     receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=PATIENCE)
     got = [await anext(aiter(receiver))]
@@ -208,7 +211,7 @@ async def test_a_session_is_iterated_until_its_lock_is_over(
 async def test_a_session_is_one_receivers_at_a_time(
     client: ServiceBusClient, other_client: ServiceBusClient, sessions: str
 ) -> None:
-    """Others are refused it by name, and get other ones; closing gives it up."""
+    """Other receivers cannot take it by name, and get other sessions. Closing gives it up."""
     await send(client, sessions, "a", "b")
     async with client.get_queue_receiver(sessions, session_id="a") as receiver:
         for one in (client, other_client):
@@ -229,7 +232,7 @@ async def test_a_session_is_one_receivers_at_a_time(
 async def test_no_session_in_time_is_an_error_and_a_named_one_need_have_no_messages(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """After the receiver's wait, or the call's own where that is shorter."""
+    """The error comes after the receiver's wait, or the call's own if that is shorter."""
     with pytest.raises(OperationTimeoutError, match=r"within 0.2 s"):
         async with client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=0.2):
             pass
@@ -246,7 +249,7 @@ async def test_no_session_in_time_is_an_error_and_a_named_one_need_have_no_messa
 
 
 async def test_many_receivers_share_many_sessions(client: ServiceBusClient, queue: str) -> None:
-    """Each takes one after the other until none is left; every message comes once, in its session's order."""
+    """Each receiver takes one session after the other until none is left. Every message comes once, in order."""
     names = [f"s{number}-" for number in range(12)]
     await send(client, queue, *names, count=20)
     received: dict[str, list[str]] = defaultdict(list)
@@ -273,7 +276,7 @@ async def test_many_receivers_share_many_sessions(client: ServiceBusClient, queu
 async def test_a_session_that_is_held_keeps_nobody_else_waiting(
     make_queue: MakeQueue, client: ServiceBusClient
 ) -> None:
-    """Nor does one that has many messages; in the same partition."""
+    """A session with many messages in the same partition does not hold others up, either."""
     queue = await make_queue(partitioned=False, requires_session=True)
     await send(client, queue, "stuck", count=1500)
     await send(client, queue, "a", "b")
@@ -297,7 +300,7 @@ async def test_a_session_that_is_held_keeps_nobody_else_waiting(
 async def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """Deferred ones are had by a receiver of the same session; the dead-letter queue has no sessions."""
+    """A receiver of the same session gets deferred messages. The dead-letter queue has no sessions."""
     await send(client, queue, "a", "b", count=4)
     async with client.get_queue_receiver(queue, session_id="a") as receiver:
         assert bodies(await receiver.peek_messages(10)) == ["a0", "a1", "a2", "a3"]
@@ -326,7 +329,7 @@ async def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(
 async def test_a_message_delivered_too_often_leaves_its_session(
     make_queue: MakeQueue, client: ServiceBusClient, later: Advance
 ) -> None:
-    """The others go on."""
+    """The other messages of the session go on."""
     queue = await make_queue(requires_session=True, max_delivery_count=2)
     await send(client, queue, "a", count=2)
     for _ in range(2):
@@ -342,7 +345,7 @@ async def test_a_message_delivered_too_often_leaves_its_session(
 
 
 async def test_received_and_deleted_in_order(client: ServiceBusClient, queue: str) -> None:
-    """What was not handed out is still there."""
+    """Messages that were not handed out are still there."""
     await send(client, queue, "a", count=5)
     async with client.get_queue_receiver(
         queue, session_id="a", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE
@@ -355,7 +358,7 @@ async def test_received_and_deleted_in_order(client: ServiceBusClient, queue: st
 async def test_prefetched_messages_are_given_back_when_the_receiver_is_closed(
     client: ServiceBusClient, queue: str
 ) -> None:
-    """No delivery is counted, and the order stays."""
+    """No delivery counts, and the order stays."""
     await send(client, queue, "a", count=6)
     async with client.get_queue_receiver(queue, session_id="a", prefetch_count=3) as receiver:
         assert bodies(await receiver.receive_messages(1, max_wait_time=60)) == ["a0"]
@@ -366,7 +369,7 @@ async def test_prefetched_messages_are_given_back_when_the_receiver_is_closed(
 
 
 async def test_a_renewer_keeps_the_lock_of_a_session(make_queue: MakeQueue, client: ServiceBusClient) -> None:
-    """Given to the receiver it is registered when the session is opened."""
+    """The renewer gets the receiver, and registers it when the session is opened."""
     queue = await make_queue(requires_session=True, lock_duration=timedelta(seconds=1))
     await send(client, queue, "a")
     async with (
@@ -395,7 +398,7 @@ async def test_a_renewer_keeps_the_lock_of_a_session(make_queue: MakeQueue, clie
 async def test_what_is_kept_of_a_session_outlives_its_receivers(
     client: ServiceBusClient, other_client: ServiceBusClient, sessions: str, later: Advance
 ) -> None:
-    """As bytes; until it is cleared."""
+    """The state is kept as bytes, until a receiver clears it."""
     async with client.get_queue_receiver(sessions, session_id="a") as receiver:
         assert receiver.session is not None
         assert await receiver.session.get_state() is None
@@ -427,7 +430,7 @@ async def test_what_is_kept_of_a_session_outlives_its_receivers(
 async def test_sessions_are_listed_by_when_their_state_was_set(
     client: ServiceBusClient, queue: str, later: Advance
 ) -> None:
-    """A cutoff leaves out those whose state was set before it, and those that have none."""
+    """A cutoff leaves out sessions whose state was set before it, and those without a state."""
     await send(client, queue, "waits")
     moments: list[datetime] = []
     for name in ("early", "late"):
@@ -446,7 +449,7 @@ async def test_sessions_are_listed_by_when_their_state_was_set(
 
 
 async def test_sessions_are_listed(client: ServiceBusClient, sessions: str) -> None:
-    """Those that have messages or are locked, by id; page by page too."""
+    """The list has the ids of sessions with messages or a lock, page by page too."""
     assert [str(name) async for name in client.list_queue_sessions(sessions)] == []
     await send(client, sessions, "b", "a")
     async with client.get_queue_receiver(sessions, session_id="locked"):
@@ -461,7 +464,7 @@ async def test_sessions_are_listed(client: ServiceBusClient, sessions: str) -> N
 async def test_what_does_not_fit_a_queue_with_sessions_is_refused(
     client: ServiceBusClient, queue: str, make_queue: MakeQueue
 ) -> None:
-    """Messages without a session, receivers without one, and sessions of queues that have none."""
+    """Messages without a session, receivers without one, and sessions of queues that have none are refused."""
     async with client.get_queue_sender(queue) as sender:
         with pytest.raises(InvalidOperationError, match=r"requires sessions.*nothing was sent"):
             await sender.send_messages([ServiceBusMessage("x", session_id="a"), ServiceBusMessage("y")])

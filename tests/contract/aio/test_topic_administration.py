@@ -1,4 +1,4 @@
-"""Administration of topics, subscriptions and rules: what is given, kept, told, changed, listed and refused."""
+"""Administration of topics, subscriptions and rules: settings are kept, reported, changed, listed and refused."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 
 
 def unique(prefix: str) -> str:
-    """A name that no other test has."""
+    """Return a name that no other test has."""
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 
 
 async def rules_of(administration: ServiceBusAdministrationClient, topic: str, subscription: str) -> list[str]:
-    """The names of a subscription's rules."""
+    """Return the names of a subscription's rules."""
     return [rule.name async for rule in administration.list_rules(topic, subscription)]
 
 
 async def received(client: ServiceBusClient, topic: str, subscription: str, count: int) -> list[str]:
-    """Receive and complete so many messages, and see that there are no more; what they say."""
+    """Receive and complete so many messages, and see that no more come; return their bodies."""
     async with client.get_subscription_receiver(topic, subscription) as receiver:
         messages = await take(receiver, count)
         await receiver.complete_messages(messages)
@@ -59,13 +59,13 @@ async def received(client: ServiceBusClient, topic: str, subscription: str, coun
     return [str(message) for message in messages]
 
 
-# What is there from the beginning, and what is given.
+# The default settings, and the given ones.
 
 
 async def test_a_new_topic_has_the_services_defaults(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """And counts that are 0; the size of a partitioned one is that of all its partitions."""
+    """Its counts are 0. The size of a partitioned topic is that of all its partitions."""
     name = await make_topic(partitioned=False)
     topic = await administration.get_topic(name)
     assert (topic.name, topic.status, topic.availability_status) == (name, "Active", "Available")
@@ -88,7 +88,7 @@ async def test_a_new_topic_has_the_services_defaults(
 async def test_a_new_subscription_has_the_services_defaults(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """And one rule, which every message matches."""
+    """It has one rule, which every message matches."""
     topic = await make_topic("one")
     subscription = await administration.get_subscription(topic, "one")
     assert (subscription.name, subscription.status, subscription.availability_status) == ("one", "Active", "Available")
@@ -115,7 +115,7 @@ async def test_a_new_subscription_has_the_services_defaults(
 async def test_all_settings_of_a_topic_can_be_given_and_are_kept(
     administration: ServiceBusAdministrationClient,
 ) -> None:
-    """Durations as timedeltas or ISO 8601 texts; what creating returns is what is there."""
+    """Durations are timedeltas or ISO 8601 texts. Creating returns the stored settings."""
     authorization = AuthorizationRule(key_name="send", rights=[AccessRights.SEND], primary_key="p", secondary_key="s")
     given: dict[str, Any] = {
         "default_message_time_to_live": "PT5M",
@@ -152,7 +152,7 @@ async def test_all_settings_of_a_topic_can_be_given_and_are_kept(
 async def test_all_settings_of_a_subscription_can_be_given_and_are_kept(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """Where it forwards to is told as an address; one with sessions does not forward, but for its dead letters."""
+    """The destination of forwarding is reported as an address. With sessions, only dead letters are forwarded."""
     topic, queue = await make_topic(), await make_queue()
     given: dict[str, Any] = {
         "lock_duration": "PT13S",
@@ -188,7 +188,7 @@ async def test_all_settings_of_a_subscription_can_be_given_and_are_kept(
 
 
 async def test_properties_can_be_made_by_hand() -> None:
-    """By name and all settings, the name first; without one of them they are none."""
+    """The name comes first, then all settings. A missing one raises a TypeError."""
     with pytest.raises(TypeError, match="max_delivery_count"):
         SubscriptionProperties("s")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="support_ordering"):
@@ -205,7 +205,7 @@ async def test_properties_can_be_made_by_hand() -> None:
 async def test_names_with_slashes_dots_and_underscores_work(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """Slashes in topics' names alone; whoever asks may write them in another case, and is told the creator's."""
+    """Only topics' names have slashes; clients may write names in another case, and get the creator's spelling."""
     topics = [unique(prefix) for prefix in ("News/eu-1", "news_eu.1", "news.eu_1")]
     try:
         for topic in topics:
@@ -227,7 +227,7 @@ async def test_names_with_slashes_dots_and_underscores_work(
 
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a b", "ä", "x" * 261, "a/Subscriptions/b"])
 async def test_bad_names_of_topics_are_refused(administration: ServiceBusAdministrationClient, name: str) -> None:
-    """Whatever is asked of them, before anything is."""
+    """Every operation refuses them, before any request."""
     for call in (
         administration.create_topic,
         administration.get_topic,
@@ -246,7 +246,7 @@ async def test_bad_names_of_topics_are_refused(administration: ServiceBusAdminis
 async def test_bad_names_of_subscriptions_and_rules_are_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, name: str
 ) -> None:
-    """Up to 50 characters, without slashes; a rule's may begin with a dollar, as ``$Default`` does."""
+    """A name has up to 50 characters and no slashes. A rule's name may begin with a dollar, as ``$Default`` does."""
     topic = await make_topic("one")
     for call in (
         administration.create_subscription,
@@ -271,7 +271,7 @@ async def test_bad_names_of_subscriptions_and_rules_are_refused(
 
 @pytest.mark.parametrize("name", [None, 5])
 async def test_names_that_are_no_texts_are_refused(administration: ServiceBusAdministrationClient, name: Any) -> None:
-    """With a TypeError, before anything is asked."""
+    """A TypeError is raised before any request."""
     kind = type(name).__name__
     for call in (
         administration.create_topic,
@@ -299,7 +299,7 @@ async def test_names_that_are_no_texts_are_refused(administration: ServiceBusAdm
 async def test_a_name_can_be_taken_once(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """In whatever case it is written, by queues and topics together; each topic has subscriptions of its own."""
+    """Queues and topics share names, in upper and lower case. Each topic has subscriptions of its own."""
     topic, other, queue = await make_topic("one"), await make_topic(), await make_queue()
     for taken in (topic, topic.upper(), queue):
         with pytest.raises(MessagingEntityAlreadyExistsError, match=taken):
@@ -317,7 +317,7 @@ async def test_a_name_can_be_taken_once(
 async def test_what_is_not_there_is_named(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """The topic, the subscription or the rule; a queue is no topic, and a topic no queue."""
+    """The error names the topic, the subscription or the rule. A queue is no topic, and a topic no queue."""
     topic, queue = await make_topic("one"), await make_queue()
     properties = await administration.get_topic(topic)
     subscription = await administration.get_subscription(topic, "one")
@@ -369,7 +369,7 @@ async def test_what_is_not_there_is_named(
 
 
 async def test_what_nobody_made_is_not_used(client: ServiceBusClient, make_topic: MakeTopic) -> None:
-    """Neither sent to nor received from nor asked for sessions; the error says what there is none of."""
+    """Sending, receiving and asking for sessions fail. The error names the missing entity."""
     topic, nobody = await make_topic("one"), unique("nobody")
     with pytest.raises(MessagingEntityNotFoundError, match=f"'{nobody}'"):
         await client.get_topic_sender(nobody).send_messages(ServiceBusMessage("x"))
@@ -381,13 +381,13 @@ async def test_what_nobody_made_is_not_used(client: ServiceBusClient, make_topic
         assert [str(name) async for name in client.list_subscription_sessions(topic, "two")]
 
 
-# What is deleted, listed and changed.
+# Entities are deleted, listed and changed.
 
 
 async def test_a_deleted_topic_is_gone_with_its_subscriptions(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, other_client: ServiceBusClient
 ) -> None:
-    """The next topic of that name has none, and one that is made begins empty, its dead letters and rules too."""
+    """The next topic of that name has no subscription. A new one begins empty, with its dead letters and rules."""
     name = unique("again")
     await administration.create_topic(name, enable_partitioning=True)
     await administration.create_subscription(name, "one", user_metadata="old")
@@ -421,7 +421,7 @@ async def test_a_deleted_topic_is_gone_with_its_subscriptions(
 async def test_a_deleted_subscription_is_gone_with_its_dead_letters(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """The topic's others keep theirs."""
+    """The topic's other subscriptions keep theirs."""
     topic = await make_topic("one", "two")
     async with client.get_topic_sender(topic) as sender:
         await sender.send_messages(
@@ -444,7 +444,7 @@ async def test_a_deleted_subscription_is_gone_with_its_dead_letters(
 async def test_listings_are_complete_and_ordered_by_name(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """Of topics without queues, with their properties or their counts; rules have ``$Default`` first."""
+    """Topics are listed without queues, with their properties or their counts. Rules begin with ``$Default``."""
     queue = await make_queue()
     topics = sorted([await make_topic(partitioned=False) for _ in range(6)])
     names = sorted(f"s{number}" for number in range(12))
@@ -466,7 +466,7 @@ async def test_listings_are_complete_and_ordered_by_name(
 
 
 async def test_counts_leave_out_what_was_deleted_meanwhile(administration: ServiceBusAdministrationClient) -> None:
-    """Of queues, topics and subscriptions that had been listed when they were deleted."""
+    """They leave out queues, topics and subscriptions that were deleted after they were listed."""
     prefix = f"x-{uuid.uuid4().hex[:12]}"
     for name in (f"{prefix}-1", f"{prefix}-2"):
         await administration.create_queue(f"{name}-queue")
@@ -490,7 +490,7 @@ async def test_counts_leave_out_what_was_deleted_meanwhile(administration: Servi
 async def test_settings_of_a_topic_can_be_changed(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """By attribute, by mapping and by keyword; None goes back to the default; what is reported can be given back."""
+    """Settings change by attribute, mapping or keyword. None restores the default, and reported settings are accepted."""
     name = await make_topic("one")
     topic = await administration.get_topic(name)
     topic.user_metadata = "by attribute"
@@ -510,7 +510,10 @@ async def test_settings_of_a_topic_can_be_changed(
 async def test_settings_of_a_subscription_can_be_changed(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """Likewise; where it forwards to is given as a name or an address, told as an address, and None clears it."""
+    """Settings change as a queue's do. A name or an address sets the destination, and None clears it.
+
+    The destination is reported as an address.
+    """
     topic, queue = await make_topic("one", "two"), await make_queue()
     subscription = await administration.get_subscription(topic, "one")
     subscription.lock_duration = timedelta(seconds=21)
@@ -538,7 +541,7 @@ async def test_settings_of_a_subscription_can_be_changed(
 async def test_changing_and_deleting_return_none(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """What it is now, one asks for."""
+    """The calls return None; an application asks for the new settings."""
     topic, other = await make_topic("one"), unique("deleted")
     await administration.create_topic(other)
     rule = await administration.get_rule(topic, "one", "$Default")
@@ -556,7 +559,7 @@ async def test_changing_and_deleting_return_none(
 async def test_a_change_of_a_topic_that_breaks_a_rule_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """The value, the rule and the remedy are named, and nothing changes."""
+    """The error names the value, the rule and the remedy, and nothing changes."""
     name = await make_topic()
     topic = await administration.get_topic(name)
     refused: list[tuple[dict[str, object], str]] = [
@@ -591,7 +594,7 @@ async def test_a_change_of_a_topic_that_breaks_a_rule_is_refused(
 async def test_a_change_of_a_subscription_that_breaks_a_rule_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """Likewise; and what cannot be created is not there."""
+    """The error names the value and the rule; an entity that could not be created does not exist."""
     topic = await make_topic("one")
     known = await administration.get_subscription(topic, "one")
     bounds: list[tuple[dict[str, Any], str]] = [
@@ -637,7 +640,7 @@ async def test_a_change_of_a_subscription_that_breaks_a_rule_is_refused(
 
 
 async def test_rules_can_be_changed(administration: ServiceBusAdministrationClient, make_topic: MakeTopic) -> None:
-    """By attribute, by mapping and by keyword, filter and action; name and time of creation stay."""
+    """Filter and action change by attribute, mapping or keyword. Name and time of creation stay."""
     topic = await make_topic("one")
     made = await administration.create_rule(
         topic, "one", "Mine", filter=SqlRuleFilter("a = 1"), action=SqlRuleAction("SET a = 2")
@@ -665,7 +668,7 @@ async def test_rules_can_be_changed(administration: ServiceBusAdministrationClie
 async def test_a_rule_that_is_none_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """And the one that is there stays as it was."""
+    """The existing rule stays as it was."""
     topic = await make_topic("one")
     made = await administration.create_rule(topic, "one", "mine", filter=SqlRuleFilter("a = 1"))
     wrong: list[tuple[type[Exception], dict[str, Any], str]] = [
@@ -727,7 +730,7 @@ async def test_values_of_filters_count_with_their_types(
     value: Any,
     others: list[Any],
 ) -> None:
-    """As a parameter of an expression and as a property that must be equal; a text is no number."""
+    """Each is a parameter of an expression, and a property that must be equal. A text is no number."""
     topic = await make_topic("sql", "correlated", partitioned=False)
     filters: dict[str, Any] = {
         "sql": SqlRuleFilter("EXISTS(v) AND v = @value", parameters={"@value": value}),
@@ -756,7 +759,7 @@ async def test_values_of_filters_count_with_their_types(
 async def test_a_correlation_filter_names_system_properties(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """Each by itself, and all of them together, with their case."""
+    """It names each by itself, and all of them together, with their case."""
     topic = await make_topic("all", partitioned=False)
     wanted: dict[str, Any] = {
         "correlation_id": "c",
@@ -798,7 +801,7 @@ async def test_a_correlation_filter_names_system_properties(
 async def test_an_action_sets_and_removes_properties(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """Its own and the system's, from parameters and from the message; the message's others stay, and its body."""
+    """It changes its own properties and the system's, from parameters and from the message. Others stay, and the body."""
     topic = await make_topic("one", partitioned=False)
     action = SqlRuleAction(
         "SET sys.Label = 'new'; SET sys.To = sys.ReplyTo; SET since = @since; SET sum = a + @more; REMOVE a",
@@ -834,7 +837,7 @@ async def test_an_action_sets_and_removes_properties(
 async def test_no_rule_is_no_message(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
-    """Until there is one again."""
+    """The subscription gets messages again when it has a rule."""
     topic = await make_topic("one", partitioned=False)
     await administration.delete_rule(topic, "one", "$Default")
     async with client.get_topic_sender(topic) as sender:
@@ -850,7 +853,10 @@ async def test_no_rule_is_no_message(
 async def test_counts_of_filters_and_scheduled_messages_are_the_topics(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_topic: MakeTopic
 ) -> None:
-    """Those of all its subscriptions; a scheduled message is nobody's yet, and a cancelled one is none."""
+    """The topic counts those of all its subscriptions; a scheduled message belongs to no subscription yet.
+
+    A cancelled one does not count.
+    """
     topic = await make_topic("one", "two")
     await administration.create_rule(topic, "one", "c", filter=CorrelationRuleFilter(label="x"))
     await administration.create_rule(topic, "two", "c", filter=CorrelationRuleFilter(label="x"))
@@ -865,7 +871,7 @@ async def test_counts_of_filters_and_scheduled_messages_are_the_topics(
     assert (await administration.get_topic_runtime_properties(topic)).scheduled_message_count == 1
     deadline, waiting = time.monotonic() + 20, [2, 2]
     while waiting != [0, 0] and time.monotonic() < deadline:
-        # What is in the log and not theirs is counted until somebody has looked at it.
+        # Messages in the log that the subscription does not want count until a client has looked at them.
         waiting = [one.total_message_count async for one in administration.list_subscriptions_runtime_properties(topic)]
     assert waiting == [0, 0]
 
@@ -873,13 +879,13 @@ async def test_counts_of_filters_and_scheduled_messages_are_the_topics(
 async def test_sending_and_receiving_are_accesses(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_topic: MakeTopic, later: Advance
 ) -> None:
-    """A send of the topic and of all its subscriptions, a receive of the subscription alone."""
+    """A send is an access of the topic and all its subscriptions, a receive one of the subscription alone."""
     topic = await make_topic("one", "two", partitioned=False)
 
     async def accessed(name: str) -> datetime:
         return (await administration.get_subscription_runtime_properties(topic, name)).accessed_at_utc
 
-    # Creations are known to the microsecond, and sends to the millisecond.
+    # Times of creation have microseconds, times of sends milliseconds.
     while datetime.now(timezone.utc) - await accessed("two") < timedelta(milliseconds=1):
         pass
     async with client.get_topic_sender(topic) as sender, client.get_subscription_receiver(topic, "one") as receiver:
@@ -900,7 +906,7 @@ async def test_a_disabled_topic_takes_and_gives_nothing_until_it_is_enabled(
     other_client: ServiceBusClient,
     make_topic: MakeTopic,
 ) -> None:
-    """Its subscriptions neither; what they have is there afterwards."""
+    """Its subscriptions neither take nor give messages. Their messages are there afterwards."""
     topic = await make_topic("one", partitioned=False)
     properties = await administration.get_topic(topic)
     await client.get_topic_sender(topic).send_messages(ServiceBusMessage("x"))

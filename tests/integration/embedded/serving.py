@@ -1,4 +1,4 @@
-"""What the tests ask of running servers, and how they wait."""
+"""Requests of the tests to running servers, and ways to wait for them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
 
 
 def brokers_known(bootstrap_servers: str) -> set[int]:
-    """Return the ids of the brokers that the cluster says are there."""
+    """Return the ids of the brokers that the cluster knows."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:
         return set(admin.list_topics(timeout=2).brokers)
@@ -113,7 +113,7 @@ def redis_call(url: str, *words: str) -> bytes:
 
 
 def kill(pid: int) -> None:
-    """End a process as abruptly as can be."""
+    """Kill a process without a warning."""
     os.kill(pid, signal.SIGKILL)
 
 

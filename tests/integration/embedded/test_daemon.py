@@ -1,4 +1,4 @@
-"""A namespace that runs on by itself, as the command line starts and stops it."""
+"""A namespace that runs on its own, as the command line starts and stops it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _start_up(data: Path) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A data folder; what runs there at the end is stopped."""
+    """A data folder; a namespace that runs there at the end is stopped."""
     folder = tmp_path_factory.mktemp("daemon")
     yield folder
     down(folder)
@@ -60,7 +60,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def running(data: Path) -> RunningNamespace:
-    """What two programs that start it at once get, both ended since."""
+    """A namespace that two programs started at once; both have ended."""
     assert status(data) is None
     assert down(data) is False
     programs = [_start_up(data), _start_up(data)]
@@ -82,13 +82,13 @@ def test_it_outlives_its_starter(running: RunningNamespace) -> None:
 def test_two_starts_at_once_start_one(running: RunningNamespace) -> None:
     """One supervisor has one broker, one Redis and one upkeep service."""
     supervisor = psutil.Process(running.pid)
-    # What it makes for the next start yields to all others.
+    # The process that prepares the next start has a lower priority.
     servers = [child for child in supervisor.children() if child.nice() == supervisor.nice()]
     assert len(servers) == 3
 
 
 def test_starting_again_returns_what_runs(running: RunningNamespace, data: Path) -> None:
-    """Also for many callers at once in one program."""
+    """That holds for many callers at once in one program, too."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(up, [data] * 8))
     assert found == [running] * 8

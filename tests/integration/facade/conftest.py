@@ -1,4 +1,4 @@
-"""What tests of the facade's inner parts share."""
+"""Fixtures that tests of the facade's inner parts share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def own_runtime(request: pytest.FixtureRequest) -> Iterator[EmbeddedRuntime]:
 
 @pytest.fixture
 def context(own_runtime: EmbeddedRuntime) -> Iterator[ClientContext]:
-    """A client's connections to it, to look behind what users see."""
+    """A client's connections to that namespace, to look behind what users see."""
     opened = ClientContext(parse_settings(own_runtime.connection_string))
     yield opened
     opened.close()
@@ -56,7 +56,7 @@ def queue(runtime: RunningNamespace) -> str:
 def crowded(
     runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Callable[[str], None]:
-    """Makes a queue look crowded, has readers wait for a machine that stalls, and has them log what they claim ahead."""
+    """Make a queue look crowded, have its readers wait for a stalling machine, and log the claims that they make ahead."""
     caplog.set_level(logging.DEBUG, "kafkabus.reader")
     for module in (reader, aio_reader):
         monkeypatch.setattr(module, "TAILS_TIMEOUT", 30.0)

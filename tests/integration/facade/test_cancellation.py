@@ -1,4 +1,4 @@
-"""Receives that are cancelled at any moment: nothing is lost, and no delivery is counted that nobody saw."""
+"""Receives are cancelled at any moment: nothing is lost, and only deliveries to the application count."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOTAL = 300
 
 
 async def receive_for(receiver: ServiceBusReceiver, seconds: float, count: int = 7) -> list[ServiceBusReceivedMessage]:
-    """What a receive yields that is cancelled after so long, if it was not done by then."""
+    """Cancel a receive after so long, and return its messages if it was done by then."""
     receiving = asyncio.create_task(receiver.receive_messages(count, max_wait_time=5))
     await asyncio.wait([receiving], timeout=seconds)
     receiving.cancel()
@@ -65,7 +65,7 @@ async def test_cancelled_receives_of_a_crowd_lose_nothing(
     crowded: Callable[[str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """As where messages are claimed before they are read."""
+    """That is the case if messages are claimed before they are read."""
     queue, total = f"cancelled-{uuid.uuid4().hex[:8]}", 20 * AHEAD_FROM
     dice = random.Random(11)
     async with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
@@ -74,7 +74,7 @@ async def test_cancelled_receives_of_a_crowd_lose_nothing(
     async with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
         sender, receiver = client.get_queue_sender(queue), client.get_queue_receiver(queue, receive_mode=mode)
         await sender.send_messages([ServiceBusMessage(str(number)) for number in range(total)])
-        # One that is not cancelled, so that it has seen the crowd.
+        # This receive is not cancelled, so that the receiver has seen the crowd.
         seen = await receiver.receive_messages(AHEAD_FROM, max_wait_time=60)
         for _ in range(40):
             seen += await receive_for(receiver, dice.uniform(0.0, 0.03), AHEAD_FROM)
@@ -93,7 +93,7 @@ async def test_cancelled_receives_of_a_crowd_lose_nothing(
 async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
     runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, *, keeps_expired: bool, deferred: bool
 ) -> None:
-    """It is cancelled while the ledger is told that what was leased, and is read by now, is received and deleted."""
+    """The cancellation comes while the receiver tells the ledger that leased messages were read and are deleted."""
     queue, settling = f"cancelled-{uuid.uuid4().hex[:8]}", asyncio.Event()
     ask = LedgerClient.execute
 

@@ -1,4 +1,4 @@
-"""Where a log has several readers that want much of it, messages are claimed before they are read."""
+"""If a log has several readers that want many messages, they claim messages before they read them."""
 
 from __future__ import annotations
 
@@ -52,25 +52,25 @@ def send(client: ServiceBusClient, queue: str, count: int, *, start: int = 0) ->
 
 
 def bodies(messages: list[ServiceBusReceivedMessage]) -> list[str]:
-    """What they say."""
+    """Return the bodies of messages."""
     return [str(message) for message in messages]
 
 
 def left_in(runtime: RunningNamespace, queue: str) -> int:
-    """How many messages the queue is said to hold."""
+    """Return how many messages the queue is said to hold."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         return administration.get_queue_runtime_properties(queue).total_message_count
 
 
 def claimed_ahead(caplog: pytest.LogCaptureFixture) -> int:
-    """How many claims were made before what they claimed was read."""
+    """Return how many claims were made before their messages were read."""
     return sum("claim_ahead" in record.getMessage() for record in caplog.records)
 
 
 def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
     runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """TransactionMarkers and aborted records among the messages are nobody's, in the middle of a batch and at its end."""
+    """TransactionMarkers and aborted records belong to no receiver, in the middle of a batch and at its end."""
     topic = f"tests.{queue}"
     send(clients[0], queue, BATCH // 2)
     transact(runtime, topic, ["never"] * 3, commit=False)
@@ -88,10 +88,10 @@ def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
         assert claimed_ahead(caplog) >= 2
         deadline = time.monotonic() + PATIENCE
         while left_in(runtime, queue):
-            # What is no message is settled once it was read.
+            # Holes are settled once they were read.
             assert time.monotonic() < deadline
             assert receiver.receive_messages(BATCH, max_wait_time=1) == []
-        # Few at a time, and at the log's end, all is as it is for one reader.
+        # If few messages are claimed at a time, and at the log's end, all is as it is for one reader.
         send(clients[0], queue, 2, start=7)
         assert bodies(receiver.receive_messages(2)) == ["7", "8"]
 
@@ -99,7 +99,7 @@ def test_what_is_claimed_ahead_is_delivered_in_order_and_holes_are_settled(
 def test_what_was_claimed_ahead_and_never_read_comes_again(
     runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str
 ) -> None:
-    """Its claimer died; who reads it then finds out where no message is."""
+    """The claimer died. The next reader of the messages finds the holes."""
     topic = f"tests.{queue}"
     send(clients[0], queue, BATCH)
     transact(runtime, topic, ["never"], commit=False)
@@ -128,7 +128,7 @@ def test_what_was_claimed_ahead_and_never_read_comes_again(
 def test_readers_of_one_log_race_and_each_message_is_delivered_once(
     runtime: RunningNamespace, clients: list[ServiceBusClient], queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Some settle what they have, some put it back at first."""
+    """Some readers settle their messages, some give them back at first."""
     total = 40 * BATCH
     for start in range(0, total, 10 * BATCH):
         send(clients[0], queue, 10 * BATCH, start=start)
@@ -184,7 +184,7 @@ def test_what_was_read_by_one_client_is_claimed_ahead_by_another(
 def test_a_client_that_reads_nothing_waits(
     clients: list[ServiceBusClient], queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where others are at home, it asks a few times a second whether something came, and no more often."""
+    """If other clients have the partition as their home, it asks a few times a second for messages, and no more often."""
     looks: list[float] = []
     tend = Reader._tend
 
@@ -211,7 +211,10 @@ def test_what_does_not_come_in_time_is_given_back_and_comes_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is no delivery. What came is delivered; where nothing came, the partition is left alone for a moment."""
+    """It is no delivery.
+
+    The other messages are delivered; after an empty read the partition is left alone for a moment.
+    """
     monkeypatch.setattr("kafkabus._sync.receiving.reader.LEAVE_SILENT", 1.0)
     read, cut = OffsetReader.read, [came]
 

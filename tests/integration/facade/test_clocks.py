@@ -1,4 +1,4 @@
-"""Times to live, locks, scheduled and idle entities where Redis's clock is off the brokers', or is set meanwhile."""
+"""Times to live, locks, scheduled and idle entities with a Redis whose clock is wrong, or is set meanwhile."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.contract.receiving import receive_all
 
 @pytest.fixture
 def client(untended: str) -> Iterator[ServiceBusClient]:
-    """A client of a namespace with a queue ``q``, whose messages nobody else expires."""
+    """A client of a namespace with a queue ``q``; only the test expires its messages."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue("q", dead_lettering_on_message_expiration=True)
         with ServiceBusClient.from_connection_string(untended) as opened:
@@ -34,7 +34,7 @@ def client(untended: str) -> Iterator[ServiceBusClient]:
 def test_a_ledger_whose_clock_is_ahead_expires_nothing_early(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By its own clock the message is over as soon as it is stored; somebody is told of the clocks."""
+    """By the ledger's clock the message expires as soon as it is stored; a warning names the clocks."""
     step(runtime.redis_url, parse_settings(untended).namespace, "q", 60)
     client.get_queue_sender("q").send_messages(ServiceBusMessage("x", time_to_live=30))
     (message,) = client.get_queue_receiver("q").receive_messages(max_wait_time=60)
@@ -73,15 +73,15 @@ def test_a_time_to_live_counts_whoever_wrote_it(
 def test_a_clock_that_is_set_forward_expires_and_enqueues_nothing_early(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
-    """Though it was right when it was measured, a moment ago."""
+    """The clock was right when it was measured, a moment ago."""
     sender, receiver = client.get_queue_sender("q"), client.get_queue_receiver("q")
     sender.send_messages(ServiceBusMessage("before", time_to_live=1200))
     assert [str(message) for message in receiver.receive_messages(max_wait_time=60)] == ["before"]
-    sender.send_messages(ServiceBusMessage("mortal", time_to_live=1200))
+    sender.send_messages(ServiceBusMessage("has_message_ttl", time_to_live=1200))
     sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30))
     step(runtime.redis_url, parse_settings(untended).namespace, "q", 3600)
-    # What had been received comes again: its lock is over by that clock.
-    assert sorted(map(str, receive_all(receiver, 2, settle=False))) == ["before", "mortal"]
+    # The received message comes again: its lock is over by that clock.
+    assert sorted(map(str, receive_all(receiver, 2, settle=False))) == ["before", "has_message_ttl"]
     assert [message.state for message in client.get_queue_receiver("q").peek_messages(3)][-1] == State.SCHEDULED
     advance(runtime.redis_url, parse_settings(untended).namespace, "q", 1805)
     assert [str(message) for message in receive_all(receiver, 1)][-1:] == ["scheduled"]
@@ -90,7 +90,7 @@ def test_a_clock_that_is_set_forward_expires_and_enqueues_nothing_early(
 def test_a_clock_that_is_set_back_holds_no_lock_longer(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
-    """Time passes for the ledger as it did before; so it does where the clock is set right again."""
+    """Time passes for the ledger as it did before, and also after the clock is set right again."""
     client.get_queue_sender("q").send_messages(ServiceBusMessage("x"))
     namespace = parse_settings(untended).namespace
     for delivery in range(3):
@@ -106,15 +106,15 @@ def test_a_clock_that_is_set_back_holds_no_lock_longer(
 def test_the_clock_of_a_client_decides_nothing(
     client: ServiceBusClient, monkeypatch: pytest.MonkeyPatch, wrong: float
 ) -> None:
-    """Its machine's may be an hour wrong, or set while a message is locked."""
+    """The clock of the client's machine may be an hour wrong, or set while a message is locked."""
     sender, receiver = client.get_queue_sender("q"), client.get_queue_receiver("q")
     sender.send_messages(ServiceBusMessage("before", time_to_live=1200))
     (before,) = receiver.receive_messages(max_wait_time=60)
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + wrong)
-    sender.send_messages(ServiceBusMessage("mortal", time_to_live=1200))
+    sender.send_messages(ServiceBusMessage("has_message_ttl", time_to_live=1200))
     sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30))
-    assert [str(message) for message in receive_all(receiver, 1)] == ["mortal"]
+    assert [str(message) for message in receive_all(receiver, 1)] == ["has_message_ttl"]
     assert receiver.receive_messages(max_wait_time=0.5) == []
     receiver.complete_message(before)
     assert [message.state for message in receiver.peek_messages(3)] == [State.SCHEDULED]
@@ -123,7 +123,7 @@ def test_the_clock_of_a_client_decides_nothing(
 async def test_a_clock_that_is_set_forward_deletes_nothing(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
-    """By that clock nobody used the queue for an hour."""
+    """By that clock the queue was idle for an hour."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.update_queue(administration.get_queue("q"), auto_delete_on_idle="PT5M")
     client.get_queue_sender("q").send_messages(ServiceBusMessage("x"))
@@ -139,7 +139,7 @@ async def test_a_clock_that_is_set_forward_deletes_nothing(
 
 
 async def _is_retiring(context: ClientContext) -> bool:
-    """Whether a queue ``q`` refuses everybody, because nobody used it, once that was looked at."""
+    """Return whether a queue ``q`` refuses all clients because it was idle, once upkeep has looked."""
     entity = await context.catalog.entity_anew(await context.catalog.entity(EntityPath("q")))
     await Idleness(context).look(entity)
     return (await context.catalog.entity_anew(entity)).description.retiring_at is not None
@@ -148,7 +148,7 @@ async def _is_retiring(context: ClientContext) -> bool:
 async def test_the_first_request_after_a_clock_was_set_enqueues_nothing_early(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
-    """Before any reply has shown that it was set."""
+    """No reply has shown yet that the clock was set."""
     client.get_queue_sender("q").schedule_messages(
         ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30)
     )

@@ -1,4 +1,4 @@
-"""What a namespace's entities are, where several clients create, delete and look at once."""
+"""The list of a namespace's entities, while several clients create, delete and look at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cache(runtime: RunningNamespace) -> Iterator[DescriptionCache]:
 
 
 def before_all_is_kept(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen once, between a client's reading all descriptions and its keeping of them."""
+    """Let an event happen once, after a client has read all descriptions and before it keeps them."""
     keep = DescriptionCache.keep
 
     def late(
@@ -41,13 +41,13 @@ def before_all_is_kept(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object
 
 
 def lose_all(runtime: RunningNamespace) -> None:
-    """Of all namespaces: what Redis has of their descriptions."""
+    """Delete the descriptions of all namespaces from Redis."""
     with redis.Redis.from_url(runtime.redis_url) as store:
         store.delete(*store.keys(descriptions_key("*")))
 
 
 def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: DescriptionCache) -> None:
-    """Of each name; a deletion is one of them."""
+    """The last record of each name counts; a deletion is a record, too."""
     records = {
         "kept": [Described(1, "one"), Described(4, None), Described(10, "three")],
         "deleted": [Described(2, "one"), Described(9, None)],
@@ -64,7 +64,7 @@ def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: D
 
 
 def test_a_cache_holds_all_up_to_the_first_record_that_it_was_not_told_of(cache: DescriptionCache) -> None:
-    """Who comes late with that leaves a gap behind it, which the next one closes who reads the topic."""
+    """A late client leaves a gap behind its record, which the next reader of the topic closes."""
     cache.keep({"first": Described(0, "one")}, all_of=cache.life(), upto=1)
     cache.keep({"second": Described(1, "two")})
     assert cache.get("second") == (2, "two")
@@ -77,14 +77,14 @@ def test_a_cache_holds_all_up_to_the_first_record_that_it_was_not_told_of(cache:
 
 
 def test_what_the_topic_names_no_more_was_deleted(cache: DescriptionCache) -> None:
-    """Kafka drops the record of a deletion after a day; a replica that lagged may have what was deleted."""
+    """Kafka drops the record of a deletion after a day. A replica that lagged may still have the deleted entity."""
     cache.keep({"gone": Described(0, "one"), "later": Described(5, "three")}, all_of=cache.life(), upto=1)
     cache.keep({"stays": Described(1, "two")}, all_of=cache.life(), upto=4)
     assert cache.all() == (4, {"stays": "two", "later": "three"})
 
 
 def test_that_there_is_nothing_is_looked_up_each_time(untended: str) -> None:
-    """A broker that lags behind may have said so, of a topic that holds more than the cache."""
+    """A broker that lags behind may have said so about a topic that holds more than the cache."""
     elsewhere = re.sub(r"(Redis=[^;]*)/0", r"\1/1", untended)
     assert elsewhere != untended
     with (
@@ -99,7 +99,7 @@ def test_that_there_is_nothing_is_looked_up_each_time(untended: str) -> None:
 def test_a_deletion_stands_that_comes_while_another_client_reads_all_descriptions(
     runtime: RunningNamespace, untended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What that client read before must not bring the queue back."""
+    """The older descriptions that the client read must not bring the queue back."""
     name = f"directory-{uuid.uuid4().hex[:8]}"
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue(name)
@@ -114,7 +114,7 @@ def test_a_deletion_stands_that_comes_while_another_client_reads_all_description
 def test_a_queue_is_known_that_comes_while_redis_is_emptied_and_another_client_reads_all_descriptions(
     runtime: RunningNamespace, untended: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What that client read before must not count as all there is."""
+    """The older descriptions that the client read must not count as complete."""
     name = f"directory-{uuid.uuid4().hex[:8]}"
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
 

@@ -1,4 +1,4 @@
-"""Duplicates on real logs: a Redis that lost everything, plain producers, and an upkeep service that looks before others do."""
+"""Duplicates on real logs: a Redis that lost everything, plain producers, and upkeep that looks before receivers do."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.queues import new_queue
 
 PATIENCE = 20.0
 NAMESPACE = "duplicates"
-"""Whose Redis may be emptied; see ``own_runtime``."""
+"""A namespace whose Redis may be emptied; see ``own_runtime``."""
 
 
 def send(client: ServiceBusClient, queue: str, names: str, suffix: str) -> None:
-    """Send a message for each letter, whose id it is."""
+    """Send a message for each letter, with the letter as its id."""
     client.get_queue_sender(queue).send_messages([ServiceBusMessage(f"{one}{suffix}", message_id=one) for one in names])
 
 
 def all_of(client: ServiceBusClient, queue: str, count: int) -> list[str]:
-    """Receive and complete so many messages, and those that come after them; their bodies."""
+    """Receive and complete so many messages, and see that no more come; return their bodies."""
     with client.get_queue_receiver(queue) as receiver:
         return [str(message) for message in receive_all(receiver, count, quiet=2.0)]
 
@@ -37,7 +37,7 @@ def all_of(client: ServiceBusClient, queue: str, count: int) -> list[str]:
 def test_ids_are_known_when_redis_lost_everything(
     own_runtime: EmbeddedRuntime, context: ClientContext, checkpoint: bool
 ) -> None:
-    """Those of messages that were settled too; nothing comes again but for what was not written down."""
+    """Ids of settled messages are known, too. Only messages whose settlement was not written down come again."""
     queue = new_queue(own_runtime.connection_string, requires_duplicate_detection=True)
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         send(client, queue, "abca", "1")
@@ -54,7 +54,7 @@ def test_ids_are_known_when_redis_lost_everything(
 
 @pytest.mark.parametrize("partitioned", [True, False])
 def test_copies_by_a_plain_producer(runtime: RunningNamespace, partitioned: bool) -> None:
-    """Wherever it stores them."""
+    """The copies may be in any partition."""
     queue = new_queue(runtime.connection_string, requires_duplicate_detection=True, enable_partitioning=partitioned)
     partitions = 16 if partitioned else 1
     right = partition_of("a", partitions)
@@ -77,7 +77,7 @@ def test_copies_by_a_plain_producer(runtime: RunningNamespace, partitioned: bool
 
 
 def test_upkeep_finds_duplicates_that_nobody_reads(own_runtime: EmbeddedRuntime, context: ClientContext) -> None:
-    """So that what expires is dead-lettered once."""
+    """Expired messages are therefore dead-lettered once."""
     queue = new_queue(
         own_runtime.connection_string,
         requires_duplicate_detection=True,
@@ -88,7 +88,7 @@ def test_upkeep_finds_duplicates_that_nobody_reads(own_runtime: EmbeddedRuntime,
         send(client, queue, "aab", "1")
         ledger = context.catalog.entity(EntityPath(queue)).ledgers[0]
         deadline = time.monotonic() + PATIENCE
-        while (state := context.ledger_client.states([ledger])[0]) is None or state.judged != 3:
+        while (state := context.ledger_client.states([ledger])[0]) is None or state.dedup_upto != 3:
             assert time.monotonic() < deadline, state
             time.sleep(0.05)
         with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:

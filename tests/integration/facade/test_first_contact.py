@@ -1,4 +1,4 @@
-"""Kafka that is not where it is said to be, or does not let anybody in: an error says so within ten seconds."""
+"""Kafka is not at its address, or refuses the client: an error says so within ten seconds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WRONG: dict[str, tuple[str, type[ServiceBusError], str]] = {
     ),
     "silence": ("{silent}", ServiceBusCommunicationError, r"cannot be reached .*is it a Kafka broker"),
 }
-"""Where Kafka is said to be, and what is said of that."""
+"""Addresses given for Kafka, and the error for each."""
 
 
 def _create(connection: str) -> None:
@@ -85,14 +85,14 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These tests have less patience than clients, whose own is short enough, too."""
+    """The clients of these tests have less patience than usual; the usual patience is short enough, too."""
     assert REACHED_WITHIN < WITHIN
     monkeypatch.setattr(refusals, "REACHED_WITHIN", 3.0)
 
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """Where connections are taken and nothing is ever said."""
+    """The port of a server that accepts connections and never answers."""
     listener = socket.create_server((HOST, 0))
     with closing(listener):
         yield f"{HOST}:{listener.getsockname()[1]}"
@@ -100,14 +100,14 @@ def silent() -> Iterator[str]:
 
 @pytest.fixture
 def described(untended: str) -> str:
-    """A namespace whose Redis knows of a queue: whoever goes there need not ask Kafka first."""
+    """A namespace whose Redis knows of a queue: its clients need not ask Kafka first."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue("orders")
     return untended
 
 
 def elsewhere(described: str, runtime: RunningNamespace, servers: str) -> str:
-    """The namespace, whose Kafka is said to be somewhere else."""
+    """A connection string for the namespace with another address of Kafka."""
     return described.replace(f"KafkaBootstrapServers={runtime.bootstrap_servers}", f"KafkaBootstrapServers={servers}")
 
 
@@ -115,7 +115,7 @@ def elsewhere(described: str, runtime: RunningNamespace, servers: str) -> str:
 def test_an_error_says_why_kafka_is_not_reached(
     described: str, runtime: RunningNamespace, silent: str, wrong: str
 ) -> None:
-    """With address, cause and remedy; it takes the three seconds for which a broker that starts is waited for here."""
+    """It names address, cause and remedy. Here a broker that starts has three seconds to answer."""
     servers, kind, says = WRONG[wrong]
     began = time.monotonic()
     with pytest.raises(kind, match=says) as caught:
@@ -126,7 +126,7 @@ def test_an_error_says_why_kafka_is_not_reached(
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_whatever_is_done_first_says_it(described: str, runtime: RunningNamespace, operation: str) -> None:
-    """Also where Redis knows all that it needs of the queue; it takes three seconds, as above."""
+    """That holds even if Redis knows all that the call needs of the queue. It takes three seconds."""
     began = time.monotonic()
     with pytest.raises(
         ServiceBusCommunicationError, match=r"Kafka 127\.0\.0\.1:1 cannot be reached .*Connection refused"
@@ -136,7 +136,7 @@ def test_whatever_is_done_first_says_it(described: str, runtime: RunningNamespac
 
 
 def test_upkeep_says_why_and_waits(described: str, runtime: RunningNamespace, caplog: pytest.LogCaptureFixture) -> None:
-    """Where it is started before Kafka is; three seconds pass before that."""
+    """Upkeep is started before Kafka; three seconds pass before it warns."""
     reserved = ReservedPort()
     connection = elsewhere(described, runtime, f"{HOST}:{reserved.number}")
 
@@ -156,7 +156,7 @@ def test_upkeep_says_why_and_waits(described: str, runtime: RunningNamespace, ca
 
 
 def test_the_command_line_says_why(described: str, runtime: RunningNamespace) -> None:
-    """In one line, with exit status 1; seven seconds pass before."""
+    """It prints one line and exits with status 1, after seven seconds."""
     connection = elsewhere(described, runtime, "127.0.0.1:1")
     done = subprocess.run(
         [sys.executable, "-m", "kafkabus.cli", "-c", connection, "send", "orders", "one"],
@@ -190,7 +190,7 @@ def test_a_broker_that_starts_is_waited_for(described: str, runtime: RunningName
 
 
 def test_an_established_client_waits_as_before(described: str, runtime: RunningNamespace) -> None:
-    """Whoever reached a broker once goes on when it comes back, after longer than a first contact may take."""
+    """A client that once reached a broker goes on when it comes back, after longer than a first contact may take."""
     port = int(runtime.bootstrap_servers.rpartition(":")[2])
     with Proxy(port) as proxy:
         topics = Topics(parse_settings(elsewhere(described, runtime, f"{HOST}:{proxy.port}")))
@@ -203,7 +203,7 @@ def test_an_established_client_waits_as_before(described: str, runtime: RunningN
 
 
 def test_many_who_wait_are_told_together(described: str, runtime: RunningNamespace) -> None:
-    """The second attempt does not begin where the first one ended."""
+    """The second attempt does not begin when the first one ended."""
     topics = Topics(parse_settings(elsewhere(described, runtime, "127.0.0.1:1")))
     told: list[str] = []
 

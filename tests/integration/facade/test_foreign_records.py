@@ -1,4 +1,4 @@
-"""Records of plain producers that no SDK would write: none of them keeps anybody from what is behind it."""
+"""Records of plain producers that no SDK would write: none of them blocks the messages behind it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ODD = [
 
 
 def test_no_record_blocks_anybody(untended: str, runtime: RunningNamespace) -> None:
-    """Neither a receiver nor upkeep, nor subscriptions with filters and actions, which may dead-letter some."""
+    """They block no receiver, no upkeep, and no subscription with filters and actions; it may dead-letter some."""
     settings = parse_settings(untended)
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,
@@ -74,7 +74,7 @@ def test_no_record_blocks_anybody(untended: str, runtime: RunningNamespace) -> N
 def test_a_dead_letter_is_cut_to_what_kafka_takes(
     untended: str, runtime: RunningNamespace, body: int, header: int
 ) -> None:
-    """It says so; nothing is on its way for ever, and the ledger can be written down."""
+    """The dead letter says so. No transfer hangs, and the ledger's checkpoint can be written."""
     settings = parse_settings(untended)
     queue = new_queue(untended)
     options = {"compression.type": "gzip", "message.max.bytes": 60_000_000} if body > 2_000_000 else {}
@@ -95,6 +95,6 @@ def test_a_dead_letter_is_cut_to_what_kafka_takes(
             assert (len(b"".join(dead.body)) == body) == (header > body)
         (state,) = context.ledger_client.states(context.catalog.entity(EntityPath(queue)).ledgers)
         assert state is not None
-        assert (state.held, state.moving) == (0, 0)
+        assert (state.in_flight, state.moving) == (0, 0)
     finally:
         context.close()

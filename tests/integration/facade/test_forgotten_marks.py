@@ -1,4 +1,4 @@
-"""What senders told Redis alone, and it forgot: nothing comes early, late or never for that."""
+"""Redis forgets settings that senders stored in Redis alone: still no message comes early, late or never."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ from tests.upkeep import tend
 
 HOUR, LIFE = timedelta(hours=1), timedelta(seconds=1)
 BEYOND = 3603.0
-"""Seconds until messages for an hour from now are due, and nobody waits for upkeep any more."""
+"""Seconds until messages for an hour from now are due, and no client waits for upkeep any more."""
 TOPIC, SUBSCRIPTION = "prices", "prices/Subscriptions/all"
 
 
 def in_an_hour() -> datetime:
-    """A time to come."""
+    """Return a time an hour from now."""
     return datetime.now(timezone.utc) + HOUR
 
 
 class Forgetful:
-    """A namespace that nobody looks after but the test, and what Redis holds of it.
+    """A namespace that only the test looks after, and the contents of its Redis.
 
     Args:
         connection_string: Of the namespace.
-        redis_url: Where its ledgers are.
-        monkeypatch: Has upkeep write down and delete at once what it does now and then.
+        redis_url: Address of the Redis that holds its ledgers.
+        monkeypatch: Has upkeep write checkpoints and delete records at once instead of now and then.
     """
 
     def __init__(self, connection_string: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,12 +72,12 @@ class Forgetful:
             context.close()
 
     def forget(self) -> None:
-        """Redis loses all that it holds of the namespace."""
+        """Have Redis lose all that it holds of the namespace."""
         with redis.Redis.from_url(self._redis_url) as store:
             store.delete(*store.scan_iter(match=f"*{self.name}*", count=1000))
 
     def wait(self, name: str, seconds: float) -> None:
-        """Let time pass for the ledgers of an entity, which are made anew first where they are gone."""
+        """Let time pass for the ledgers of an entity, which are made anew first if they are gone."""
         context = ClientContext(parse_settings(self.connection_string))
         try:
             context.ledger_client.execute(
@@ -100,7 +100,7 @@ def forgetful(untended: str, runtime: RunningNamespace, monkeypatch: pytest.Monk
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A plain topic of the namespace that keeps nothing that is settled, and its only subscription.
+    """A plain topic of the namespace that keeps no settled messages, and its only subscription.
 
     Attributes:
         administration: Of the namespace.
@@ -114,17 +114,17 @@ class Subscribed:
 
     @property
     def scheduled(self) -> int:
-        """How many messages of the topic wait for their time."""
+        """Return how many messages of the topic wait for their time."""
         return self.administration.get_topic_runtime_properties(TOPIC).scheduled_message_count
 
     def received(self, count: int) -> list[str]:
-        """Receive and complete so many messages, and those that come after them; their bodies."""
+        """Receive and complete so many messages, and see that no more come; return their bodies."""
         return [str(message) for message in receive_all(self.receiver, count)]
 
 
 @pytest.fixture
 def subscribed(forgetful: Forgetful) -> Iterator[Subscribed]:
-    """A new one."""
+    """A new topic with its subscription."""
     with (
         ServiceBusAdministrationClient.from_connection_string(forgetful.connection_string) as administration,
         ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
@@ -141,7 +141,7 @@ def all_of(
     mode: ServiceBusReceiveMode = ServiceBusReceiveMode.PEEK_LOCK,
     session: str | None = None,
 ) -> list[str]:
-    """Receive and settle so many messages, and those that come after them; their bodies."""
+    """Receive and settle so many messages, and see that no more come; return their bodies."""
     with client.get_queue_receiver(queue, session_id=session, receive_mode=mode) as receiver:
         messages = receive_all(receiver, count, quiet=1.0, settle=mode is ServiceBusReceiveMode.PEEK_LOCK)
     return [str(message) for message in messages]
@@ -158,7 +158,7 @@ def all_of(
 def test_what_was_scheduled_since_the_checkpoint_comes_at_its_time(
     forgetful: Forgetful, mode: ServiceBusReceiveMode, session: str | None
 ) -> None:
-    """And not before, however it is received."""
+    """They come at that time and not before, however they are received."""
     queue = new_queue(forgetful.connection_string, requires_session=session is not None)
     with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
         sender = client.get_queue_sender(queue)
@@ -176,7 +176,10 @@ def test_what_was_scheduled_since_the_checkpoint_comes_at_its_time(
 
 @pytest.mark.parametrize("received", [True, False], ids=["received", "looked after"])
 def test_a_time_to_live_that_came_since_the_checkpoint_is_over(forgetful: Forgetful, received: bool) -> None:
-    """Nobody receives the message; the receiver, or upkeep, dead-letters it. It lives by the broker's clock, a second."""
+    """No client receives the message; the receiver, or upkeep, dead-letters it.
+
+    It lives for a second by the broker's clock.
+    """
     queue = new_queue(forgetful.connection_string, dead_lettering_on_message_expiration=True)
     with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
         sender = client.get_queue_sender(queue)
@@ -197,7 +200,7 @@ def test_a_time_to_live_that_came_since_the_checkpoint_is_over(forgetful: Forget
 
 
 def test_a_topic_knows_what_was_scheduled_since_the_checkpoint(forgetful: Forgetful, subscribed: Subscribed) -> None:
-    """It counts, can be cancelled and comes at its time; its record stays though none is kept that is settled."""
+    """It counts the messages, can cancel them, and they come at their time. Their records stay, settled ones do not."""
     subscribed.sender.send_messages(ServiceBusMessage("before"))
     assert len(subscribed.received(1)) == 1
     forgetful.write_down(TOPIC)
@@ -216,9 +219,9 @@ def test_a_topic_knows_what_was_scheduled_since_the_checkpoint(forgetful: Forget
 
 
 def test_marks_that_a_lagging_replica_never_got_are_set_again(forgetful: Forgetful, runtime: RunningNamespace) -> None:
-    """By upkeep, as the entity's description has them."""
+    """Upkeep sets them again, as the entity's description has them."""
     queue = new_queue(forgetful.connection_string)
-    marks = ("mortal", "schedules", "transacts")
+    marks = ("has_message_ttl", "schedules", "transacts")
     context = ClientContext(parse_settings(forgetful.connection_string))
     try:
         with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
@@ -252,7 +255,7 @@ def produce(runtime: RunningNamespace, topic: str, *bodies: str) -> None:
 def test_what_a_plain_producer_scheduled_comes_at_its_time(
     forgetful: Forgetful, runtime: RunningNamespace, mode: ServiceBusReceiveMode
 ) -> None:
-    """Of a queue."""
+    """The message is in a queue."""
     queue = new_queue(forgetful.connection_string)
     with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
         client.get_queue_sender(queue).send_messages(ServiceBusMessage("at once"))
@@ -265,7 +268,7 @@ def test_what_a_plain_producer_scheduled_comes_at_its_time(
 def test_what_a_plain_producer_scheduled_for_a_topic_comes_at_its_time(
     forgetful: Forgetful, subscribed: Subscribed, runtime: RunningNamespace
 ) -> None:
-    """To each subscription, as soon as one of them was received from."""
+    """Each subscription gets them, as soon as one of them was received from."""
     produce(runtime, f"{forgetful.name}.{TOPIC}", "1", "2")
     subscribed.sender.send_messages(ServiceBusMessage("at once"))
     assert subscribed.received(1) == ["at once"]
@@ -279,7 +282,7 @@ def test_what_a_plain_producer_scheduled_for_a_topic_comes_at_its_time(
 def test_what_a_plain_producer_scheduled_for_a_topic_is_known_though_nobody_receives(
     forgetful: Forgetful, subscribed: Subscribed, runtime: RunningNamespace
 ) -> None:
-    """Upkeep passes it in the subscription, and tells the topic before."""
+    """Upkeep passes the message in the subscription, and tells the topic before."""
     produce(runtime, f"{forgetful.name}.{TOPIC}", "1", "2")
     forgetful.tend(SUBSCRIPTION, TOPIC)
     assert subscribed.scheduled == 2
@@ -289,7 +292,7 @@ def test_what_a_plain_producer_scheduled_for_a_topic_is_known_though_nobody_rece
 def test_what_waits_for_its_time_does_not_expire_before(
     forgetful: Forgetful, runtime: RunningNamespace, stored_by: str
 ) -> None:
-    """Its life begins when it is enqueued, also where Redis forgot it. Takes the second that it would live."""
+    """Its life begins when it is enqueued, even if Redis forgot it. The test takes the second of that life."""
     keeps = stored_by == "a plain producer"
     queue = new_queue(
         forgetful.connection_string,
@@ -314,14 +317,14 @@ def test_what_waits_for_its_time_does_not_expire_before(
 def test_a_purge_leaves_what_was_scheduled_and_not_told_of_yet(
     forgetful: Forgetful, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It comes between the record and what its sender tells the ledger of it."""
+    """The purge comes between the record and the sender's report of it to the ledger."""
     queue = new_queue(forgetful.connection_string)
     with (
         ServiceBusClient.from_connection_string(forgetful.connection_string) as client,
         ServiceBusClient.from_connection_string(forgetful.connection_string) as other,
     ):
         ledger_client = client._connections().ledger_client
-        ask = ledger_client.ask
+        ask = ledger_client.execute
 
         def purge_before(*operations: Operation) -> None:
             if any(isinstance(operation, Schedule) for operation in operations):
@@ -338,7 +341,7 @@ def test_a_purge_leaves_what_was_scheduled_and_not_told_of_yet(
 def test_a_sender_describes_its_times_to_live_though_it_received_others(
     forgetful: Forgetful, runtime: RunningNamespace
 ) -> None:
-    """A plain producer's, of which its client told the ledger alone."""
+    """The others came from a plain producer; its client reported them to the ledger alone."""
     queue = new_queue(forgetful.connection_string)
     with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
         producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
@@ -348,6 +351,6 @@ def test_a_sender_describes_its_times_to_live_though_it_received_others(
         client.get_queue_sender(queue).send_messages(ServiceBusMessage("own", time_to_live=HOUR))
     context = ClientContext(parse_settings(forgetful.connection_string))
     try:
-        assert context.catalog.entity(EntityPath(queue)).description.mortal
+        assert context.catalog.entity(EntityPath(queue)).description.has_message_ttl
     finally:
         context.close()

@@ -1,4 +1,4 @@
-"""Forked processes, as of Celery, gunicorn and multiprocessing: a client that was opened before works in the child, too."""
+"""Processes fork, as in Celery, gunicorn and multiprocessing: a client that was opened before works in the child, too."""
 
 from __future__ import annotations
 
@@ -43,7 +43,10 @@ print("parent:", *waiting, "status", status)
 
 
 def test_a_client_of_the_parent_works_in_the_child(runtime: RunningNamespace) -> None:
-    """It sends, receives what nobody holds, settles even what the parent locked, and ends; the parent goes on. Needs 3 s."""
+    """It sends, receives messages that are not locked, settles ones that the parent locked, and ends.
+
+    The parent goes on. The test needs 3 s.
+    """
     queue = new_queue(runtime.connection_string)
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM), runtime.connection_string, queue],
@@ -60,7 +63,7 @@ def test_a_client_of_the_parent_works_in_the_child(runtime: RunningNamespace) ->
 
 
 def test_a_namespace_in_memory_is_not_shared_with_a_child() -> None:
-    """A copy of it would take messages that nobody sees, so it is refused."""
+    """A copy of the namespace would take messages that no receiver sees, so it is refused."""
     with InMemoryNamespace() as namespace:
         queue = new_queue(namespace.connection_string)
         with ServiceBusClient.from_connection_string(namespace.connection_string) as client:

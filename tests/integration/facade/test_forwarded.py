@@ -1,4 +1,4 @@
-"""Forwarding on real logs: whoever moves messages on may die, destinations go, and Redis loses everything."""
+"""Forwarding on real logs: forwarders die, destinations are deleted, and Redis loses everything."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from tests.queues import new_queue
 
 PATIENCE = 60.0
 NAMESPACE = "forwarded"
-"""Whose Redis may be emptied; see ``own_runtime``."""
+"""A namespace whose Redis may be emptied; see ``own_runtime``."""
 ROUND = 1.0
-"""How long, in seconds, somebody forwards at a time."""
+"""How long, in seconds, a forwarder works at a time."""
 
 
 def send(client: ServiceBusClient, queue: str, *bodies: str) -> None:
@@ -39,23 +39,23 @@ def send(client: ServiceBusClient, queue: str, *bodies: str) -> None:
 
 
 def all_of(client: ServiceBusClient, queue: str, count: int, sub_queue: ServiceBusSubQueue | None = None) -> list[str]:
-    """Receive and complete so many messages, and those that come after them; their bodies."""
+    """Receive and complete so many messages, and see that no more come; return their bodies."""
     with client.get_queue_receiver(queue, sub_queue=sub_queue) as receiver:
         return [str(message) for message in receive_all(receiver, count, quiet=1.0)]
 
 
 def once(_state: LedgerState) -> bool:
-    """One round of forwarding is enough."""
+    """Stop after one round of forwarding."""
     return True
 
 
 def all_forwarded(count: int) -> Callable[[LedgerState], bool]:
-    """So many rounds that all messages of a plain queue are forwarded, of which there were so many."""
-    return lambda state: (state.cursor, state.held) == (count, 0)
+    """Stop when all messages of a plain queue are forwarded, of which there are so many."""
+    return lambda state: (state.cursor, state.in_flight) == (count, 0)
 
 
 def forward(connection_string: str, queue: str, until: Callable[[LedgerState], bool]) -> LedgerState:
-    """Be upkeep, as far as it forwards, until the ledger of a plain queue stands as wanted, or for long; how it stands then."""
+    """Forward as upkeep does, until the ledger of a plain queue stands as wanted, or for long; return its state."""
 
     async def work() -> LedgerState:
         context = AsyncServices(parse_settings(connection_string))
@@ -81,7 +81,7 @@ def forward(connection_string: str, queue: str, until: Callable[[LedgerState], b
 def die_at(
     step: str, connection_string: str, client: ServiceBusClient, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Send three messages; whoever forwards them dies at a step of that."""
+    """Send three messages; the forwarder dies at a step of forwarding them."""
     send(client, queue, "1", "2", "3")
     with monkeypatch.context() as patch:
         patch.setattr(Transfers, step, _fail)
@@ -93,7 +93,7 @@ def die_at(
 def test_whoever_forwards_may_die(
     untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """At any step: others finish what it began, what comes later overtakes nothing, and each message comes once."""
+    """It may die at any step. Others finish its work, later messages overtake none, and each message comes once."""
     destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace
     queue = new_queue(untended, forward_to=destination)
     with ServiceBusClient.from_connection_string(untended) as client:
@@ -101,22 +101,22 @@ def test_whoever_forwards_may_die(
         send(client, queue, "4", "5")
         state = forward(untended, queue, all_forwarded(5) if step == "begin" else once)
         if step == "begin":
-            # It had only looked at them.
-            assert (state.held, state.moving) == (0, 0)
+            # The forwarder had only looked at the messages.
+            assert (state.in_flight, state.moving) == (0, 0)
         else:
-            assert (state.held, state.moving) == (3, 3)
+            assert (state.in_flight, state.moving) == (3, 3)
             counts = _counts(untended, queue)
             assert (counts.transfer_message_count, counts.active_message_count) == (3, 2)
         advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
         state = forward(untended, queue, all_forwarded(5))
         assert all_of(client, destination, 5) == ["1", "2", "3", "4", "5"]
-        assert (state.held, state.moving) == (0, 0)
+        assert (state.in_flight, state.moving) == (0, 0)
 
 
 def test_whoever_forwards_may_die_before_the_first_step(
     untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it had locked comes first, once the locks expire."""
+    """The messages that it had locked come first, once the locks expire."""
     destination, namespace = new_queue(untended), parse_settings(untended).namespace
     queue = new_queue(untended, forward_to=destination)
     with ServiceBusClient.from_connection_string(untended) as client:
@@ -127,7 +127,7 @@ def test_whoever_forwards_may_die_before_the_first_step(
             with pytest.raises(ServiceBusCommunicationError):
                 forward(untended, queue, lambda _: False)
         send(client, queue, "4")
-        assert forward(untended, queue, once).held == 3
+        assert forward(untended, queue, once).in_flight == 3
         assert all_of(client, destination, 0) == []
         advance(runtime.redis_url, namespace, queue, LOCK.total_seconds() + 1)
         forward(untended, queue, all_forwarded(4))
@@ -138,7 +138,7 @@ def test_whoever_forwards_may_die_before_the_first_step(
 def test_a_destination_that_goes_while_messages_are_on_their_way(
     untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, anew: bool
 ) -> None:
-    """They end where messages are that could not be forwarded; or in the new one, whose partitions are others."""
+    """They end among the messages that could not be forwarded, or in the new destination, whose partitions differ."""
     destination, namespace = new_queue(untended, enable_partitioning=True), parse_settings(untended).namespace
     queue = new_queue(untended, forward_to=destination)
     with ServiceBusClient.from_connection_string(untended) as client:
@@ -149,14 +149,14 @@ def test_a_destination_that_goes_while_messages_are_on_their_way(
                 administration.create_queue(destination)
         advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
         state = forward(untended, queue, all_forwarded(3))
-        assert (state.held, state.moving) == (0, 0)
+        assert (state.in_flight, state.moving) == (0, 0)
         undelivered = all_of(client, queue, 0 if anew else 3, ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
         found = all_of(client, destination, 3) if anew else []
         assert (undelivered, found) == (([], ["1", "2", "3"]) if anew else (["1", "2", "3"], []))
 
 
 def test_several_forward_at_once(untended: str) -> None:
-    """As when upkeep's instances change: no message comes twice, and those of a key in order."""
+    """That happens when upkeep's instances change. No message comes twice, and those of a key come in order."""
     destination = new_queue(untended)
     queue = new_queue(untended, forward_to=destination)
 
@@ -198,7 +198,7 @@ def test_several_forward_at_once(untended: str) -> None:
 
 
 def test_nothing_is_lost_when_redis_loses_everything(own_runtime: EmbeddedRuntime) -> None:
-    """While messages are forwarded; some may come again."""
+    """Redis fails while messages are forwarded; some may come again."""
     destination = new_queue(own_runtime.connection_string, enable_partitioning=True)
     queue = new_queue(own_runtime.connection_string, enable_partitioning=True, forward_to=destination)
     sent, found = [str(number) for number in range(1000)], set[str]()
@@ -227,4 +227,4 @@ async def _fail(*_arguments: Any, **_named: Any) -> None:
 
 
 async def _nothing(*_arguments: Any, **_named: Any) -> None:
-    """What somebody who died does."""
+    """Do nothing, as a dead forwarder does."""

@@ -1,4 +1,4 @@
-"""A Redis whose memory is nearly full: what was granted is settled, and nothing new is granted until there is room."""
+"""Redis's memory is nearly full: granted messages are settled, and none is granted until there is room."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BALLAST = 100_000_000
 def test_nothing_new_is_granted_and_what_was_is_settled(
     runtime: RunningNamespace, untended: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also for a receiver that was at work before; once there is room, the rest comes. Some waits for nothing take seconds."""
+    """That holds for a receiver that was at work before. Once there is room, the rest comes. Some waits take seconds."""
     queue = "orders"
     with serving(find_redis(), tmp_path) as port, redis.Redis(HOST, port) as server:
         connection_string = untended.replace(runtime.redis_url, f"redis://{HOST}:{port}/0")
@@ -39,7 +39,7 @@ def _fill_up(server: redis.Redis, connection_string: str, queue: str) -> None:
         with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
             sender.send_messages([ServiceBusMessage(str(number)) for number in range(20)])
             first, second, third = receiver.receive_messages(3, max_wait_time=60)
-            # Beside this, what else comes and goes is little.
+            # Beside this, other changes of memory are small.
             server.setrange("ballast", BALLAST, b"-")
             server.config_set("maxmemory", int(server.info("memory")["used_memory"] * 1.05))
             try:

@@ -1,4 +1,4 @@
-"""Ledgers that were replaced by others: who did not find out goes on with those, and is told what is true of its locks."""
+"""Ledgers are replaced: a client that did not find out goes on with the new ones, and learns the truth about its locks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PATIENCE = 60.0
 
 @pytest.fixture
 def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
-    """Of the test's namespace."""
+    """An administration client of the test's namespace."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as client:
         yield client
 
 
 @pytest.fixture
 def client(untended: str) -> Iterator[ServiceBusClient]:
-    """Who finds nothing out."""
+    """A client that does not look for changes."""
     with ServiceBusClient.from_connection_string(untended) as opened:
         yield opened
 
@@ -44,7 +44,7 @@ def go_back(connection: str, name: str) -> None:
     context = ClientContext(parse_settings(connection))
     try:
         with pytest.raises(ServiceBusError, match="Redis went back"):
-            context.recovery.go_on_with_more(context.catalog.entity(EntityPath(name)), {})
+            context.recovery.recover_from_rollback(context.catalog.entity(EntityPath(name)), {})
     finally:
         context.close()
 
@@ -52,7 +52,7 @@ def go_back(connection: str, name: str) -> None:
 def test_a_receiver_goes_on_after_a_failover_of_redis(
     untended: str, administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """Without an error: what was locked comes again; only the lock itself is lost."""
+    """No error is raised, and locked messages come again. Only the lock itself is lost."""
     administration.create_queue("orders")
     sender, receiver = client.get_queue_sender("orders"), client.get_queue_receiver("orders")
     sender.send_messages([ServiceBusMessage(str(number)) for number in range(3)])
@@ -71,7 +71,7 @@ def test_a_receiver_goes_on_after_a_failover_of_redis(
 def test_a_settlement_is_told_that_its_lock_is_lost(
     untended: str, administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """Rather than that something about ledgers has happened."""
+    """The error does not say that ledgers were replaced."""
     administration.create_queue("orders")
     receiver = client.get_queue_receiver("orders")
     client.get_queue_sender("orders").send_messages(ServiceBusMessage("one"))
@@ -84,7 +84,7 @@ def test_a_settlement_is_told_that_its_lock_is_lost(
 def test_a_session_is_accepted_after_a_failover_of_redis(
     untended: str, administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """Who has one open is told that its lock is lost; who opens one gets it."""
+    """The client with the session open learns that its lock is lost; a client that opens the session gets it."""
     administration.create_queue("orders", requires_session=True)
     client.get_queue_sender("orders").send_messages([ServiceBusMessage(str(at), session_id="a") for at in range(2)])
     held = client.get_queue_receiver("orders", session_id="a")
@@ -99,7 +99,7 @@ def test_a_session_is_accepted_after_a_failover_of_redis(
 def test_a_receiver_that_has_a_session_open_is_told_that_it_is_lost(
     untended: str, administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """By receiving, too."""
+    """A receive raises the error, too."""
     administration.create_queue("orders", requires_session=True)
     client.get_queue_sender("orders").send_messages([ServiceBusMessage(str(at), session_id="a") for at in range(2)])
     held = client.get_queue_receiver("orders", session_id="a")
@@ -112,7 +112,7 @@ def test_a_receiver_that_has_a_session_open_is_told_that_it_is_lost(
 def test_a_subscription_that_was_created_again_is_said_to_be(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """And not that a log was truncated; who calls again is served by the new one."""
+    """The error does not say that a log was truncated. The next call is served by the new one."""
     administration.create_topic("news")
     administration.create_subscription("news", "one")
     receiver, sender = client.get_subscription_receiver("news", "one"), client.get_topic_sender("news")
@@ -137,7 +137,7 @@ def test_scheduled_messages_are_stored_once(
     client: ServiceBusClient,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Where ledgers are replaced between storing them and telling of them: an error would have them sent twice."""
+    """The ledger is replaced between storing messages and recording them: an error would have them sent twice."""
     administration.create_queue("orders")
     sender = client.get_queue_sender("orders")
     due = datetime.now(timezone.utc) + timedelta(hours=1)

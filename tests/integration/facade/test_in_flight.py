@@ -26,7 +26,7 @@ def test_new_messages_wait_until_some_are_settled(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Those given back are received all the same; nothing is lost and nothing hangs, and it is said once."""
+    """Messages that were given back are received anyway. Nothing is lost or hangs, and one warning reports the limit."""
     monkeypatch.setattr(reading, "IN_FLIGHT_LIMIT", LIMIT)
     caplog.set_level(logging.WARNING, "kafkabus.reader")
     if others:
@@ -57,7 +57,7 @@ def test_new_messages_wait_until_some_are_settled(
 def test_a_receive_ends_where_nothing_new_may_be_had(
     runtime: RunningNamespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the brokers take their time to say how much waits."""
+    """That holds even if the brokers take their time to say how much waits."""
     monkeypatch.setattr(reading, "IN_FLIGHT_LIMIT", LIMIT)
     crowd(runtime.connection_string, queue)
     tails = Topics.tails

@@ -25,19 +25,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPTS = {"memory": 1_000, "servers": 300}
-"""How many there are; each call in memory takes a fraction of a millisecond."""
+"""How many interrupts there are; each call in memory takes a fraction of a millisecond."""
 PAUSE = {"memory": 0.002, "servers": 0.01}
 """Longest time between two of them, in seconds."""
 WITHIN = 120.0
-"""Longest time, in seconds, in which so many come; they take five."""
+"""Longest time, in seconds, in which so many interrupts come; they take five."""
 
 
 class Interrupted(BaseException):
-    """As Ctrl-C raises."""
+    """An exception as Ctrl-C raises it."""
 
 
 class Storm:
-    """Interrupts the main thread again and again, wherever it is in a call."""
+    """A thread that interrupts the main thread again and again, wherever it is in a call."""
 
     def __init__(self, seed: int, pause: float) -> None:
         self.dice = random.Random(seed)
@@ -48,7 +48,7 @@ class Storm:
 
     @contextmanager
     def blowing(self) -> Generator[None]:
-        """While it does."""
+        """Interrupt the main thread during this block."""
         before = signal.signal(signal.SIGUSR1, self._handle)
         thread = threading.Thread(
             target=self._blow, args=(threading.main_thread().ident, random.Random(self.dice.random()))
@@ -62,7 +62,7 @@ class Storm:
             signal.signal(signal.SIGUSR1, before)
 
     def through(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> list[T]:
-        """What a call returns; nothing where it was interrupted."""
+        """Return the result of a call; nothing if it was interrupted."""
         results: list[T] = []
         try:
             self._armed = True
@@ -83,14 +83,14 @@ class Storm:
             signal.pthread_kill(main, signal.SIGUSR1)
 
 
-# One that comes while Python frees an object is lost there, whatever that belongs to.
+# Python loses an exception that comes while it frees an object, whatever the object belongs to.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("mode", list(ServiceBusReceiveMode))
 @pytest.mark.parametrize("where", ["memory", pytest.param("servers", marks=pytest.mark.servers)])
 def test_interrupted_calls_lose_nothing_and_break_nothing(
     request: pytest.FixtureRequest, where: str, mode: ServiceBusReceiveMode
 ) -> None:
-    """Nothing was granted that nobody saw, and no lock of ours stays taken. Takes seconds, as there are many interrupts."""
+    """Only delivered messages were granted, and no lock stays taken. Many interrupts make this take seconds."""
     if where == "memory":
         with InMemoryNamespace() as namespace:
             _weather(namespace.connection_string, where, mode)
@@ -118,7 +118,7 @@ def _weather(connection_string: str, where: str, mode: ServiceBusReceiveMode) ->
                     seen += got
                     done = [] if takes else storm.through(receiver.complete_messages, got)
                     completed.update(str(message.message_id) for message in got if done)
-        # What was stored though its sender was interrupted counts as sent, and what was completed so may be.
+        # An interrupted send may have stored its messages, and an interrupted completion may have settled them.
         rest = receive_all(receiver, len(sent - {str(message.message_id) for message in seen}), settle=not takes)
     counts = Counter(str(message.message_id) for message in [*seen, *rest])
     assert sent <= counts.keys()

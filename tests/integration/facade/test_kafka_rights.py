@@ -1,4 +1,4 @@
-"""A Kafka with passwords and ACLs: who may not do something is told what, on which topic, and at once."""
+"""A Kafka with passwords and ACLs: a refused client gets an error at once that names the operation and the topic."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def kafka(runtime: RunningNamespace) -> Iterator[Guarded]:
 
 @pytest.fixture
 def admin(kafka: Guarded) -> AdminClient:
-    """Who grants rights; the user has all at first."""
+    """A Kafka client that grants rights; the user has all of them at first."""
     client = AdminClient({"bootstrap.servers": kafka.open})
     for kind, name in (
         (ResourceType.TOPIC, "*"),
@@ -72,7 +72,7 @@ def deny(client: AdminClient, topic: str, operation: AclOperation) -> None:
 
 
 def connection_of(untended: str, runtime: RunningNamespace, kafka: Guarded, password: str = PASSWORD) -> str:
-    """How the user reaches a namespace in that Kafka."""
+    """Return the user's connection string for a namespace in that Kafka."""
     return untended.replace(
         f"KafkaBootstrapServers={runtime.bootstrap_servers}",
         f"KafkaBootstrapServers={kafka.sasl};KafkaSecurityProtocol=SASL_PLAINTEXT;KafkaSaslMechanism=PLAIN;"
@@ -81,7 +81,7 @@ def connection_of(untended: str, runtime: RunningNamespace, kafka: Guarded, pass
 
 
 def test_a_wrong_password_is_said_at_once(untended: str, runtime: RunningNamespace, kafka: Guarded) -> None:
-    """By whatever is done first, and the password itself is not."""
+    """The first call says so, whichever it is, without the password."""
     began = time.monotonic()
     with ServiceBusAdministrationClient.from_connection_string(
         connection_of(untended, runtime, kafka, "guessed")
@@ -96,7 +96,10 @@ def test_a_wrong_password_is_said_at_once(untended: str, runtime: RunningNamespa
 def test_a_missing_right_names_the_topic(
     untended: str, runtime: RunningNamespace, kafka: Guarded, admin: AdminClient
 ) -> None:
-    """To send, also in a transaction, to receive, and to create; ACLs take effect within a moment, which is waited for."""
+    """Rights are needed to send, also in a transaction, to receive, and to create.
+
+    The test waits for ACLs to take effect.
+    """
     connection = connection_of(untended, runtime, kafka)
     with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
         topic = administration.create_queue("orders").name
@@ -128,7 +131,7 @@ def test_a_missing_right_names_the_topic(
         refused(send_in_a_transaction, f"write to topic '{topic}'")
         deny(admin, topic, AclOperation.READ)
         refused(receive, f"read topic '{topic}'")
-        # Who may create any topic is not asked for each.
+        # If the user may create any topic, rights for each topic are not needed.
         add(admin, ResourceType.BROKER, "kafka-cluster", AclOperation.CREATE, AclPermissionType.DENY)
         deny(admin, f"{namespace}.invoices", AclOperation.CREATE)
         refused(create, f"create topic '{namespace}.invoices'")
@@ -137,7 +140,7 @@ def test_a_missing_right_names_the_topic(
 
 
 def refused(act: Callable[[], object], action: str) -> None:
-    """Do something until the broker has heard that it is not allowed; the last attempt fails at once, and says what."""
+    """Try a call until the broker refuses it; the last attempt fails at once, and its error names the cause."""
     deadline = time.monotonic() + PATIENCE
     while True:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Entities that come and go: a client that used them keeps nothing of them, and Redis neither."""
+"""Entities come and go: neither a client that used them nor Redis keeps anything of them."""
 
 from __future__ import annotations
 
@@ -33,24 +33,27 @@ AT_A_TIME = 8
 
 
 def held() -> tuple[int, int]:
-    """How many threads this process has, those of Kafka's client among them, and how many files and connections."""
+    """Return how many threads this process has, those of Kafka's client among them, and how many files and connections."""
     task, fd = (len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("task", "fd"))
     return task, fd
 
 
 def alarms() -> list[threading.Thread]:
-    """Those that are to have readers rest."""
+    """Return the alarms that are to have readers rest."""
     return [thread for thread in threading.enumerate() if thread.name == "kafkabus-alarm"]
 
 
 def alive(*kinds: type) -> int:
-    """How many objects of some kinds there are."""
+    """Return how many objects of some kinds there are."""
     gc.collect()
     return sum(isinstance(one, kinds) for one in gc.get_objects())
 
 
 def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither threads nor descriptors while they are used, and no objects and keys afterwards. Takes as long as 100 queues."""
+    """No threads or descriptors are left during use, and no objects and keys afterwards.
+
+    It takes as long as 100 queues.
+    """
     monkeypatch.setattr(catalog, "OLD", 0.0)
     server = redis.Redis.from_url(runtime.redis_url)
     run = uuid.uuid4().hex[:8]
@@ -68,7 +71,7 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
                 sender.send_messages(ServiceBusMessage("one"))
                 (message,) = receiver.receive_messages(1, max_wait_time=30)
                 receiver.complete_message(message)
-            # One that the application forgets.
+            # The application forgets this one.
             client.get_queue_receiver(name).peek_messages(1)
             most.append(held())
             administration.delete_queue(name)
@@ -79,8 +82,8 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
         most.clear()
         list(pool.map(use, names[AT_A_TIME:]))
         for peak, start in zip(map(max, zip(*most, strict=True)), before, strict=True):
-            # Eight are received from at a time, and their readers have some of each, for a while after that; a hundred would
-            # have six hundred.
+            # Eight queues are received from at a time, and their readers have messages of each, for a while after that.
+            # A hundred would have six hundred.
             assert peak < start + 300
         assert alive(ServiceBusReceiver, ServiceBusSender) == 0
         kept = [key for key in server.scan_iter(f"*{run}*") if server.ttl(key) < 0]
@@ -91,7 +94,7 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
 
 
 def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though its receiver is open, and receives later on as before."""
+    """Its receiver is open, and receives later as before."""
     monkeypatch.setattr(readers, "REST_AFTER", 0.5)
     names = [f"rest-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     with (
@@ -114,7 +117,7 @@ def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypa
 
 
 def test_an_entity_that_was_deleted_leaves_nothing_in_kafka(untended: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither checkpoints, nor states of its sessions; those of others stay."""
+    """Neither checkpoints nor states of its sessions are left. Those of other entities stay."""
     monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,

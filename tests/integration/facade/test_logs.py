@@ -1,4 +1,4 @@
-"""Logs as they really are: transactions' markers, plain producers, broken headers."""
+"""Logs with all that real ones hold: transactions' markers, plain producers' records, broken headers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def transact(runtime: RunningNamespace, topic: str, bodies: list[str], *, commit
 
 
 def test_markers_and_aborted_records_are_holes(runtime: RunningNamespace, client: ServiceBusClient, queue: str) -> None:
-    """They are neither delivered nor counted nor in anybody's way, in the middle and at the end of the log."""
+    """They are neither delivered nor counted, and block no message, in the middle and at the end of the log."""
     topic = f"tests.{queue}"
     receiver = client.get_queue_receiver(queue)
     transact(runtime, topic, ["a", "b"], commit=True)
@@ -59,7 +59,7 @@ def test_markers_and_aborted_records_are_holes(runtime: RunningNamespace, client
     assert [str(message) for message in first + second] == ["a", "b", "c", "d"]
     numbers = [message.sequence_number for message in first + second]
     assert numbers[:2] == [1, 2]
-    # Where the aborted one's marker stands is up to the coordinator, which writes it a moment later.
+    # The coordinator decides on the place of the aborted one's marker, and writes it a moment later.
     assert numbers == sorted(numbers)
     assert numbers[3] == 7
     receiver.abandon_messages(first + second)
@@ -70,7 +70,7 @@ def test_markers_and_aborted_records_are_holes(runtime: RunningNamespace, client
 
 
 def test_a_marker_as_last_record_hangs_nobody(runtime: RunningNamespace, client: ServiceBusClient, queue: str) -> None:
-    """With no traffic after it, the log's end is reached all the same, and what comes later is received."""
+    """With no traffic after it, receivers reach the log's end and later messages."""
     receiver = client.get_queue_receiver(queue)
     transact(runtime, f"tests.{queue}", ["never"], commit=False)
     assert receiver.receive_messages(1, max_wait_time=1) == []
@@ -121,7 +121,7 @@ def test_a_plain_producers_records_are_messages(
 
 
 def test_reading_by_offset_from_a_deleted_topic_ends(runtime: RunningNamespace, queue: str) -> None:
-    """Kafka's client would wait for it to be made anew."""
+    """Kafka's client would wait until the topic is created again."""
     context = ClientContext(parse_settings(runtime.connection_string))
     topic = f"tests.{queue}"
     try:
@@ -138,7 +138,7 @@ def test_reading_by_offset_from_a_deleted_topic_ends(runtime: RunningNamespace, 
 async def test_a_log_that_is_not_read_on_is_told_of(
     runtime: RunningNamespace, queue: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Once, where a transaction was open twice in a row at the same place; after one that ended it is another place."""
+    """One warning comes if a transaction was open twice in a row at the same place. After its end it is another place."""
     monkeypatch.setattr(stuck, "LOOK_EVERY", 0.0)
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions()
@@ -162,7 +162,7 @@ async def test_a_log_that_is_not_read_on_is_told_of(
 def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
     runtime: RunningNamespace, transactional: bool
 ) -> None:
-    """Also where Kafka's client has noticed meanwhile that its topic was gone."""
+    """That holds even if Kafka's client has noticed meanwhile that its topic was gone."""
     name = f"again-{uuid.uuid4().hex[:8]}"
     context = ClientContext(parse_settings(runtime.connection_string))
     transactional_producer = context.connections.transactional_producers.borrow()
@@ -183,7 +183,8 @@ def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
         known_at = time.monotonic()
         administration.delete_queue(name)
         producer = transactional_producer._begun() if transactional else context.connections.record_producer._producer
-        # Where it has known a topic for less than five seconds (topic.metadata.propagation.max.ms), it takes it for a new one.
+        # If it has known a topic for less than five seconds (topic.metadata.propagation.max.ms), it takes it for a new
+        # one.
         while producer.list_topics(topic, 5).topics[topic].error is None or time.monotonic() < known_at + 5.5:
             assert time.monotonic() < known_at + 60
         administration.create_queue(name, enable_partitioning=False)
@@ -196,7 +197,7 @@ def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
 
 
 def test_a_topic_that_is_gone_is_not_waited_for(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a new one is, of which not all brokers know yet: for a few seconds, however long a call may take."""
+    """A new topic, of which not all brokers know yet, is waited for, for a few seconds at most."""
     monkeypatch.setattr(topics, "APPEARS_WITHIN", 0.1)
     asking = topics.Topics(parse_settings(runtime.connection_string), timeout=100.0)
     began = time.monotonic()
@@ -206,7 +207,7 @@ def test_a_topic_that_is_gone_is_not_waited_for(runtime: RunningNamespace, monke
 
 
 def test_a_topic_is_deleted_when_the_broker_says_so(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hears of it after the controller, and would describe the old topic when the next one of that name is created."""
+    """The broker hears of it after the controller, and would describe the old topic when the next one is created."""
     asking, name, late = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex, 3
     asking.create(name, 1, {})
     old, describe = asking.wait_for(name), asking.describe
@@ -224,7 +225,7 @@ def test_a_topic_is_deleted_when_the_broker_says_so(runtime: RunningNamespace, m
 def test_a_topic_is_created_and_deleted_though_the_broker_s_answers_are_lost(
     runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It did what it was asked, and could not say so in time: asked again, it says that there is such a topic, or is none."""
+    """The broker did it, and could not say so in time. Asked again, it says that the topic exists, or does not."""
     asking, name = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex
     lost: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Namespaces of other tiers, on the Kafka and Redis of the tests' own."""
+"""Namespaces of other tiers, on the Kafka and Redis of the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafkabus_mapping.namespaces import NamespaceDescription, Tier
 
 @pytest.fixture
 def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
-    """Of that namespace."""
+    """An administration client of that namespace."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as opened:
         yield opened
 
@@ -27,7 +27,7 @@ def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
 def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
     administration: ServiceBusAdministrationClient, untended: str
 ) -> None:
-    """And takes larger messages."""
+    """It also takes larger messages."""
     created = administration.create_namespace("Premium", 4)
     assert (created.messaging_sku, created.partitions, created.messaging_units) == ("Premium", 4, 1)
     queue = administration.create_queue("large")
@@ -52,7 +52,7 @@ def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
 def test_queues_from_before_a_namespace_was_premium_go_on(
     administration: ServiceBusAdministrationClient, untended: str
 ) -> None:
-    """As a namespace brings them along: they keep their partitions, and new ones have the namespace's."""
+    """A namespace may bring such queues along: they keep their partitions, and new ones have the namespace's number."""
     administration.create_queue("partitioned", enable_partitioning=True)
     administration.create_queue("plain")
     with closing(ClientContext(parse_settings(untended))) as context:
@@ -74,7 +74,7 @@ def test_queues_from_before_a_namespace_was_premium_go_on(
 def test_a_namespace_holds_so_many_partitioned_queues(
     administration: ServiceBusAdministrationClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A plain one still fits."""
+    """A plain queue can still be created."""
     monkeypatch.setattr(namespaces, "MAX_PARTITIONED", 1)
     administration.create_queue("first", enable_partitioning=True)
     with pytest.raises(ServiceBusQuotaExceededError, match="no more than 1 "):
@@ -85,7 +85,7 @@ def test_a_namespace_holds_so_many_partitioned_queues(
 
 
 def test_a_basic_namespace_refuses_what_its_tier_lacks(administration: ServiceBusAdministrationClient) -> None:
-    """The rule is named, and no topic was made."""
+    """The error names the rule, and no topic was created."""
     administration.create_namespace("Basic")
     with pytest.raises(InvalidOperationError, match="14 days"):
         administration.create_queue("q", default_message_time_to_live="P20D")

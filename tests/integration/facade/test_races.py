@@ -22,7 +22,7 @@ def queue(runtime: RunningNamespace, request: pytest.FixtureRequest) -> str:
 
 
 def run_all(threads: list[threading.Thread]) -> None:
-    """Start and join."""
+    """Start and join threads."""
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,4 @@
-"""A Redis that lost everything: ledgers go on from their last checkpoints."""
+"""Redis lost everything: ledgers go on from their last checkpoints."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.queues import KINDS, active_in, new_source, sent_to
 
 PATIENCE = 60.0
 NAMESPACE = "rebuilt"
-"""Whose Redis may be emptied; see ``own_runtime``."""
+"""A namespace whose Redis may be emptied; see ``own_runtime``."""
 
 
 def empty(runtime: EmbeddedRuntime) -> None:
-    """Redis forgets everything."""
+    """Delete all keys of Redis."""
     with redis.Redis.from_url(runtime.redis_url) as store:
         store.flushall()
 
@@ -37,7 +37,7 @@ def wait_for_checkpoint(context: ClientContext, queue: str, partition: int, want
     prefix = context.catalog.entity(EntityPath(queue)).ledgers[partition].keys.prefix
     deadline = time.monotonic() + PATIENCE
     while True:
-        snapshot = Checkpoints(context).read(prefix)
+        snapshot = Checkpoints(context.connections).read(prefix)
         if snapshot is not None and wanted(snapshot):
             return
         assert time.monotonic() < deadline, snapshot
@@ -45,7 +45,7 @@ def wait_for_checkpoint(context: ClientContext, queue: str, partition: int, want
 
 
 def holds(ranges: list[Counted]) -> int:
-    """How many messages ranges hold."""
+    """Return how many messages ranges hold."""
     return sum(last - first + 1 for first, last, _ in ranges)
 
 
@@ -53,7 +53,7 @@ def holds(ranges: list[Counted]) -> int:
 def test_an_emptied_redis_forgets_nothing_that_was_written_down(
     own_runtime: EmbeddedRuntime, context: ClientContext, kind: str
 ) -> None:
-    """What was settled stays settled, what was deferred is deferred, what was locked comes again, counted."""
+    """Settled messages stay settled and deferred ones deferred; locked ones come again, counted."""
     with (
         ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
@@ -95,7 +95,7 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
 def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
     own_runtime: EmbeddedRuntime, context: ClientContext, kind: str
 ) -> None:
-    """Each message is delivered again or stands in the dead-letter queue, once."""
+    """Each message is delivered again or is in the dead-letter queue, once."""
     with (
         ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,

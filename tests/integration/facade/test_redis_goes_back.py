@@ -24,11 +24,11 @@ PATIENCE = 60.0
 
 
 class Past:
-    """What Redis holds of a namespace at a moment.
+    """The contents of Redis for a namespace at a moment.
 
     Args:
         store: The Redis.
-        namespace: Whose keys.
+        namespace: The namespace whose keys are kept.
     """
 
     def __init__(self, store: redis.Redis, namespace: str) -> None:
@@ -37,7 +37,7 @@ class Past:
         self._kept: dict[bytes, tuple[bytes, int]] = {}
 
     def keep(self) -> None:
-        """This is the moment."""
+        """Keep the present contents."""
         self._kept = {
             key: (value, max(0, self._store.pttl(key)))
             for key in self._store.scan_iter(match=self._pattern, count=1000)
@@ -45,27 +45,27 @@ class Past:
         }
 
     def come_back(self) -> None:
-        """All that happened since is forgotten."""
+        """Go back to the kept contents; later changes are lost."""
         self.forget()
         for key, (value, left) in self._kept.items():
             self._store.restore(key, left, value)
 
     def forget(self) -> None:
-        """All is forgotten."""
+        """Delete all contents."""
         for key in self._store.scan_iter(match=self._pattern, count=1000):
             self._store.delete(key)
 
 
 @pytest.fixture
 def past(untended: str, runtime: RunningNamespace) -> Iterator[Past]:
-    """Of the test's namespace."""
+    """The contents of Redis for the test's namespace."""
     with redis.Redis.from_url(runtime.redis_url) as store:
         yield Past(store, parse_settings(untended).namespace)
 
 
 @pytest.fixture
 def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
-    """Of the test's namespace."""
+    """An administration client of the test's namespace."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as client:
         yield client
 
@@ -78,7 +78,7 @@ def another(untended: str) -> ServiceBusAdministrationClient:
 def test_a_change_begins_with_what_kafka_holds(
     untended: str, past: Past, administration: ServiceBusAdministrationClient
 ) -> None:
-    """Also that of a new client: a rule that was created before stands, and none comes back that was deleted."""
+    """That holds for a new client, too: a rule that was created before stands, and no deleted one comes back."""
     administration.create_topic("prices")
     administration.create_subscription("prices", "all")
     past.keep()
@@ -91,7 +91,7 @@ def test_a_change_begins_with_what_kafka_holds(
 
 
 def test_a_client_does_not_go_back(past: Past, administration: ServiceBusAdministrationClient) -> None:
-    """What it has seen stands: changes, new entities, deleted ones."""
+    """The client keeps the state that it has seen: changes, new entities, deleted ones."""
     queue = administration.create_queue("orders", max_delivery_count=5)
     administration.create_queue("gone")
     past.keep()
@@ -113,7 +113,7 @@ def test_a_client_does_not_go_back(past: Past, administration: ServiceBusAdminis
 def test_upkeep_has_all_clients_see_what_kafka_holds(
     untended: str, past: Past, administration: ServiceBusAdministrationClient
 ) -> None:
-    """Also those that come anew."""
+    """That holds for new clients, too."""
     administration.create_queue("orders")
     past.keep()
     administration.create_queue("invoices")
@@ -127,7 +127,10 @@ def test_upkeep_has_all_clients_see_what_kafka_holds(
 def test_what_is_settled_afterwards_is_written_down(
     untended: str, past: Past, monkeypatch: pytest.MonkeyPatch, administration: ServiceBusAdministrationClient
 ) -> None:
-    """Though the last checkpoint is of a higher version of the ledger: it stays settled where Redis then loses everything."""
+    """The last checkpoint is of a higher version of the ledger.
+
+    The settlements hold even if Redis then loses everything.
+    """
     monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
     administration.create_queue("orders")
     with ServiceBusClient.from_connection_string(untended) as client:
@@ -146,7 +149,7 @@ def test_what_is_settled_afterwards_is_written_down(
         past.come_back()
         receiver.complete_messages(messages[:2])
         for _ in range(2):
-            # The first time it finds out, and says so.
+            # The first time, upkeep finds out and says so.
             with suppress(ServiceBusError):
                 tend(untended, "orders")
         past.forget()

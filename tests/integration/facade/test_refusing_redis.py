@@ -1,4 +1,4 @@
-"""A Redis that refuses: for a moment, as in a failover, or for as long as it is set up so."""
+"""Redis refuses commands: for a moment, as in a failover, or for as long as its settings stay."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def server(tmp_path: Path) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def connection(untended: str, runtime: RunningNamespace, server: redis.Redis) -> str:
-    """How clients reach a namespace whose ledgers are in it."""
+    """The connection string of a namespace whose ledgers are in that Redis."""
     return with_redis(untended, runtime, server, "")
 
 
 def with_redis(untended: str, runtime: RunningNamespace, server: redis.Redis, user: str) -> str:
-    """How clients reach it as a user, ``name:password@``."""
+    """Return a connection string with a user of Redis, ``name:password@``."""
     port = server.get_connection_kwargs()["port"]
     return untended.replace(runtime.redis_url, f"redis://{user}{HOST}:{port}/0")
 
 
 def wait_until(true: Callable[[], object], what: str) -> None:
-    """Wait for something, and fail when it does not come true in time."""
+    """Wait for a condition, and fail when it does not come true in time."""
     deadline = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < deadline, what
@@ -72,7 +72,7 @@ def wait_until(true: Callable[[], object], what: str) -> None:
 
 
 def cannot_save(server: redis.Redis) -> None:
-    """Have it fail to write its snapshot."""
+    """Make Redis fail to write its snapshot."""
     server.config_set("dir", "/proc")
     server.config_set("save", "1 1")
     server.bgsave()
@@ -80,30 +80,30 @@ def cannot_save(server: redis.Redis) -> None:
 
 
 def saves_again(server: redis.Redis, folder: str) -> None:
-    """Undo that."""
+    """Undo ``cannot_save``."""
     server.config_set("save", "")
     server.config_set("dir", folder)
 
 
 def cut_off(server: redis.Redis) -> None:
-    """A replica that answers nothing without its primary."""
+    """Make Redis a replica that answers nothing without its primary."""
     server.config_set("replica-serve-stale-data", "no")
     to_replica(server)
 
 
 def to_replica(server: redis.Redis) -> None:
-    """As a demoted primary is one, of a Redis that does not answer."""
+    """Make Redis a replica, as a demoted primary is one, of a Redis that does not answer."""
     server.replicaof(HOST, "1")
 
 
 def to_primary(server: redis.Redis) -> None:
-    """Undo that."""
+    """Undo ``to_replica``."""
     server.replicaof("NO", "ONE")
 
 
 @contextmanager
 def failover(server: redis.Redis) -> Generator[None]:
-    """It is a replica for half a second."""
+    """Make Redis a replica for half a second."""
     to_replica(server)
     mended = threading.Timer(0.5, to_primary, [server])
     mended.start()
@@ -117,13 +117,13 @@ def drop_others(server: redis.Redis) -> None:
 
 
 def new_password(server: redis.Redis) -> None:
-    """A password that no other client has."""
+    """Set a password that no other client has."""
     server.config_set("requirepass", "changed")
     drop_others(server)
 
 
 def settings(**wanted: str) -> Change:
-    """Set some of its settings."""
+    """Set some of Redis's settings."""
 
     def change(server: redis.Redis) -> None:
         for name, value in wanted.items():
@@ -133,7 +133,7 @@ def settings(**wanted: str) -> Change:
 
 
 def rights(*rules: str) -> Change:
-    """Change those of the user that clients are."""
+    """Change the rights of the clients' user."""
 
     def change(server: redis.Redis) -> None:
         server.execute_command("ACL SETUSER default", *rules)
@@ -150,12 +150,12 @@ FAULTS: Mapping[str, tuple[Change, Change]] = {
     "NOPERM": (rights("-eval"), rights("+eval")),
     "NOAUTH": (new_password, lambda server: server.config_set("requirepass", "")),
 }
-"""How Redis comes to refuse, and how that ends."""
+"""Faults of Redis, and their ends."""
 
 
 @contextmanager
 def upkeep(connection: str) -> Generator[threading.Thread]:
-    """The service, in a thread."""
+    """The upkeep service, in a thread."""
     stop = asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
@@ -178,7 +178,7 @@ def upkeep(connection: str) -> Generator[threading.Thread]:
 def test_upkeep_outlives_all_that_redis_answers(
     connection: str, server: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It goes on once Redis serves again; about two seconds a fault, in which its rounds fail and come back."""
+    """It goes on once Redis serves again. Each fault takes two seconds, in which its rounds fail and come back."""
     caplog.set_level(logging.WARNING, "kafkabus")
     key = upkeep_key(parse_settings(connection).namespace)
 
@@ -205,7 +205,7 @@ def test_upkeep_outlives_all_that_redis_answers(
 
 
 def test_a_client_waits_while_redis_is_a_replica(connection: str, server: redis.Redis) -> None:
-    """In the middle of a failover: what it was about to do is done once Redis takes writes; nothing fails."""
+    """In the middle of a failover a call waits until Redis takes writes; nothing fails."""
     with (
         ServiceBusAdministrationClient.from_connection_string(connection) as administration,
         ServiceBusClient.from_connection_string(connection) as client,
@@ -226,7 +226,7 @@ def test_a_client_waits_while_redis_is_a_replica(connection: str, server: redis.
 
 
 def test_a_full_redis_is_busy(connection: str, server: redis.Redis) -> None:
-    """For the scripts of locks and for descriptions; what was refused can be done once there is room."""
+    """That holds for the scripts of locks and for descriptions. Refused calls succeed once there is room."""
     with (
         ServiceBusAdministrationClient.from_connection_string(connection) as administration,
         ServiceBusClient.from_connection_string(connection) as client,
@@ -248,7 +248,7 @@ def test_a_full_redis_is_busy(connection: str, server: redis.Redis) -> None:
 
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
 def test_a_redis_that_evicts_is_refused_by_every_operation(connection: str, server: redis.Redis, policy: str) -> None:
-    """Before a topic is created; by upkeep, too, which ends."""
+    """The refusal comes before a topic is created. Upkeep refuses it, too, and ends."""
     with (
         ServiceBusAdministrationClient.from_connection_string(connection) as administration,
         ServiceBusClient.from_connection_string(connection) as client,
@@ -274,7 +274,7 @@ def test_a_redis_that_evicts_is_refused_by_every_operation(connection: str, serv
 
 
 def test_a_redis_that_begins_to_evict_is_noticed_when_it_comes_back(connection: str, server: redis.Redis) -> None:
-    """A failover may lead to another Redis, which is set up otherwise."""
+    """A failover may lead to another Redis with other settings."""
     with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
         administration.create_queue("orders")
         settings(maxmemory_policy="allkeys-lru")(server)
@@ -285,7 +285,7 @@ def test_a_redis_that_begins_to_evict_is_noticed_when_it_comes_back(connection: 
 def test_a_cluster_is_refused_by_name(
     untended: str, runtime: RunningNamespace, tmp_path: Path, server: redis.Redis
 ) -> None:
-    """Before a topic is created."""
+    """The refusal comes before a topic is created."""
     with serving(find_redis(), tmp_path / "node", "--cluster-enabled", "yes") as port:
         connection = untended.replace(runtime.redis_url, f"redis://{HOST}:{port}/0")
         settled = parse_settings(connection)
@@ -298,7 +298,7 @@ def test_a_cluster_is_refused_by_name(
 def test_a_user_with_the_documented_rights_can_do_everything(
     untended: str, runtime: RunningNamespace, server: redis.Redis
 ) -> None:
-    """Those that the error names where one is missing."""
+    """The rights are those that the error names if one is missing."""
     namespace = parse_settings(untended).namespace
     server.execute_command("ACL SETUSER app on >secret", *rights_of(namespace).split())
     connection = with_redis(untended, runtime, server, "app:secret@")
@@ -314,7 +314,7 @@ def test_a_user_with_the_documented_rights_can_do_everything(
         receiver.session.set_state(b"x")
         receiver.complete_message(one)
         administration.delete_queue("orders")
-    # What redis-py and the look at how Redis is set up do without.
+    # Only commands that redis-py and the check of Redis's settings can do without were refused.
     assert {str(entry["object"]) for entry in server.acl_log()} <= {"client", "config"}
 
 
@@ -322,7 +322,7 @@ def test_a_user_with_the_documented_rights_can_do_everything(
 def test_a_missing_right_is_named_before_a_topic_is_created(
     untended: str, runtime: RunningNamespace, server: redis.Redis, taken: str
 ) -> None:
-    """With Redis's words, which name the command, and the keys that it is about."""
+    """The error has Redis's words, which name the command and its keys."""
     settled = parse_settings(untended)
     server.execute_command("ACL SETUSER app on >secret", *rights_of(settled.namespace).split(), taken)
     connection = with_redis(untended, runtime, server, "app:secret@")
@@ -335,7 +335,7 @@ def test_a_missing_right_is_named_before_a_topic_is_created(
 
 
 def test_refused_credentials_are_no_silence(untended: str, runtime: RunningNamespace, server: redis.Redis) -> None:
-    """At once, and without the password."""
+    """The error comes at once, and without the password."""
     server.execute_command("ACL SETUSER app on >secret +@all ~*")
     began = time.monotonic()
     with ServiceBusAdministrationClient.from_connection_string(
@@ -349,7 +349,7 @@ def test_refused_credentials_are_no_silence(untended: str, runtime: RunningNames
 
 
 def test_who_may_not_ask_about_redis_asks_once(untended: str, runtime: RunningNamespace, server: redis.Redis) -> None:
-    """As with some hosted ones: a client does without the answer."""
+    """Some hosted Redis refuse that: a client goes on without the answer."""
     namespace = parse_settings(untended).namespace
     server.execute_command("ACL SETUSER app on >secret", *rights_of(namespace).split(), "-info")
     connection = with_redis(untended, runtime, server, "app:secret@")
@@ -361,7 +361,7 @@ def test_who_may_not_ask_about_redis_asks_once(untended: str, runtime: RunningNa
 
 
 def test_upkeep_stops_while_it_waits(connection: str, server: redis.Redis, caplog: pytest.LogCaptureFixture) -> None:
-    """For a Redis that takes no writes; it would wait for a minute."""
+    """It waits for a Redis that takes no writes, and would wait for a minute."""
     caplog.set_level(logging.WARNING, "kafkabus")
     to_replica(server)
     with upkeep(connection) as service:
@@ -374,7 +374,7 @@ def test_upkeep_stops_while_it_waits(connection: str, server: redis.Redis, caplo
 def test_a_look_at_the_rights_that_was_cut_off_is_over(
     connection: str, server: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its request is sent again with what its client asks next, and finds no ledger: that is nobody else's concern."""
+    """The client's next request sends it again, and it finds no ledger: other calls are not affected."""
     port = server.get_connection_kwargs()["port"]
     now = datetime.now(timezone.utc)
     orders = QueueDescription(
@@ -389,7 +389,7 @@ def test_a_look_at_the_rights_that_was_cut_off_is_over(
     with Proxy(port) as proxy:
         settled = parse_settings(connection.replace(f"{HOST}:{port}", f"{HOST}:{proxy.port}"))
         with closing(ClientContext(settled, retry_for=0.2)) as context:
-            create = context.create_ledgers
+            create = context.catalog.create_ledgers
 
             def create_and_cut(ledgers: Sequence[Ledger]) -> None:
                 create(ledgers)

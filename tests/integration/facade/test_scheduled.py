@@ -25,7 +25,7 @@ from tests.queues import new_queue
 
 PATIENCE = 60.0
 NAMESPACE = "scheduled"
-"""Whose Redis may be emptied; see ``own_runtime``."""
+"""A namespace whose Redis may be emptied; see ``own_runtime``."""
 
 
 def schedule(client: ServiceBusClient, queue: str, count: int) -> list[int]:
@@ -36,18 +36,18 @@ def schedule(client: ServiceBusClient, queue: str, count: int) -> list[int]:
 
 
 def all_of(client: ServiceBusClient, queue: str, count: int, session: str | None = None) -> list[str]:
-    """Receive and complete so many messages, and those that come after them; their bodies."""
+    """Receive and complete so many messages, and see that no more come; return their bodies."""
     with client.get_queue_receiver(queue, session_id=session) as receiver:
         return [str(message) for message in receive_all(receiver, count, quiet=2.0)]
 
 
 def state_of(context: ClientContext, queue: str) -> LedgerState | None:
-    """Where the ledger of a plain queue stands."""
+    """Return the state of a plain queue's ledger."""
     return context.ledger_client.states(context.catalog.entity(EntityPath(queue)).ledgers)[0]
 
 
 def wait_for_ledger(context: ClientContext, queue: str, ready: Callable[[LedgerState], bool]) -> None:
-    """Until a plain queue has a ledger again, and it stands so."""
+    """Wait until a plain queue has a ledger again, and it stands so."""
     deadline = time.monotonic() + PATIENCE
     while (state := state_of(context, queue)) is None or not ready(state):
         assert time.monotonic() < deadline, state
@@ -59,7 +59,7 @@ def wait_for_ledger(context: ClientContext, queue: str, ready: Callable[[LedgerS
 def test_what_is_scheduled_outlives_redis(
     own_runtime: EmbeddedRuntime, context: ClientContext, checkpoint: bool, sessions: bool
 ) -> None:
-    """Be it that a receiver passed it before or not: it comes at its time, once, and not before."""
+    """A receiver may have passed the messages before or not: they come at their time, once, and not before."""
     queue = new_queue(own_runtime.connection_string, requires_session=sessions)
     session = "s" if sessions else None
     due = datetime.now(timezone.utc) + timedelta(hours=1)
@@ -76,7 +76,7 @@ def test_what_is_scheduled_outlives_redis(
             wait_for_checkpoint(context, queue, 0, lambda one: len(one.scheduled) == 4)
         empty(own_runtime)
         wait_for_ledger(context, queue, lambda _: True)
-        # What was settled and not written down may come again.
+        # Messages whose settlement was not written down may come again.
         assert all_of(client, queue, 0, session) in ([], ["at once"])
         sender.cancel_scheduled_messages(numbers[1])
         advance(own_runtime.redis_url, "scheduled", queue, 3601)
@@ -86,7 +86,7 @@ def test_what_is_scheduled_outlives_redis(
 def test_a_sender_that_dies_before_it_could_tell(
     own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it stored is found: it counts as scheduled, and comes at its time."""
+    """The messages that it stored are found: they count as scheduled, and come at their time."""
     queue = new_queue(own_runtime.connection_string)
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         with monkeypatch.context() as patch:
@@ -103,7 +103,7 @@ def test_a_sender_that_dies_before_it_could_tell(
 def test_whoever_enqueues_may_die(
     untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Before the copies are stored, or before the ledger knows: others finish it, and each message comes once."""
+    """It dies before the copies are stored, or before the ledger knows. Others finish it, and each message comes once."""
     queue, namespace = new_queue(untended), parse_settings(untended).namespace
     context = ClientContext(parse_settings(untended))
     try:
@@ -117,20 +117,20 @@ def test_whoever_enqueues_may_die(
                 with pytest.raises(ServiceBusCommunicationError):
                     context.transfers.activate(entity, 0, end)
             bodies = [str(number) for number in range(5)]
-            # Stored copies are messages like any other, whatever the ledger knows of where they come from.
+            # Stored copies are messages like any other, even if the ledger does not know their origin.
             first, then = (bodies, []) if step == "end" else ([], bodies)
             assert all_of(client, queue, len(first)) == first
             advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
             assert all_of(client, queue, len(then)) == then
             state = state_of(context, queue)
             assert state is not None
-            assert (state.held, state.scheduled, len(numbers)) == (0, 0, 5)
+            assert (state.in_flight, state.scheduled, len(numbers)) == (0, 0, 5)
     finally:
         context.close()
 
 
 def test_receivers_enqueue_where_nobody_else_does(untended: str, runtime: RunningNamespace) -> None:
-    """A while later than upkeep would."""
+    """They do so a while later than upkeep would."""
     queue, namespace = new_queue(untended), parse_settings(untended).namespace
     with ServiceBusClient.from_connection_string(untended) as client:
         schedule(client, queue, 3)

@@ -29,7 +29,7 @@ from tests.queues import new_queue
 
 PATIENCE = 20.0
 NAMESPACE = "sessions"
-"""Whose Redis may be emptied; see ``own_runtime``."""
+"""A namespace whose Redis may be emptied; see ``own_runtime``."""
 
 
 def send(client: ServiceBusClient, queue: str, sessions: list[str], count: int) -> None:
@@ -40,7 +40,7 @@ def send(client: ServiceBusClient, queue: str, sessions: list[str], count: int) 
 
 
 def receive_all(client: ServiceBusClient, queue: str) -> dict[str, list[ServiceBusReceivedMessage]]:
-    """Everything, session by session, completed."""
+    """Receive and complete all messages, session by session, and return them."""
     found: dict[str, list[ServiceBusReceivedMessage]] = {}
     while True:
         receiver = client.get_queue_receiver(queue, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=5)
@@ -58,7 +58,7 @@ def receive_all(client: ServiceBusClient, queue: str) -> dict[str, list[ServiceB
 def test_sessions_and_their_states_survive_an_emptied_redis(
     own_runtime: EmbeddedRuntime, context: ClientContext
 ) -> None:
-    """What was settled stays settled, the rest comes in order, and what was held counts as delivered."""
+    """Settled messages stay settled, the rest comes in order, and held messages count as delivered."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     names = [f"s{number}-" for number in range(5)]
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
@@ -83,14 +83,14 @@ def test_sessions_and_their_states_survive_an_emptied_redis(
 
 
 def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: RunningNamespace) -> None:
-    """Those in another partition than their session's are moved there, and received like the others."""
+    """Records in another partition than their session's are moved there, and received like the others."""
     queue = new_queue(runtime.connection_string, requires_session=True, enable_partitioning=True)
     right, wrong = partition_of("s", 16), (partition_of("s", 16) + 1) % 16
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
     for partition, body, session in (
         (right, "none", None),
         (right, "broken", b"\xff"),
-        (wrong, "astray", b"s"),
+        (wrong, "stray_offsets", b"s"),
         (right, "fine", b"s"),
     ):
         producer.produce(
@@ -99,7 +99,7 @@ def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: 
     assert producer.flush(30) == 0
     with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
         found = receive_all(client, queue)["s"]
-        assert sorted(map(str, found)) == ["astray", "fine"]
+        assert sorted(map(str, found)) == ["stray_offsets", "fine"]
         with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:
             dead: dict[str, str | None] = {}
             while len(dead) < 2:
@@ -110,7 +110,7 @@ def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: 
 
 
 def test_a_session_moves_from_client_to_client_in_order(runtime: RunningNamespace) -> None:
-    """What one of them filed is read again by the next one."""
+    """Messages that one client filed are read again by the next one."""
     queue = new_queue(runtime.connection_string, requires_session=True)
     with (
         ServiceBusClient.from_connection_string(runtime.connection_string) as one,
@@ -130,7 +130,7 @@ def test_a_session_moves_from_client_to_client_in_order(runtime: RunningNamespac
 
 
 def test_a_redis_that_answers_late_does_not_change_a_sessions_order(own_runtime: EmbeddedRuntime) -> None:
-    """What was granted, as it seems, when its lock was nearly over is handed out, or comes again before what is behind it."""
+    """Messages that were apparently granted when the lock was nearly over are handed out, or come again in order."""
     queue = new_queue(own_runtime.connection_string, requires_session=True, lock_duration=timedelta(seconds=8))
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         send(client, queue, ["a"], 6)
@@ -139,7 +139,7 @@ def test_a_redis_that_answers_late_does_not_change_a_sessions_order(own_runtime:
             messages = receiver.receive_messages(2, max_wait_time=PATIENCE)
             receiver.session.renew_lock()
             with Redis.from_url(own_runtime.redis_url) as redis:
-                # More than half of the lock, so that twice as much is more than all of it.
+                # The delay is more than half of the lock, so that twice as much is more than all of it.
                 redis.client_pause(4500)
             for _ in range(2):
                 messages += receiver.receive_messages(2, max_wait_time=PATIENCE)
@@ -150,7 +150,7 @@ def test_a_redis_that_answers_late_does_not_change_a_sessions_order(own_runtime:
 def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
     own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that what was seen once is not taken back by a Redis that loses everything."""
+    """A state that was seen once is therefore not lost with Redis."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
 
@@ -175,13 +175,13 @@ def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
 
 
 def states_of(context: ClientContext, entity: Entity) -> list[StoredState]:
-    """The states of a plain queue's sessions, as they are stored."""
+    """Return the states of a plain queue's sessions, as they are stored."""
     (ledger,) = entity.ledgers
     return context.session_states.read({ledger: entity})[ledger]
 
 
 def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, context: ClientContext) -> None:
-    """Its writer is told what counts by now, and stores that again; also where it was cleared."""
+    """Its writer learns the present state, and stores that again, even if the state was cleared."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     entity = context.catalog.entity(EntityPath(queue))
     reader = context.readers.of(entity)
@@ -204,7 +204,7 @@ def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, co
 def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
     own_runtime: EmbeddedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock by which it was set is lost as well, and its writer is told so."""
+    """The lock by which it was set is lost as well, and its writer gets that error."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     store = CompactedTopic.store
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
@@ -212,7 +212,7 @@ def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
         def lose(*arguments: Any, **named: Any) -> list[int]:
             patch.undo()
             empty(own_runtime)
-            # The ledger is made anew of what stands by now.
+            # The ledger is made anew from the present state.
             list(client.list_queue_sessions(queue))
             return store(*arguments, **named)
 
@@ -234,7 +234,7 @@ def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
 def test_a_state_that_was_set_while_another_client_read_them_stands(
     own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis was emptied twice: whoever read what was written down before the second time reads it again."""
+    """Redis was emptied twice: a client that read the checkpoint before the second time reads it again."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     read = SessionStates.read
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
@@ -261,13 +261,13 @@ def test_a_state_that_was_set_while_another_client_read_them_stands(
 def test_what_cannot_be_moved_is_in_nobodys_way(
     own_runtime: EmbeddedRuntime, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a rebuild, when all that waits is sorted; it is moved once that goes again, no delivery counted."""
+    """After a rebuild all waiting messages are sorted. They are moved once that works again, and no delivery counts."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     producer = Producer({"bootstrap.servers": own_runtime.bootstrap_servers})
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         with monkeypatch.context() as patch:
             patch.setattr(Transfers, "dead_letter", _fail)
-            producer.produce(f"sessions.{queue}", "astray", partition=0)
+            producer.produce(f"sessions.{queue}", "stray_offsets", partition=0)
             assert producer.flush(30) == 0
             send(client, queue, ["a"], 3)
             assert list(client.list_queue_sessions(queue)) == ["a"]
@@ -280,7 +280,7 @@ def test_what_cannot_be_moved_is_in_nobodys_way(
         assert set(receive_all(client, queue)) == {"b"}
         with client.get_queue_receiver(queue, sub_queue="deadletter") as receiver:
             (message,) = receiver.receive_messages(max_wait_time=PATIENCE)
-            assert (str(message), message.dead_letter_reason) == ("astray", "SessionIdMissing")
+            assert (str(message), message.dead_letter_reason) == ("stray_offsets", "SessionIdMissing")
             receiver.complete_message(message)
 
 

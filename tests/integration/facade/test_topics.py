@@ -1,4 +1,4 @@
-"""Subscriptions behind the scenes: what keeps a topic's log, changes of rules that are cut off or come at once."""
+"""Subscriptions behind the scenes: the keeping of a topic's log, and changes of rules that are cut off or come at once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ TOPIC = "news"
 
 @pytest.fixture
 def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
-    """Of a namespace with a plain topic, ``news``, that nobody looks after; what is settled need not stay."""
+    """An administration client of a namespace with a plain topic, ``news``.
+
+    No upkeep runs; settled records need not stay.
+    """
     with ServiceBusAdministrationClient.from_connection_string(untended) as opened:
         opened.create_topic(TOPIC, settled_retention=timedelta(0))
         yield opened
@@ -65,11 +68,11 @@ def context(untended: str) -> Iterator[ClientContext]:
 
 
 class Upkeep:
-    """Looks after a topic and its subscriptions, whenever it is told to.
+    """Upkeep of a topic and its subscriptions, whenever the test calls it.
 
     Args:
         connection_string: Of the namespace.
-        monkeypatch: Has it do at once what it does now and then.
+        monkeypatch: Has it do its occasional tasks at once.
     """
 
     def __init__(self, connection_string: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,13 +81,13 @@ class Upkeep:
             monkeypatch.setattr(maintainer, name, 0.0)
 
     def tend(self, *subscriptions: str) -> None:
-        """Long enough for two checkpoints each, and for the topic to go by the later ones."""
+        """Run for two checkpoints each, and until the topic knows the later ones."""
         tend(self._connection_string, *(subscription_name(TOPIC, one) for one in subscriptions), TOPIC)
 
 
 @pytest.fixture
 def upkeep(untended: str, monkeypatch: pytest.MonkeyPatch) -> Upkeep:
-    """Looks after the topic and its subscriptions."""
+    """Upkeep of the topic and its subscriptions."""
     return Upkeep(untended, monkeypatch)
 
 
@@ -95,7 +98,7 @@ def send(client: ServiceBusClient, *numbers: int) -> None:
 
 
 def take(receiver: ServiceBusReceiver, count: int) -> list[int]:
-    """Receive and complete so many."""
+    """Receive and complete so many messages, and return their numbers."""
     taken: list[int] = []
     while len(taken) < count:
         messages = receiver.receive_messages(count - len(taken), max_wait_time=60)
@@ -106,17 +109,17 @@ def take(receiver: ServiceBusReceiver, count: int) -> list[int]:
 
 
 def log_start(context: ClientContext) -> int:
-    """Where the topic's log begins."""
+    """Return the offset at which the topic's log begins."""
     return context.topics.starts(context.catalog.entity(EntityPath(TOPIC)).topic, [0])[0]
 
 
 def entity_of(context: ClientContext, subscription: str) -> Entity:
-    """A subscription of the topic."""
+    """Return a subscription of the topic."""
     return context.catalog.entity(EntityPath(subscription_name(TOPIC, subscription)))
 
 
 def standing(context: ClientContext, subscription: str) -> list[tuple[Snapshot, Snapshot | None]]:
-    """Where the ledgers of the topic and of a subscription stand, and by their last checkpoints."""
+    """Return the states of the ledgers of the topic and of a subscription, now and by their last checkpoints."""
     entities = context.catalog.entity(EntityPath(TOPIC)), entity_of(context, subscription)
     keeps = [Keep(entity.ledgers[0]) for entity in entities]
     context.ledger_client.execute(*keeps)
@@ -124,7 +127,7 @@ def standing(context: ClientContext, subscription: str) -> list[tuple[Snapshot, 
 
 
 def description_of(context: ClientContext, subscription: str) -> SubscriptionDescription:
-    """Likewise, as it is described now."""
+    """Return the present descriptions of the topic and of a subscription."""
     found = context.descriptions.get(subscription_name(TOPIC, subscription))
     assert isinstance(found, SubscriptionDescription)
     return found
@@ -133,7 +136,7 @@ def description_of(context: ClientContext, subscription: str) -> SubscriptionDes
 def test_a_log_is_trimmed_up_to_what_all_subscriptions_have_settled(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
-    """The slow one keeps it, until it is deleted; without any nothing is kept."""
+    """The slow subscription keeps it, until it is deleted. Without any subscription nothing is kept."""
     for name in ("fast", "slow"):
         administration.create_subscription(TOPIC, name)
     send(client, *range(10))
@@ -157,7 +160,7 @@ def test_a_log_is_trimmed_up_to_what_all_subscriptions_have_settled(
 def test_what_no_rule_wants_keeps_no_log(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
-    """Also where nobody receives from the subscription."""
+    """That holds even if no client receives from the subscription."""
     administration.create_subscription(TOPIC, "nothing")
     administration.create_rule(TOPIC, "nothing", "none", filter=FalseRuleFilter())
     administration.delete_rule(TOPIC, "nothing", "$Default")
@@ -171,7 +174,7 @@ def test_what_no_rule_wants_keeps_no_log(
 def test_a_deferred_message_keeps_no_log(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
-    """It is kept apart for its subscription, as the rule made it that counted for it."""
+    """It is kept apart for its subscription, as the rule of its time made it."""
     administration.create_subscription(TOPIC, "one")
     send(client, *range(30))
     with client.get_subscription_receiver(TOPIC, "one") as receiver:
@@ -196,7 +199,7 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
     upkeep: Upkeep,
     told: bool,
 ) -> None:
-    """What was sent before goes by the earlier rules, what is sent after it by the new ones; meanwhile nothing is received."""
+    """Earlier messages follow the earlier rules, later ones the new rules; meanwhile nothing is received."""
     administration.create_subscription(TOPIC, "one")
     administration.create_rule(TOPIC, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))
     administration.delete_rule(TOPIC, "one", "$Default")
@@ -210,7 +213,7 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
     if told:
         context.ledger_client.execute(Rule(entity_of(context, "one").ledgers[0], changing.rules_version + 1, 3))
     else:
-        # A client that does not know goes on by the rules of before.
+        # A client that does not know of the change goes on by the earlier rules.
         assert take(receiver, 1) == [0]
     send(client, 3, 4)
     upkeep.tend("one")
@@ -226,7 +229,7 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
 def test_rules_that_are_too_large_change_nothing(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
-    """However little they are: what is there counts on, and can be changed."""
+    """That holds for the smallest excess, too. The existing rules stand, and can be changed."""
     administration.create_subscription(TOPIC, "one")
     sql = SqlRuleFilter("n = @n OR a = @x", parameters={"@n": 0, "@x": ""})
     administration.create_rule(TOPIC, "one", "large", filter=sql)
@@ -254,7 +257,7 @@ def test_rules_that_are_too_large_change_nothing(
 def test_rules_that_no_message_was_sent_under_leave_nothing_behind(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
-    """However many are made one by one, on a log that others keep."""
+    """That holds for many changes one by one, on a log that others keep."""
     send(client, 0)
     administration.create_subscription(TOPIC, "one")
     for number in range(5):
@@ -271,7 +274,7 @@ def test_rules_that_no_message_was_sent_under_leave_nothing_behind(
 def test_a_change_of_a_topic_that_was_cut_off_is_done_by_upkeep(
     administration: ServiceBusAdministrationClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
-    """Its subscriptions go by it as well; by the last one, where several clients change it at once."""
+    """Its subscriptions follow the change as well: the last one, if several clients change the topic at once."""
     administration.create_subscription(TOPIC, "one")
     topic = context.descriptions.get(TOPIC)
     assert isinstance(topic, TopicDescription)
@@ -286,7 +289,7 @@ def test_a_change_of_a_topic_that_was_cut_off_is_done_by_upkeep(
 def test_rules_survive_the_loss_of_redis(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
-    """Each message goes by the rules of when it was sent."""
+    """Each message follows the rules that stood when it was sent."""
     administration.create_subscription(TOPIC, "one")
     send(client, 0, 1)
     administration.create_rule(TOPIC, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))
@@ -306,7 +309,7 @@ def test_rules_survive_the_loss_of_redis(
 def test_rules_of_several_clients_at_once_are_all_made(
     untended: str, administration: ServiceBusAdministrationClient
 ) -> None:
-    """None takes back what another one wrote; nor does who changes a setting meanwhile."""
+    """No client undoes another one's change, nor does a client that changes a setting meanwhile."""
     administration.create_subscription(TOPIC, "one")
 
     def create(number: int) -> None:
@@ -324,7 +327,7 @@ def test_rules_of_several_clients_at_once_are_all_made(
 def test_of_several_creations_at_once_one_is_done(
     untended: str, administration: ServiceBusAdministrationClient, client: ServiceBusClient
 ) -> None:
-    """The others are told; what is sent from when that one returned is received."""
+    """The other clients get an error. Messages are received from the return of the first creation on."""
     sent: list[int] = []
 
     def create(number: int) -> bool:
@@ -345,22 +348,22 @@ def test_of_several_creations_at_once_one_is_done(
 
 @pytest.fixture
 def stale(untended: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBusClient]:
-    """A client that goes by the description that it saw first, unless it is told that there is another one."""
+    """A client that keeps the description that it saw first, unless it is told that there is another one."""
     with ServiceBusClient.from_connection_string(untended) as opened:
         opened._context = ClientContext(parse_settings(untended))
-        ask = opened._context.entity
+        ask = opened._context.catalog.entity
 
         def entity(path: EntityPath) -> Entity:
             with monkeypatch.context() as patch:
-                patch.setattr("kafkabus._sync.context.DESCRIPTION_AGE", 3600.0)
+                patch.setattr("kafkabus._sync.entities.catalog.DESCRIPTION_AGE", 3600.0)
                 return ask(path)
 
-        monkeypatch.setattr(opened._context, "entity", entity)
+        monkeypatch.setattr(opened._context.catalog, "entity", entity)
         yield opened
 
 
 def mark_with(administration: ServiceBusAdministrationClient, subscription: str, color: str) -> None:
-    """Have a subscription get all that is sent from now on with this color."""
+    """Have a subscription mark all later messages with this color."""
     administration.create_rule(TOPIC, subscription, color, action=SqlRuleAction(f"SET color = '{color}'"))
     for rule in administration.list_rules(TOPIC, subscription):
         if rule.name != color:
@@ -370,7 +373,7 @@ def mark_with(administration: ServiceBusAdministrationClient, subscription: str,
 def test_what_was_granted_before_is_known_by_the_rules_that_chose_it(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, stale: ServiceBusClient
 ) -> None:
-    """Also by a client that heard of no change: what another one abandoned, and what it deferred."""
+    """That holds for a client that heard of no change, for messages that another one abandoned, and for deferred ones."""
     administration.create_subscription(TOPIC, "one")
     mark_with(administration, "one", "red")
     late = stale.get_subscription_receiver(TOPIC, "one")
@@ -390,7 +393,7 @@ def test_what_was_granted_before_is_known_by_the_rules_that_chose_it(
 def test_whoever_abandoned_it_a_message_comes_again_by_the_rules_that_chose_it(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, stale: ServiceBusClient
 ) -> None:
-    """To a client that heard of no change, and is granted nothing new."""
+    """The client heard of no change, and is granted nothing new."""
     administration.create_subscription(TOPIC, "one")
     mark_with(administration, "one", "red")
     late = stale.get_subscription_receiver(TOPIC, "one")
@@ -406,7 +409,7 @@ def test_whoever_abandoned_it_a_message_comes_again_by_the_rules_that_chose_it(
 def test_a_session_goes_on_by_the_rules_that_chose_its_messages(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, stale: ServiceBusClient
 ) -> None:
-    """For who holds it and heard of no change, though another client filed them."""
+    """Its holder heard of no change, though another client filed its messages."""
     administration.create_subscription(TOPIC, "one", requires_session=True)
     mark_with(administration, "one", "red")
     sender = client.get_topic_sender(TOPIC)
@@ -429,7 +432,7 @@ def test_who_cannot_ask_for_the_rules_is_granted_the_same_once_more(
     *,
     deferred: bool,
 ) -> None:
-    """Nothing of a session comes before it, and what was deferred is to be had at once."""
+    """No message of a session comes before it, and deferred ones can be fetched at once."""
     administration.create_subscription(TOPIC, "one", requires_session=True)
     mark_with(administration, "one", "red")
     sender = client.get_topic_sender(TOPIC)
@@ -457,15 +460,15 @@ def _fail(*_arguments: object, **_named: object) -> None:
 
 
 def colors(messages: list[ServiceBusReceivedMessage]) -> list[object]:
-    """What a rule's action made of messages."""
+    """Return the results of a rule's action on messages."""
     return [(message.application_properties or {}).get(b"color") for message in messages]
 
 
 def test_who_receives_hears_of_settings_that_say_what_is_received(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What becomes of messages that no rule can be said of, after that was changed."""
-    monkeypatch.setattr("kafkabus._sync.context.DESCRIPTION_AGE", 0.0)
+    """A receiver follows changes of how to treat messages for which a rule fails."""
+    monkeypatch.setattr("kafkabus._sync.entities.catalog.DESCRIPTION_AGE", 0.0)
     administration.create_subscription(TOPIC, "one", dead_lettering_on_filter_evaluation_exceptions=False)
     administration.create_rule(TOPIC, "one", "large", filter=SqlRuleFilter("n > 5"))
     administration.delete_rule(TOPIC, "one", "$Default")
@@ -492,7 +495,7 @@ def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
     context: ClientContext,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What it has not come to is left to the next one."""
+    """Work that this client has not come to is left to the next one."""
     monkeypatch.setattr("kafkabus._core.fetch_plan.PASSED_OVER", 100)
     monkeypatch.setattr("kafkabus._sync.receiving.reader.CHOSEN_AT_ONCE", 100)
     monkeypatch.setattr("kafkabus._sync.receiving.reader.CHOOSE_FOR", 0.0)
@@ -508,7 +511,7 @@ def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
 def test_a_subscription_that_is_half_deleted_is_not_in_its_topics_way(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext, upkeep: Upkeep
 ) -> None:
-    """Whoever deletes it died: what it had not settled keeps no log."""
+    """The client that deleted it died: messages that the subscription had not settled keep no log."""
     for name in ("one", "gone"):
         administration.create_subscription(TOPIC, name)
     send(client, *range(10))
@@ -526,7 +529,7 @@ def test_the_log_of_a_topic_that_detects_duplicates_is_trimmed(
     upkeep: Upkeep,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Once nothing in it counts any more, for whoever asks what a duplicate is."""
+    """Records are deleted once none of them counts any more for duplicate detection."""
     administration.delete_topic(TOPIC)
     administration.create_topic(TOPIC, settled_retention=timedelta(0), requires_duplicate_detection=True)
     administration.create_subscription(TOPIC, "one")
@@ -537,18 +540,18 @@ def test_the_log_of_a_topic_that_detects_duplicates_is_trimmed(
     monkeypatch.setattr(Entity, "window_ms", 0)
     deadline = time.monotonic() + 60
     while log_start(context) < 20:
-        # What was stored since the checkpoint before the last counts still.
+        # Messages that were stored since the checkpoint before the last count still.
         assert time.monotonic() < deadline, standing(context, "one")
         upkeep.tend("one")
     upkeep.tend("one")
-    known = [(one.cursor, one.voids, one.duplicates) for one, _ in standing(context, "one")]
+    known = [(one.cursor, one.skipped, one.duplicates) for one, _ in standing(context, "one")]
     assert known == [(21, [], []), (21, [], [])]
 
 
 def test_rejected_messages_cost_redis_no_work(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
-    """A thousand messages of which one is wanted are a handful of requests."""
+    """A thousand messages, of which one is wanted, take a handful of requests."""
     administration.create_subscription(TOPIC, "one")
     administration.create_rule(TOPIC, "one", "last", filter=SqlRuleFilter("n = 999"))
     administration.delete_rule(TOPIC, "one", "$Default")
@@ -563,7 +566,7 @@ def test_rejected_messages_cost_redis_no_work(
 
 
 async def until(done: Callable[[], object]) -> None:
-    """Let other tasks go on until something is so."""
+    """Let other tasks go on until a condition holds."""
     while not done():
         await sleep(0.01)
 
@@ -571,7 +574,7 @@ async def until(done: Callable[[], object]) -> None:
 async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rules_blocks_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another task finds out that it is gone, and gives up its reader, which is about to ask for the same."""
+    """Another task finds out that it is gone, and gives up its reader, which is about to ask for its rules."""
     reached, go_on = asyncio.Event(), asyncio.Event()
     learn = AsyncReader._learn_rules
 

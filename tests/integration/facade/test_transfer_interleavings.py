@@ -32,7 +32,7 @@ UPKEEP = ("adopt", "search", "produce again", "end again")
 
 @dataclass
 class Source:
-    """One message of a queue, and where it is to go."""
+    """One message of a queue, and its destination."""
 
     queue: str
     entity: Entity
@@ -58,7 +58,7 @@ class Source:
 
 @dataclass
 class Owner:
-    """Who began the transfer.
+    """The receiver that began the transfer.
 
     Attributes:
         paused: Whether it was paused between looking at its age and producing, which no check can rule out.
@@ -90,7 +90,7 @@ class Owner:
 
 @dataclass
 class Upkeep:
-    """Who finishes it."""
+    """Upkeep that finishes the transfer."""
 
     context: ClientContext
     source: Source
@@ -118,7 +118,7 @@ class Stage:
     def __init__(self, runtime: RunningNamespace) -> None:
         self.runtime = runtime
         self.queue = f"transfers-{uuid.uuid4().hex[:8]}"
-        # A namespace that nobody looks after, so that nobody else finishes what is left half-made.
+        # A namespace without upkeep, so that only the test finishes a half-made transfer.
         elsewhere = runtime.connection_string.replace("sb://tests.", "sb://untended.", 1)
         self.client = ServiceBusClient.from_connection_string(elsewhere)
         settings = parse_settings(elsewhere)
@@ -141,8 +141,8 @@ class Stage:
         path = EntityPath(self.queue)
         return Source(
             self.queue,
-            self.owner.entity(path),
-            self.owner.entity(path.dead_letter),
+            self.owner.catalog.entity(path),
+            self.owner.catalog.entity(path.dead_letter),
             0,
             message._delivery.lease,
             message._record,
@@ -152,12 +152,12 @@ class Stage:
         advance(self.runtime.redis_url, "untended", self.queue, seconds)
 
     def outcome(self, source: Source) -> int:
-        """Have everything finished that was left; how many copies are delivered from the dead-letter queue."""
+        """Finish all unfinished work; return how many copies the dead-letter queue delivers."""
         for _ in range(2):
             self.pass_time(ORPHAN_AGE + 1)
             self.third.transfers.finish(source.entity, source.partition)
         self.pass_time(61)
-        # Neither queue delivers anything that lies before another message that goes the same way afterwards.
+        # Neither queue delivers a message that lies before another one that goes the same way afterwards.
         self.sender.send_messages(ServiceBusMessage("the last one"))
         (last,) = self.receiver.receive_messages(10, max_wait_time=PATIENCE_S)
         assert str(last) == "the last one", "the source still delivers it"
@@ -184,7 +184,7 @@ def stage(runtime: RunningNamespace) -> Iterator[Stage]:
 
 
 def interleavings() -> Iterator[tuple[str, ...]]:
-    """All orders of the owner's and upkeep's steps; upkeep has nothing to adopt before the owner began."""
+    """Return all orders of the owner's and upkeep's steps; upkeep has nothing to adopt before the owner began."""
     slots = len(OWNER) + len(UPKEEP)
     for chosen in itertools.combinations(range(slots), len(OWNER)):
         owner, upkeep = iter(OWNER), iter(UPKEEP)
@@ -194,7 +194,7 @@ def interleavings() -> Iterator[tuple[str, ...]]:
 
 
 def crashes(order: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """The order itself, and with each party gone after each of its steps."""
+    """Yield the order itself, and the order with each party gone after each of its steps."""
     for owner_steps in range(1, len(OWNER) + 1):
         for upkeep_steps in range(len(UPKEEP) + 1):
             kept = {*OWNER[:owner_steps], *UPKEEP[:upkeep_steps]}
@@ -209,7 +209,7 @@ def run(stage: Stage, order: tuple[str, ...], *, paused: bool) -> int:
             owner.step(step)
         else:
             if step == "adopt":
-                # Whoever is adopted from was silent for so long.
+                # The owner of an adopted transfer was silent for so long.
                 stage.pass_time(ORPHAN_AGE + 1)
                 owner.late = True
             upkeep.step(step)
@@ -221,24 +221,24 @@ ORDERS = sorted({cut for order in interleavings() for cut in crashes(order)})
 
 @pytest.mark.timeout(600)
 def test_every_interleaving_moves_the_message_exactly_once(stage: Stage) -> None:
-    """Owner and upkeep in any order, either gone at any point: one copy, and the source has given it up."""
+    """The steps come in any order, and either party is gone at any point: one copy, and the source has given it up."""
     for order in ORDERS:
         assert run(stage, order, paused=False) == 1, order
 
 
 @pytest.mark.timeout(600)
 def test_an_owner_paused_at_the_worst_moment_loses_nothing(stage: Stage) -> None:
-    """Paused between looking at its age and producing, it makes a second copy, which is taken out again where it can be."""
+    """The owner pauses between looking at its age and producing, and makes a second copy, which is removed if possible."""
     for order in ORDERS:
         copies = run(stage, order, paused=True)
-        # Whose copy lost takes it out at his own end; gone before that, he leaves a duplicate.
+        # The owner of the losing copy removes it at its own end; if the owner is gone before that, a duplicate is left.
         second = "produce" in order and "produce again" in order and order.index("search") < order.index("produce")
         both_ended = {"end", "end again"} <= set(order)
         assert copies == (2 if second and not both_ended else 1), order
 
 
 def test_an_end_that_comes_after_all_is_forgotten_leaves_a_duplicate(stage: Stage) -> None:
-    """Whoever knows no winner any more must not destroy what may be the only copy."""
+    """If no winner is known any more, upkeep must not destroy a copy that may be the only one."""
     source = stage.source()
     owner = Owner(stage.owner, source, paused=True)
     owner.step("begin")

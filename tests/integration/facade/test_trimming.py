@@ -1,4 +1,4 @@
-"""Deleting settled records, and logs whose records somebody else deleted."""
+"""Settled records are deleted, and another program deletes records of logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.clock import advance
 
 @pytest.fixture
 def client(untended: str) -> Iterator[ServiceBusClient]:
-    """A client of a namespace with two plain queues that nobody looks after: ``short`` keeps nothing, ``long`` a day."""
+    """A client of a namespace without upkeep, with two plain queues: ``short`` keeps nothing, ``long`` a day."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue("short", settled_retention=timedelta(0))
         administration.create_queue("long")
@@ -35,12 +35,12 @@ def client(untended: str) -> Iterator[ServiceBusClient]:
 
 @pytest.fixture
 def topics(untended: str) -> Topics:
-    """The cluster's topics."""
+    """Return the cluster's topics."""
     return Topics(parse_settings(untended))
 
 
 def start_of(topics: Topics, untended: str, queue: str) -> int:
-    """Where a queue's log begins."""
+    """Return the offset at which a queue's log begins."""
     return topics.starts(f"{parse_settings(untended).namespace}.{queue}", [0])[0]
 
 
@@ -62,7 +62,7 @@ def tend(untended: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_settled_and_old_enough_is_deleted(
     untended: str, client: ServiceBusClient, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to the first message that is not settled, deferred ones too; receivers go on, and nothing is lost."""
+    """Records are deleted up to the first unsettled message, even a deferred one. Receivers go on, and nothing is lost."""
     receiver = client.get_queue_receiver("short")
     client.get_queue_sender("short").send_messages([ServiceBusMessage(str(number)) for number in range(10)])
     messages = receiver.receive_messages(8, max_wait_time=60)
@@ -83,7 +83,7 @@ def test_what_is_settled_and_old_enough_is_deleted(
 def test_ids_in_the_window_stay_readable(
     untended: str, client: ServiceBusClient, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ledger that Redis lost is made anew of them; what is older is deleted, and what was a duplicate is forgotten."""
+    """A ledger that Redis lost is made anew from them. Older records are deleted, and duplicates are forgotten."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue(
             "ids",
@@ -98,7 +98,7 @@ def test_ids_in_the_window_stay_readable(
             tend(untended, "ids", monkeypatch)
             assert start_of(topics, untended, "ids") == 0
             assert snapshot(untended, "ids").duplicates == [(1, 2)]
-            # As if that window had gone by.
+            # The test pretends that the window had gone by.
             monkeypatch.setattr(Entity, "window_ms", 0)
             tend(untended, "ids", monkeypatch)
             assert start_of(topics, untended, "ids") == 3
@@ -108,7 +108,7 @@ def test_ids_in_the_window_stay_readable(
 
 
 def snapshot(untended: str, queue: str) -> Snapshot:
-    """What is to be written down of a plain queue."""
+    """Return the checkpoint to write for a plain queue."""
 
     async def ask() -> Snapshot:
         context = ClientContext(parse_settings(untended))
@@ -123,7 +123,7 @@ def snapshot(untended: str, queue: str) -> Snapshot:
 def test_what_is_young_stays_readable(
     untended: str, client: ServiceBusClient, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For Spark and for replay."""
+    """Spark and replay need them."""
     receiver = client.get_queue_receiver("long")
     client.get_queue_sender("long").send_messages([ServiceBusMessage(str(number)) for number in range(10)])
     receiver.complete_messages(receiver.receive_messages(10, max_wait_time=60))
@@ -134,7 +134,7 @@ def test_what_is_young_stays_readable(
 def test_records_that_somebody_else_deleted_are_told_of(
     untended: str, client: ServiceBusClient, topics: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The receiver goes on behind them, also one that had begun to read; the number is said loudly."""
+    """The receiver goes on behind them, even one that had begun to read. An error in the log has their number."""
     sender, receiver = client.get_queue_sender("long"), client.get_queue_receiver("long")
     assert receiver.receive_messages(1, max_wait_time=0.5) == []
     sender.send_messages([ServiceBusMessage(str(number)) for number in range(10)])
@@ -149,7 +149,7 @@ def test_records_that_somebody_else_deleted_are_told_of(
 
 
 def lose(untended: str, queue: str) -> None:
-    """Redis loses the ledger of a plain queue."""
+    """Have Redis lose the ledger of a plain queue."""
     context = ClientContext(parse_settings(untended))
 
     async def delete() -> None:
@@ -161,7 +161,7 @@ def lose(untended: str, queue: str) -> None:
 
 
 def kept_apart(untended: str, queue: str) -> set[int]:
-    """Offsets of what is kept apart of a plain queue."""
+    """Return the offsets of a plain queue's records that are kept apart."""
 
     async def look() -> set[int]:
         context = ClientContext(parse_settings(untended))

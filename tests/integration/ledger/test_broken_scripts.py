@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import redis
 from hypothesis import Phase
+from hypothesis.errors import FlakyFailure
 
 from kafkabus._ledger.scripts import Script
 from tests.integration.ledger.test_model import COUNTS, Both, BothDetecting, BothWithSessions, run, text_of
@@ -30,7 +31,7 @@ BROKEN = {
     "a request's number is forgotten": ("if tonumber(last) == number then", "if false then"),
     "a transfer ends when it begins": (
         "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. op.intent)",
-        "write('HSET', MOVED, num(offset), '0')\n      ledger.held = ledger.held - 1",
+        "write('HSET', MOVED, num(offset), '0')\n      ledger.in_flight = ledger.in_flight - 1",
     ),
     "what is abandoned is not counted": (
         "put_back(segment, first, last, segment.count + 1)\n  end)",
@@ -38,7 +39,7 @@ BROKEN = {
     ),
     "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
     "messages overtake each other": (
-        "op.alone and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)",
+        "op.exclusive and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)",
         "false",
     ),
     "another's transfer is given up": ("if intent == op.intent then", "if intent then"),
@@ -47,7 +48,7 @@ BROKEN = {
         "end\n  return {}",
     ),
 }
-"""Scripts with one fault each: what stands there, and what instead."""
+"""Scripts with one fault each: the text, and its replacement."""
 
 BROKEN_SESSIONS = {
     "a locked session is locked again": (
@@ -72,27 +73,27 @@ BROKEN_SESSIONS = {
     ),
     "sessions do not take turns": ("return num(ledger.version * 4096", "return num(-ledger.version * 4096"),
 }
-"""Likewise, of sessions."""
+"""The same, for sessions."""
 
 
 BROKEN_SCHEDULING = {
     "what waits for its time is granted": (
-        "write('ZADD', VOIDS, num(offset), num(offset))\n      ledger.voids, ledger.held = 1",
-        "ledger.voids, ledger.held = 1",
+        "write('ZADD', SKIPPED, num(offset), num(offset))\n      ledger.skipped, ledger.in_flight = 1",
+        "ledger.skipped, ledger.in_flight = 1",
     ),
     "what is cancelled is due all the same": ("write('ZREM', DUE, padded(offset))", ""),
     "what is not due is activated": (
         "'ZRANGEBYSCORE', DUE, '-inf', num(op.upto_ms or now), 'LIMIT', 0, op.limit",
         "'ZRANGE', DUE, 0, op.limit - 1",
     ),
-    "what may be scheduled is settled unseen": ("if op.take and ledger.schedules then", "if false then"),
+    "what may be scheduled is settled unseen": ("if op.settle_on_claim and ledger.schedules then", "if false then"),
 }
-"""Likewise, of scheduled messages."""
+"""The same, for scheduled messages."""
 
 BROKEN_TRANSACTIONS = {
     "half of a transaction is prepared": ("if missing > 0 then", "if false then"),
     "what another transaction prepared is settled": ("if transaction == op.transaction then", "if transaction then"),
-    "what is rolled back is settled": ("rejoin(lease, coming)\n", "ledger.held = ledger.held - #coming\n"),
+    "what is rolled back is settled": ("rejoin(lease, coming)\n", "ledger.in_flight = ledger.in_flight - #coming\n"),
     "an expired lease gets its messages back": ("if expiry > now then\n      back", "if true then\n      back"),
     "what is prepared is delivered": (
         "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)\n      end",
@@ -103,14 +104,14 @@ BROKEN_TRANSACTIONS = {
         "",
     ),
 }
-"""Likewise, of transactions."""
+"""The same, for transactions."""
 
 BROKEN_RULES = {
     "what was read and not wanted says nothing of epochs": ("cursor <= (op.epoch_to or 0) or", "false or"),
     "what earlier rules chose is granted": ("return (op.rules or 0) < ledger.rules", "return false"),
     "who was granted again what it may know wrongly is not told": (
-        "if outruled(op) and (again > 0 or op.from) then",
-        "if outruled(op) and op.from then",
+        "if has_stale_rules(op) and (again > 0 or op.from) then",
+        "if has_stale_rules(op) and op.from then",
     ),
     "rules count from the end told last": ("if op.version > ledger.rules or not from then", "if true then"),
     "rules count for what was chosen already": (
@@ -118,20 +119,20 @@ BROKEN_RULES = {
         "from = num(op['end'])",
     ),
 }
-"""Likewise, of changed rules."""
+"""The same, for changed rules."""
 
 BROKEN_DETECTION = {
-    "what is not judged is granted": (
-        "return DUPLICATES and (upto > ledger.judged or",
+    "records that were not scanned are granted": (
+        "return DUPLICATES and (upto > ledger.dedup_upto or",
         "return DUPLICATES and (false or",
     ),
     "a log that was cut is not noticed": ("if one[1] < judged_before and", "if false and"),
     "an id counts for ever": ("before and math.abs(at - before.at) < op.window", "before"),
-    "a copy is taken for a duplicate": ("local void = recent and not copied", "local void = recent"),
-    "a duplicate becomes a first one": ("if offset < ledger.proven or", "if"),
-    "records are passed over unjudged": ("if op.from > ledger.judged then", "if false then"),
+    "a copy is taken for a duplicate": ("local skip = recent and not copied", "local skip = recent"),
+    "a duplicate becomes a first one": ("if offset < ledger.dedup_checkpoint or", "if"),
+    "records are passed over before a scan": ("if op.from > ledger.dedup_upto then", "if false then"),
 }
-"""Likewise, of duplicate detection."""
+"""The same, for duplicate detection."""
 
 
 NOTICED_WITH = {
@@ -176,14 +177,17 @@ NOTICED_WITH = {
     (BothWithSessions, "an older state stands"): 5,
     (BothWithSessions, "a session's messages come out of order"): 7,
     (BothWithSessions, "who was granted again what it may know wrongly is not told"): 7,
-    (BothDetecting, "what is not judged is granted"): 4,
+    (BothDetecting, "records that were not scanned are granted"): 4,
     (BothDetecting, "a log that was cut is not noticed"): 2,
     (BothDetecting, "an id counts for ever"): 4,
     (BothDetecting, "a copy is taken for a duplicate"): 5,
-    (BothDetecting, "records are passed over unjudged"): 5,
+    (BothDetecting, "records are passed over before a scan"): 5,
     (BothDetecting, "a duplicate becomes a first one"): 3,
 }
-"""Seeds with which that is noticed within a few stories. They only save time: others are tried where one is not, or no more."""
+"""Seeds with which the comparison notices the fault within a few stories.
+
+They only save time: if one fails, others are tried.
+"""
 STORIES, SEEDS = 10, 150
 """How many stories are made up with each seed, and how many seeds are tried."""
 
@@ -203,7 +207,7 @@ STORIES, SEEDS = 10, 150
 def test_a_broken_script_is_noticed(
     store: redis.Redis, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
 ) -> None:
-    """The comparison is worth something only if it fails where it should."""
+    """The comparison is worth something only if it notices faults."""
     all_faults = BROKEN | BROKEN_SESSIONS | BROKEN_DETECTION | BROKEN_SCHEDULING | BROKEN_TRANSACTIONS | BROKEN_RULES
     right, wrong = all_faults[fault]
     text = text_of(machine)
@@ -216,15 +220,18 @@ def test_a_broken_script_is_noticed(
         if noticed:
             break
     else:
-        pytest.fail(f"nobody noticed it in {steps} steps")
+        pytest.fail(f"the comparison did not notice it in {steps} steps")
     with capsys.disabled():
         print(f" {fault}: noticed after {steps} steps, with seed {number}")  # noqa: T201 - a figure of the run
 
 
 def is_noticed(store: redis.Redis, broken: Script, machine: type[Both], number: int) -> bool:
-    """Whether the comparison fails within a few stories."""
+    """Return whether the comparison fails within a few stories."""
     try:
         run(store, broken, machine, number, max_examples=STORIES, phases=[Phase.generate])
     except AssertionError:
         return True
+    except FlakyFailure as error:
+        # The fault shows by chance, as by the order of random leases, and did not show a second time.
+        return error.subgroup(AssertionError) is not None
     return False

@@ -33,23 +33,23 @@ from tests.proxy import Proxy
 
 
 def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[LedgerClient, Ledger]:
-    """A client of the bench's ledger behind a proxy, which leaves retrying to the ledger_client."""
+    """A client of the bench's ledger behind a proxy, with no retries but the ledger client's."""
     client = redis.Redis(port=proxy.port, protocol=2, retry=Retry(NoBackoff(), 0))
     connection = RedisConnection(client, address="redis", namespace="ledgers", retry_for=retry_for)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
     ledger_client = LedgerClient(connection, rebuild=Bench._missing)
-    # Connected before anything is lost, so that what is lost is the reply to the request that matters.
+    # The client connects before anything is lost, so that the lost reply is that of the request that matters.
     ledger_client.execute(Claim(ledger, "", want=0, lock_ms=0))
     return ledger_client, ledger
 
 
 async def missing(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
-    """No ledger of these tests has to be made anew."""
+    """Fail: no ledger of these tests has to be made anew."""
     raise AssertionError(f"{[ledger.keys.prefix for ledger in ledgers]} are missing")
 
 
 def claim_of(ledger: Ledger, lease: str) -> Claim:
-    """A claim of three messages out of ten."""
+    """Return a claim of three messages out of ten."""
     return Claim(ledger, lease, want=3, lock_ms=LOCK_MS, seen=Seen(0, 10, [(0, 9)]))
 
 
@@ -68,13 +68,13 @@ def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(bench: Bench,
         proxy.lose_replies = False
         asking.join()
         assert claim.granted.fresh == [(0, 2)]
-        assert (bench.cursor, bench.held) == (3, 3)
+        assert (bench.cursor, bench.in_flight) == (3, 3)
 
 
 def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_given_back(
     bench: Bench, redis_port: int
 ) -> None:
-    """Given up by its caller, it is sent again with the next one's, and its messages return uncounted."""
+    """The caller gives the request up. It is sent again with the next one's, and its messages return uncounted."""
     with Proxy(redis_port) as proxy:
         ledger_client, ledger = through(proxy, bench, retry_for=0.2)
         proxy.lose_replies = True
@@ -85,32 +85,33 @@ def test_a_request_in_doubt_goes_first_and_a_claim_that_nobody_waits_for_is_give
         second = claim_of(ledger, "bb" * 8)
         ledger_client.execute(second)
         assert second.granted.again == [(0, 2, 0)]
-        assert bench.held == 3
+        assert bench.in_flight == 3
 
 
 def test_a_settlement_in_doubt_holds_nobody_up(bench: Bench, redis_port: int) -> None:
-    """Given up by its caller, it is done once, and whoever comes next is served behind it."""
+    """The caller gives the settlement up; it is done once, and later callers are served behind it."""
     with Proxy(redis_port) as proxy:
         ledger_client, ledger = through(proxy, bench, retry_for=0.2)
         held = bench.claim(2, upto=2)
         proxy.lose_replies = True
         with pytest.raises(ServiceBusCommunicationError):
             ledger_client.execute(Settlement(ledger, "complete", held.lease, [(0, 0)]))
-        assert bench.held == 1
+        assert bench.in_flight == 1
         proxy.lose_replies = False
         second = Settlement(ledger, "complete", held.lease, [(0, 1)])
         ledger_client.execute(second)
-        assert (second.lost, bench.held) == ([(0, 0)], 0)
+        assert (second.lost, bench.in_flight) == ([(0, 0)], 0)
 
 
 def test_a_ledger_named_again_meanwhile_is_asked_once(bench: Bench) -> None:
-    """Another thread may add to a ledger's operations at any moment of a round trip: its request is sent once all the same.
+    """The request is sent once, although another thread may add to the ledger's operations during a round trip.
 
-    Sent twice, the claim in it would count as given up, and its messages would go to somebody else as well.
+    If the request were sent twice, the claim in it would count as given up, and another receiver would get its
+    messages, too.
     """
 
     class Busy(Ledger):
-        """A ledger to which something is added whenever it is asked for its request."""
+        """A ledger to which an operation is added whenever it is asked for its request."""
 
         def next_request(self) -> Request | None:
             bench.ledger_client._waiting[self] = None
@@ -125,7 +126,7 @@ def test_a_ledger_named_again_meanwhile_is_asked_once(bench: Bench) -> None:
 
 
 def test_what_nobody_waits_for_any_more_is_not_asked_for(bench: Bench) -> None:
-    """Granted in one request with what its caller asks for next, it would come behind that, and go back after it."""
+    """If it were granted in one request with its caller's next claim, it would come behind that, and go back after it."""
     given_up, next_one = claim_of(bench.ledger, "aa" * 8), claim_of(bench.ledger, "bb" * 8)
     given_up.abandoned = True
     bench.ledger_client.enqueue(given_up)
@@ -138,7 +139,7 @@ def test_what_is_granted_in_the_moment_of_giving_up_goes_back(bench: Bench, monk
     waits = threading.Event()
 
     class Interrupted(Bell):
-        """Whoever it wakes is interrupted."""
+        """A bell that interrupts the thread that it wakes."""
 
         def wait(self, timeout: float | None = None) -> None:
             waits.set()
@@ -161,7 +162,7 @@ def test_what_is_granted_in_the_moment_of_giving_up_goes_back(bench: Bench, monk
         asking.join()
     assert claim.granted.fresh == [(0, 2)]
     bench.ledger_client.flush()
-    assert (bench.held, bench.another().claim(10).offsets) == (3, [0, 1, 2])
+    assert (bench.in_flight, bench.another().claim(10).offsets) == (3, [0, 1, 2])
 
 
 def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
@@ -181,12 +182,12 @@ def test_operations_of_many_threads_share_round_trips(bench: Bench) -> None:
     for thread in threads:
         thread.join()
     assert lost == []
-    assert bench.held == 0
+    assert bench.in_flight == 0
     assert bench.ledger.number < 800
 
 
 def test_of_those_who_settle_one_message_at_once_one_does(bench: Bench) -> None:
-    """Also where their settlements share a round trip: all others lose it."""
+    """That holds if their settlements share a round trip, too: all others lose it."""
     held = bench.claim(50, upto=50)
     settlements = [[Settlement(bench.ledger, "complete", held.lease, [(n, n)]) for n in range(50)] for _ in range(8)]
 
@@ -213,7 +214,7 @@ async def tasks_client(redis_port: int) -> AsyncGenerator[AsyncLedgerClient]:
 
 
 async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench: Bench, redis_port: int) -> None:
-    """As threads do: the same number brings the same reply."""
+    """They do as threads do: the same number brings the same reply."""
     with Proxy(redis_port) as proxy:
         async with redis.asyncio.Redis(port=proxy.port, protocol=2, retry=AsyncRetry(NoBackoff(), 0)) as client:
             connection = AsyncRedisConnection(client, address="redis", namespace="ledgers", retry_for=30)
@@ -227,11 +228,11 @@ async def test_tasks_ask_again_for_a_lost_reply_and_nothing_is_done_twice(bench:
             proxy.lose_replies = False
             await asyncio.wait_for(asking, timeout=30)
     assert claim.granted.fresh == [(0, 2)]
-    assert (bench.cursor, bench.held) == (3, 3)
+    assert (bench.cursor, bench.in_flight) == (3, 3)
 
 
 async def until(true: Callable[[], bool]) -> None:
-    """Let others run until something is true."""
+    """Let other tasks run until a condition holds."""
     deadline = time.monotonic() + 10
     while not true():
         assert time.monotonic() < deadline
@@ -241,7 +242,7 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_whoever_is_woken_to_go_next_and_cancelled_passes_it_on(
     bench: Bench, tasks_client: AsyncLedgerClient
 ) -> None:
-    """Those who wait behind would wait for ever otherwise."""
+    """Tasks that wait behind it would wait for ever otherwise."""
     held = bench.claim(3, upto=3)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
 
@@ -255,13 +256,13 @@ async def test_whoever_is_woken_to_go_next_and_cancelled_passes_it_on(
     first.add_done_callback(lambda _: heir.cancel())
     await asyncio.wait_for(last, timeout=10)
     assert heir.cancelled()
-    assert bench.held == 0
+    assert bench.in_flight == 0
 
 
 async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(
     bench: Bench, tasks_client: AsyncLedgerClient
 ) -> None:
-    """All that was asked for is done, also for those who stopped waiting."""
+    """All operations are done, even those of tasks that stopped waiting."""
     held = bench.claim(600, upto=600)
     ledger = Ledger(bench.keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
     dice = random.Random(11)
@@ -282,14 +283,14 @@ async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(
         waiting = {task for task in waiting if not task.done()}
     await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), timeout=10)
     await tasks_client.flush()
-    # Some were cancelled before they began.
+    # Some tasks were cancelled before they began.
     assert 300 < len(asked) < 600
-    assert bench.held == 600 - len(asked)
+    assert bench.in_flight == 600 - len(asked)
     assert not tasks_client._errands
 
 
 class Builder:
-    """Makes ledgers anew, once it is told to.
+    """An object that makes ledgers anew, once it is told to.
 
     Args:
         store: Redis.
@@ -311,7 +312,7 @@ class Builder:
 
     @contextmanager
     def building(self, *operations: Operation) -> Generator[None]:
-        """Meanwhile a thread waits for operations of ledgers that are made anew, and they are done afterwards."""
+        """Have a thread wait for operations of ledgers that are made anew during this block; they are done afterwards."""
         thread = threading.Thread(target=self.ledger_client.execute, args=operations)
         thread.start()
         try:
@@ -324,13 +325,13 @@ class Builder:
 
 
 def other_ledger(bench: Bench, topic_id: str) -> Ledger:
-    """A ledger that Redis does not hold."""
+    """Return a ledger that Redis does not hold."""
     keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0)
     return Ledger(keys, partition=0, channel=bench.ledger.channel, client_id=uuid.uuid4().hex)
 
 
 def test_nobody_waits_for_ledgers_that_are_made_anew_but_those_who_use_them(bench: Bench) -> None:
-    """A settlement elsewhere goes on meanwhile; all that are missing are made anew in one go."""
+    """A settlement elsewhere goes on meanwhile. All missing ledgers are made anew in one go."""
     builder, there = Builder(bench.store), bench.ledger
     gone = [other_ledger(bench, uuid.uuid4().hex) for _ in range(3)]
     with builder.building(*(Claim(ledger, "", want=0, lock_ms=0) for ledger in gone)):
@@ -347,7 +348,7 @@ def test_nobody_waits_for_ledgers_that_are_made_anew_but_those_who_use_them(benc
 
 
 def test_a_transaction_does_not_wait_for_a_ledger_that_waits_for_it(bench: Bench) -> None:
-    """A ledger is made anew once all transactions have ended: their locks there are lost, and they are told so at once."""
+    """A ledger is made anew once all transactions have ended. Their locks there are lost, and they learn it at once."""
     builder = Builder(bench.store)
     gone = other_ledger(bench, uuid.uuid4().hex)
     with builder.building(Claim(gone, "", want=0, lock_ms=0)):
@@ -358,7 +359,7 @@ def test_a_transaction_does_not_wait_for_a_ledger_that_waits_for_it(bench: Bench
 
 
 def test_why_a_ledger_cannot_be_made_anew_is_told_who_uses_it(bench: Bench) -> None:
-    """And nobody else; the next one who uses it finds it missing once more."""
+    """Only a caller that uses the ledger gets the error; the next caller finds it missing once more."""
     asked_for: list[int] = []
 
     def fail(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:

@@ -7,20 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from kafkabus.exceptions import LedgerError
-from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench, Held
+from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench, SettlementBatch
 
 KEPT_MS = 120_000
 """For how long the bench has a ledger remember which copy counted."""
 END = 12
 """End of the log; offsets below are messages."""
 
-Step = Callable[[Bench, Held], object]
+Step = Callable[[Bench, SettlementBatch], object]
 
 STEPS: dict[str, Step] = {
     "claim of new messages": lambda bench, _: bench.claim(4, upto=END),
     "claim that splits a returned range": lambda bench, _: bench.claim(1, upto=END),
     "claim of returned and new messages": lambda bench, _: bench.claim(6, upto=END),
-    "claim past voids": lambda bench, _: (bench.void(9), bench.claim(9, upto=END)),
+    "claim past voids": lambda bench, _: (bench.skip(9), bench.claim(9, upto=END)),
     "abandon": lambda bench, held: bench.settle("abandon", held, (5, 6)),
     "abandon of all": lambda bench, held: bench.settle("abandon", held),
     "release": lambda bench, held: bench.settle("release", held, (4, 5)),
@@ -40,13 +40,13 @@ STEPS: dict[str, Step] = {
     "rollback of what expired": lambda bench, held: transacted(bench, held, committed=False, late=True),
     "commit of an abandonment": lambda bench, held: transacted(bench, held, verb="abandon"),
     "commit of a deferral": lambda bench, held: transacted(bench, held, verb="defer"),
-    "void of a returned message": lambda bench, _: bench.void(1),
+    "void of a returned message": lambda bench, _: bench.skip(1),
     "expiry": lambda bench, _: bench.expire(),
 }
 
 
-def recalled(bench: Bench, held: Held, verb: str) -> Held:
-    """Defer two messages, lock them again and settle one, as far as an earlier attempt did not."""
+def recalled(bench: Bench, held: SettlementBatch, verb: str) -> SettlementBatch:
+    """Defer two messages, lock them again and settle one, unless an earlier attempt did."""
     bench.settle("defer", held, (5, 6))
     again, missing = bench.recall((5, 6))
     if verb == "expire":
@@ -56,15 +56,17 @@ def recalled(bench: Bench, held: Held, verb: str) -> Held:
     return again
 
 
-def transacted(bench: Bench, held: Held, *, verb: str = "complete", committed: bool = True, late: bool = False) -> None:
-    """Settle two messages in a transaction, as far as an earlier attempt did not."""
+def transacted(
+    bench: Bench, held: SettlementBatch, *, verb: str = "complete", committed: bool = True, late: bool = False
+) -> None:
+    """Settle two messages in a transaction, unless an earlier attempt did."""
     bench.prepare((verb, held, [(5, 6)]))
     if late:
         bench.pass_time(LOCK_MS + 1)
     bench.resolve((5, 6), committed=committed)
 
 
-def prepared(bench: Bench) -> Held:
+def prepared(bench: Bench) -> SettlementBatch:
     """0 completed, 1 to 3 returned, 4 to 7 leased, 8 to 11 not granted."""
     held = bench.claim(4, upto=END)
     bench.settle("complete", held, (0, 0))
@@ -76,7 +78,7 @@ def prepared(bench: Bench) -> Held:
 
 
 def recovered(bench: Bench) -> set[int]:
-    """All offsets that are still delivered or moved on, after everything expired."""
+    """Let everything expire; return all offsets that are still delivered or moved on."""
     bench.break_after(0)
     bench.pass_time(max(LOCK_MS, ORPHAN_MS) + 1)
     moved = set(bench.adopt())
@@ -86,7 +88,7 @@ def recovered(bench: Bench) -> set[int]:
 
 @pytest.mark.parametrize("name", STEPS)
 def test_no_write_at_which_a_script_dies_loses_a_message(bench: Bench, name: str) -> None:
-    """Each write of each step is the last one, in turn, with the request made again afterwards and without."""
+    """The script dies at each write of each step in turn, with the request made again afterwards and without."""
     settled = {
         "complete of a part": {4},
         "void of a returned message": {1},
@@ -116,7 +118,7 @@ def test_no_write_at_which_a_script_dies_loses_a_message(bench: Bench, name: str
 
 
 def test_a_transfer_whose_end_died_is_ended_by_the_next_end(bench: Bench) -> None:
-    """At whichever write: nothing of it is left, or it would be adopted for ever."""
+    """The script may die at any write. Nothing of the transfer is left, or it would be adopted for ever."""
     for write in range(1, 10):
         ledger = Bench(bench.store, f"{bench.topic_id}-{write}")
         held = prepared(ledger)

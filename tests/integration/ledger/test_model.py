@@ -1,7 +1,7 @@
-"""The real scripts against the ledger of the in-memory namespace, by steps that Hypothesis makes up.
+"""Compare the real scripts with the ledger of the in-memory namespace, by steps that Hypothesis makes up.
 
-Both do the same; what they answer must be the same. They are not alike inside: the scripts keep ranges and bits, the other one
-keeps a state for each message.
+Both do the same steps, and their answers must be the same. They differ inside: the scripts keep ranges and bits, the
+other one keeps a state for each message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kafkabus._ledger.scripts import Script, request_script
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.testing.store import MemoryRedis, Store
 from tests.effort import SEED, effort
-from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, WINDOW_MS, Bench, Full, Held
+from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, WINDOW_MS, Bench, Full, SettlementBatch
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ VERB = st.sampled_from(["complete", "abandon", "defer"])
 TRANSACTION = st.sampled_from(["t", "t", "u"])
 TICK_MS = 5
 WAIT = st.sampled_from([-3_600_000, -60_000, 14_500, 14_500, 3_600_000])
-"""How long it is until a message is due, in ms: not so that it matters how long a test takes."""
+"""How long it is until a message is due, in ms: far enough off that the duration of a test does not matter."""
 COUNTS: dict[str, int] = {}
 
 
@@ -58,7 +58,7 @@ class Both(RuleBasedStateMachine):
 
     store: ClassVar[redis.Redis]
     scripts: ClassVar[Scripts]
-    """What Redis runs."""
+    """The scripts that Redis runs."""
     has_sessions: ClassVar[bool] = False
     detects: ClassVar[bool] = False
 
@@ -70,7 +70,7 @@ class Both(RuleBasedStateMachine):
         self.sides = [self.clients_of(self.store), self.clients_of(memory)]
         for client in self.sides[0]:
             client.ledger_client._script_for = self.scripts.of
-        self.leases: list[tuple[Held, Held]] = []
+        self.leases: list[tuple[SettlementBatch, SettlementBatch]] = []
         self.marked: set[MarkName] = set()
         self.written: list[tuple[Snapshot, Snapshot]] = []
         self.rules_version = 0
@@ -78,29 +78,29 @@ class Both(RuleBasedStateMachine):
 
     @classmethod
     def clients_of(cls, store: redis.Redis) -> list[Bench]:
-        """Three clients of a new ledger."""
+        """Return three clients of a new ledger."""
         first = Bench(store, uuid.uuid4().hex, sessions=cls.has_sessions, detects=cls.detects)
         return [first, first.another(), first.another()]
 
     def both(self, act: Callable[[int], T]) -> tuple[T, T]:
-        """Do something on either side, a while after what was done before: nothing expires at the same moment."""
+        """Do a step on either side, a while after the last step: nothing expires at the same moment."""
         self.pass_time(TICK_MS)
         return act(0), act(1)
 
     def same(self, act: Callable[[int], Any]) -> Any:
-        """Do something on either side, and see that it comes to the same."""
+        """Do a step on either side, and assert that the results are the same."""
         real, memory = self.both(act)
         assert real == memory
         return real
 
-    def keep(self, real: Held, memory: Held) -> None:
-        """Either side granted messages: the same ones."""
+    def keep(self, real: SettlementBatch, memory: SettlementBatch) -> None:
+        """Keep the messages that either side granted, and assert that they are the same."""
         assert _granted(real) == _granted(memory)
         if real.offsets:
             self.leases.append((real, memory))
 
-    def drawn(self, data: st.DataObject, offset: int) -> tuple[tuple[Held, Held], int]:
-        """A lease and an offset: any, or more likely one of the latest and one that it was granted."""
+    def drawn(self, data: st.DataObject, offset: int) -> tuple[tuple[SettlementBatch, SettlementBatch], int]:
+        """Return a lease and an offset: any, or more likely one of the latest and one that it was granted."""
         if data.draw(st.integers(0, 3)) == 0:
             return data.draw(st.sampled_from(self.leases)), offset
         pair = data.draw(st.sampled_from(self.leases[-2:]))
@@ -113,11 +113,11 @@ class Both(RuleBasedStateMachine):
         read=st.integers(0, 12),
         behind=st.integers(-1, 3),
         holes=st.sets(OFFSET, max_size=4),
-        take=st.booleans(),
+        settle_on_claim=st.booleans(),
         epoch=st.none() | st.integers(0, 3),
         epoch_to=st.none() | OFFSET,
         limit=LIMIT,
-        alone=st.booleans(),
+        exclusive=st.booleans(),
     )
     def claim(
         self,
@@ -126,13 +126,13 @@ class Both(RuleBasedStateMachine):
         read: int,
         behind: int,
         holes: set[int],
-        take: bool,
+        settle_on_claim: bool,
         epoch: int | None,
         epoch_to: int | None,
         limit: int,
-        alone: bool,
+        exclusive: bool,
     ) -> None:
-        """Claim what was read, from the cursor on, from before it, or from beyond it."""
+        """Claim messages that were read, from the cursor on, from before it, or from beyond it."""
         start = max(0, self.sides[0][0].cursor - behind)
         upto = max(start, min(LOG_END, start + read))
         runs = merge_offsets(set(range(start, upto)) - holes)
@@ -142,11 +142,11 @@ class Both(RuleBasedStateMachine):
                 start=start,
                 upto=upto,
                 runs=runs,
-                take=take,
+                settle_on_claim=settle_on_claim,
                 epoch=epoch,
                 epoch_to=epoch_to,
                 limit=limit,
-                alone=alone,
+                exclusive=exclusive,
             )
         )
         self.keep_claimed(real, memory)
@@ -156,24 +156,24 @@ class Both(RuleBasedStateMachine):
         who=WHO, want=st.integers(0, 9), upto=st.integers(0, LOG_END), epoch=st.none() | st.integers(0, 3), limit=LIMIT
     )
     def claim_ahead(self, who: int, want: int, upto: int, epoch: int | None, limit: int) -> None:
-        """Claim what nobody has read."""
+        """Claim messages before any client has read them."""
         tail = Tail(upto, epoch)
         self.keep_claimed(*self.both(lambda side: self.sides[side][who].claim(want, ahead=tail, limit=limit)))
 
-    def keep_claimed(self, real: Held, memory: Held) -> None:
-        """Either side answered a claim: alike."""
+    def keep_claimed(self, real: SettlementBatch, memory: SettlementBatch) -> None:
+        """Keep the messages of a claim, and assert that either side answered alike."""
         for field in (
             "cursor",
             "ahead",
             "moves",
             "limited",
-            "unproved",
+            "epoch_mismatch",
             "free",
             "overdue",
-            "ruled",
+            "stale_rules",
         ):
             assert getattr(real.granted, field) == getattr(memory.granted, field)
-        assert (real.granted.returned > 0) == (memory.granted.returned > 0)
+        assert (real.granted.redeliverable > 0) == (memory.granted.redeliverable > 0)
         assert (real.granted.due_in is None) == (memory.granted.due_in is None)
         self.keep(real, memory)
 
@@ -202,7 +202,7 @@ class Both(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), who=WHO, late=st.booleans())
     def complete_granted(self, data: st.DataObject, who: int, late: bool) -> None:
-        """Complete what was granted last, or some of it, as its holder does it: in time or not."""
+        """Complete the last grant, or some of it, as its holder does it: in time or not."""
         pair = self.leases[-1]
         chosen = data.draw(st.just(set(pair[0].offsets)) | st.sets(st.sampled_from(pair[0].offsets), min_size=1))
         if late:
@@ -213,7 +213,7 @@ class Both(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), who=WHO, verb=st.sampled_from(["complete", "abandon"]), first=OFFSET)
     def settle_twice(self, data: st.DataObject, who: int, verb: str, first: int) -> None:
-        """A copy of a settlement arrives after it: it changes nothing, and is answered alike."""
+        """Settle twice: a copy of a settlement arrives after it, changes nothing, and is answered alike."""
         pair, first = self.drawn(data, first)
 
         def act(side: int) -> list[int]:
@@ -237,12 +237,12 @@ class Both(RuleBasedStateMachine):
         (real, lost), (memory, lost_too) = self.both(
             lambda side: self.sides[side][who].recall(*[(offset, offset) for offset in sorted(chosen)])
         )
-        assert (_offsets(lost), real.granted.ruled) == (_offsets(lost_too), memory.granted.ruled)
+        assert (_offsets(lost), real.granted.stale_rules) == (_offsets(lost_too), memory.granted.stale_rules)
         self.keep(real, memory)
 
     @rule(start=st.integers(0, LOG_END), limit=st.integers(1, 10))
     def peek(self, start: int, limit: int) -> None:
-        """What is not settled is seen."""
+        """Peek at the messages that are not settled."""
 
         def act(side: int) -> Any:
             peek = self.sides[side][0].peek(start, limit)
@@ -251,7 +251,7 @@ class Both(RuleBasedStateMachine):
                 for one in peek.found
                 for at in range(one.first, one.last + 1)
             }
-            return peek.cursor, found, peek.voids
+            return peek.cursor, found, peek.skipped
 
         self.same(act)
 
@@ -264,7 +264,7 @@ class Both(RuleBasedStateMachine):
         epoch_to=st.none() | OFFSET,
     )
     def seize(self, who: int, first: int, more: int, seen: bool, epoch: int | None, epoch_to: int | None) -> None:
-        """Lock whatever waits in a range, beyond the cursor too."""
+        """Lock all waiting messages in a range, beyond the cursor too."""
         if seen:
             first = min(first, self.sides[0][0].cursor)
         last = min(LOG_END - 1, first + more)
@@ -278,12 +278,12 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=WHO, count=st.integers(1, 3))
     def seize_hopeless(self, who: int, count: int) -> None:
-        """Lock what was delivered too often."""
+        """Lock messages that were delivered too often."""
         self.keep(*self.both(lambda side: self.sides[side][who].seize_hopeless(count)))
 
     @rule(who=WHO, end=st.integers(0, LOG_END), behind=st.integers(0, 1), learned=st.sets(WHO, min_size=1))
     def change_rules(self, who: int, end: int, behind: int, learned: set[int]) -> None:
-        """A subscription's rules are changed, or said to be once more; not all clients know."""
+        """Change a subscription's rules, or report a change once more; not all clients know."""
         self.rules_version += 1 - behind
         self.same(lambda side: self.sides[side][who].rule(self.rules_version, end))
         for clients in self.sides:
@@ -292,7 +292,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(upto=st.integers(0, LOG_END), limit=st.integers(1, 3))
     def purge(self, upto: int, limit: int) -> None:
-        """What waits is thrown away, in as many goes as it takes."""
+        """Delete waiting messages, in as many calls as it takes."""
 
         def act(side: int) -> int:
             purged = 0
@@ -304,12 +304,12 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=WHO, offset=OFFSET, at=st.integers(500, 502))
     def moved(self, who: int, offset: int, at: int) -> None:
-        """End a transfer, also one that was never begun, or that another ended."""
+        """End a transfer, even one that was never begun, or that another client ended."""
         self.same(lambda side: self.sides[side][who].moved(offset, at))
 
     @rule(who=WHO)
     def adopt(self, who: int) -> None:
-        """Whoever adopts gets all late transfers."""
+        """Adopt all late transfers."""
         self.same(lambda side: self.sides[side][who].adopt())
 
     @rule(
@@ -320,7 +320,7 @@ class Both(RuleBasedStateMachine):
         gone=st.booleans(),
     )
     def retreat(self, who: int, offset: int, likely: bool, intent: str, gone: bool) -> None:
-        """Give up a transfer, also one that was never begun, has ended, or is another one."""
+        """Give up a transfer, even one that was never begun, has ended, or is another one."""
         moving = [one[0] for one in self.both(lambda side: self.sides[side][0].snapshot_to_keep())[0].moving]
         self.both(
             lambda side: self.sides[side][who].retreat(moving[0] if moving and likely else offset, intent, gone=gone)
@@ -364,7 +364,7 @@ class Both(RuleBasedStateMachine):
     def transact(
         self, data: st.DataObject, who: int, verb: str, transaction: str, ended: str, late: bool, committed: bool
     ) -> None:
-        """Settle some of what was granted last in a transaction; its end, or another one's, is told in time or not."""
+        """Settle some of the last grant in a transaction; its end, or another one's, is reported in time or not."""
         pair = self.leases[-1]
         ranges = merge_offsets(data.draw(st.sets(st.sampled_from(pair[0].offsets), min_size=1)))
 
@@ -383,24 +383,24 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=WHO, first=OFFSET, more=st.integers(0, 9), transaction=TRANSACTION, committed=st.booleans())
     def resolve(self, who: int, first: int, more: int, transaction: str, committed: bool) -> None:
-        """Tell what became of a transaction, also where it prepared nothing, or that was told before."""
+        """Report the outcome of a transaction, even if it prepared nothing, or was reported before."""
         part = (first, min(LOG_END - 1, first + more))
         self.both(lambda side: self.sides[side][who].resolve(part, transaction=transaction, committed=committed))
 
     @rule(who=WHO, offset=OFFSET)
-    def void(self, who: int, offset: int) -> None:
-        """Void a record."""
-        self.same(lambda side: self.sides[side][who].void(offset))
+    def skip(self, who: int, offset: int) -> None:
+        """Skip a record."""
+        self.same(lambda side: self.sides[side][who].skip(offset))
 
     @rule(name=st.sampled_from(MARKS))
     def mark(self, name: MarkName) -> None:
-        """Say what senders say before they store it."""
+        """Report what senders report before they store it."""
         self.marked.add(name)
         self.both(lambda side: self.sides[side][0].ledger_client.execute(Mark(self.sides[side][0].ledger, name)))
 
     @rule(who=WHO, first=st.integers(-1, 3), waits=st.lists(WAIT, min_size=1, max_size=5))
     def schedule(self, who: int, first: int, waits: list[int]) -> None:
-        """Say which records were stored whose time has not come, at the cursor or before or behind it."""
+        """Report which stored records are not due yet, at the cursor or before or behind it."""
         start = max(0, self.sides[0][0].cursor + first)
         self.both(
             lambda side: self.sides[side][who].schedule(self.items(side, range(start, start + len(waits)), waits))
@@ -409,7 +409,7 @@ class Both(RuleBasedStateMachine):
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), who=WHO, first=OFFSET, waits=st.lists(WAIT, min_size=1, max_size=5))
     def postpone(self, data: st.DataObject, who: int, first: int, waits: list[int]) -> None:
-        """What was granted turns out to be such."""
+        """Postpone granted messages that turn out to be scheduled."""
         pair, first = self.drawn(data, first)
 
         def act(side: int) -> list[int]:
@@ -419,25 +419,25 @@ class Both(RuleBasedStateMachine):
         self.same(act)
 
     def items(self, side: int, offsets: Iterable[int], waits: Sequence[int]) -> list[tuple[int, int]]:
-        """Offsets and times, on the clock of one side."""
+        """Return offsets and times, on the clock of one side."""
         now = self.now if side else self.began + self.now - BEGINNING
         return [(offset, now + wait) for offset, wait in zip(offsets, waits, strict=True)]
 
     @rule(who=WHO, offsets=st.lists(OFFSET, min_size=1, max_size=4, unique=True), likely=st.booleans())
     def cancel(self, who: int, offsets: list[int], likely: bool) -> None:
-        """Settle what is scheduled, or is not."""
+        """Settle messages that are scheduled, or are not."""
         found = [one.first for one in self.sides[0][0].peek(0, LOG_END).found if one.scheduled]
         chosen = found[:2] if likely and found else offsets
         self.same(lambda side: self.sides[side][who].cancel(*chosen))
 
     @rule(who=WHO, limit=st.integers(1, 4))
     def activate(self, who: int, limit: int) -> None:
-        """Begin transfers of those whose time has come, in its order."""
+        """Begin transfers of due messages, in order of their times."""
         self.same(lambda side: self.sides[side][who].activate(limit))
 
     @rule(one_in_ten=st.integers(0, 9), window_start=st.integers(0, LOG_END), back=st.integers(0, 3))
     def write_down(self, one_in_ten: int, window_start: int, back: int) -> None:
-        """Both write the same down, and come back alike, also from an earlier checkpoint with the senders' marks since."""
+        """Write the same checkpoint on both sides, and restore it, or an earlier one with the senders' marks since."""
         snapshots = self.both(lambda side: self.sides[side][0].snapshot_to_keep())
         assert _written(snapshots[0]) == _written(snapshots[1])
         self.written.append(snapshots)
@@ -457,16 +457,16 @@ class Both(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """They stand at the same place and hold as much, having had as many requests."""
+        """Both sides stand at the same place and hold as much, after as many requests."""
         COUNTS["steps"] = COUNTS.get("steps", 0) + 1
         real, memory = self.both(lambda side: self.sides[side][0].state)
         assert all(getattr(real, name) for name in self.marked)
-        assert real.voids or not memory.voids  # the scripts clear it where a claim finds that none is left
-        assert replace(real, version=0, voids=False) == replace(memory, version=0, voids=False)
+        assert real.skipped or not memory.skipped  # the scripts clear it where a claim finds that none is left
+        assert replace(real, version=0, skipped=False) == replace(memory, version=0, skipped=False)
 
 
 class BothDetecting(Both):
-    """As ``Both``, where duplicates are detected."""
+    """The same as ``Both``, with duplicate detection."""
 
     detects = True
 
@@ -477,8 +477,8 @@ class BothDetecting(Both):
 
     @rule(data=st.data(), who=WHO, read=st.integers(1, 8), want=st.integers(1, 9))
     def receive(self, data: st.DataObject, who: int, read: int, want: int) -> None:
-        """Judge what was read, and claim it."""
-        self.judge(data, who, read, 0, None, None)
+        """Find duplicates among the read records, and claim them."""
+        self.detect_duplicates(data, who, read, 0, None, None)
         self.claim(who, want, read, 0, set(), False, None, None, 1000, False)
 
     @rule(
@@ -489,26 +489,26 @@ class BothDetecting(Both):
         log_start=st.none() | st.integers(0, LOG_END),
         epoch=st.none() | st.integers(0, 5),
     )
-    def judge(
+    def detect_duplicates(
         self, data: st.DataObject, who: int, read: int, behind: int, log_start: int | None, epoch: int | None
     ) -> None:
-        """Find duplicates, from what is judged on, from before it, or from beyond it."""
-        judged = self.sides[0][0].state.judged
-        assert judged is not None
-        start = max(0, judged - behind)
+        """Find duplicates from the scanned end on, from before it, or from beyond it."""
+        dedup_upto = self.sides[0][0].state.dedup_upto
+        assert dedup_upto is not None
+        start = max(0, dedup_upto - behind)
         upto = max(start, min(LOG_END, start + read))
         for offset in range(start, upto):
             self.log.setdefault(offset, self.stored(data, offset))
-        if log_start is not None and log_start > judged:
+        if log_start is not None and log_start > dedup_upto:
             log_start = None
         self.judge_logged(who, start, upto, log_start, [] if epoch is None else [(start, epoch)])
 
     @rule(data=st.data(), who=WHO, more=st.integers(1, 3))
     def make_anew(self, data: st.DataObject, who: int, more: int) -> None:
-        """A ledger is lost, made anew from a duplicate on, and sees more of that id."""
-        judged, known = self.sides[0][0].state.judged or 0, self.sides[0][0].snapshot_to_keep().duplicates
+        """Lose a ledger, make it anew from a duplicate on, and have it see more of that id."""
+        dedup_upto, known = self.sides[0][0].state.dedup_upto or 0, self.sides[0][0].snapshot_to_keep().duplicates
         known = [(first, last) for first, last in known if first in self.log]
-        if not known or any(offset not in self.log for offset in range(known[0][0], judged)):
+        if not known or any(offset not in self.log for offset in range(known[0][0], dedup_upto)):
             return
         start = known[0][0]
         for clients in self.sides:
@@ -516,26 +516,28 @@ class BothDetecting(Both):
             clients[0].lose_everything()
             assert clients[0].restore(snapshot, window_start=start)
         self.sides[0][0].pass_time(self.now - BEGINNING)
-        upto = min(LOG_END, judged + more)
-        for offset in range(judged, upto):
+        upto = min(LOG_END, dedup_upto + more)
+        for offset in range(dedup_upto, upto):
             self.log.setdefault(offset, self.stored(data, offset, str(self.log[start][1])))
         self.judge_logged(who, start, upto, None, [])
 
     def judge_logged(
         self, who: int, start: int, upto: int, log_start: int | None, epochs: list[tuple[int, int]]
     ) -> None:
-        """Find duplicates among what the log holds."""
+        """Find duplicates among the records of the log."""
         ids = [self.log[offset] for offset in range(start, upto)]
 
         def act(side: int) -> tuple[bool, int, int | None]:
-            one = self.sides[side][who].judge(start, upto, [one for one in ids if one[1]], log_start, epochs=epochs)
-            return one.ahead, one.judged, one.torn
+            one = self.sides[side][who].detect_duplicates(
+                start, upto, [one for one in ids if one[1]], log_start, epochs=epochs
+            )
+            return one.ahead, one.dedup_upto, one.log_truncated
 
         self.same(act)
         self.same(lambda side: self.sides[side][0].snapshot_to_keep().duplicates)
 
     def stored(self, data: st.DataObject, offset: int, name: str = "") -> tuple[object, ...]:
-        """A record: offset, id, when it was stored, and where it is a copy, of what."""
+        """Return a record: offset, id, when it was stored, and its original if it is a copy."""
         self.stored_at += data.draw(st.sampled_from([0, 1, WINDOW_MS // 4, WINDOW_MS // 3, WINDOW_MS - 1, WINDOW_MS]))
         name = name or data.draw(st.sampled_from(["a", "b", "c", ""]))
         copied = data.draw(st.sampled_from([(), (), ("s",), ("t",)]))
@@ -546,7 +548,7 @@ SESSION = st.sampled_from(["a", "b", "c", ""])
 
 
 class BothWithSessions(Both):
-    """As ``Both``, with messages in sessions."""
+    """The same as ``Both``, with messages in sessions."""
 
     has_sessions = True
 
@@ -558,7 +560,7 @@ class BothWithSessions(Both):
 
     @rule(who=WHO, want=st.integers(0, 9))
     def claim_returned(self, who: int, want: int) -> None:
-        """Lease what is to be placed in its sessions."""
+        """Lease messages that are to be placed in their sessions."""
         self.keep_claimed(*self.both(lambda side: self.sides[side][who].claim(want)))
 
     @rule(
@@ -582,7 +584,7 @@ class BothWithSessions(Both):
         epoch: int | None,
         epoch_to: int | None,
     ) -> None:
-        """File what was read, from the cursor on, from before it, or from beyond it."""
+        """File records that were read, from the cursor on, from before it, or from beyond it."""
         start = max(0, self.sides[0][0].cursor - behind)
         upto = max(start, min(LOG_END, start + read))
         offsets = set(range(start, upto)) - holes
@@ -611,14 +613,14 @@ class BothWithSessions(Both):
         apart = [(offset, offset, counts[offset]) for offset in sorted(strays)]
         self.keep(
             *(
-                Held(place.apart, Granted(apart, [], 0, False, 0, place.expiry, 0, None, False))
+                SettlementBatch(place.apart, Granted(apart, [], 0, False, 0, place.expiry, 0, None, False))
                 for place in (real, memory)
             )
         )
 
     @rule(who=WHO, session=st.none() | SESSION, most=st.sampled_from([2, 9]))
     def accept(self, who: int, session: str | None, most: int) -> None:
-        """Lock a session, or whichever waits."""
+        """Lock a session, or any waiting one."""
         real, memory = self.both(lambda side: self.sides[side][who].accept(session, most))
         assert (real.accepted, real.held) == (memory.accepted, memory.held)
         if real.accepted is not None:
@@ -626,7 +628,7 @@ class BothWithSessions(Both):
 
     @rule(who=WHO, most=st.sampled_from([2, 9]), want=st.integers(1, 9))
     def receive(self, who: int, most: int, want: int) -> None:
-        """Lock whichever session waits, and be granted its messages."""
+        """Lock any waiting session, and claim its messages."""
         locked = len(self.locks)
         self.accept(who, None, most)
         if len(self.locks) > locked:
@@ -634,7 +636,7 @@ class BothWithSessions(Both):
 
     @rule(data=st.data(), who=WHO, read=st.integers(1, 5), want=st.integers(1, 9))
     def receive_after_loss(self, data: st.DataObject, who: int, read: int, want: int) -> None:
-        """Be made anew of what was written down, file what was read, and ask for messages of whichever session waits."""
+        """Restore a checkpoint, file the read records, and ask for messages of any waiting session."""
         self.write_down(0, 0, 0)
         self.file(data, who, read, 0, set(), set(), None, None)
         self.receive(who, 9, want)
@@ -642,13 +644,13 @@ class BothWithSessions(Both):
     @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO, want=st.integers(0, 9))
     def next(self, data: st.DataObject, who: int, want: int) -> None:
-        """Be granted a session's messages, with any lock ever given out."""
+        """Claim a session's messages, with any lock ever given out."""
         self.next_of(data.draw(st.sampled_from(self.locks[-3:])), who, want)
 
     def next_of(self, locks: tuple[str, str], who: int, want: int) -> None:
-        """Either side grants the same."""
+        """Claim messages on either side, and assert that they are the same."""
         real, memory = self.both(lambda side: self.sides[side][who].next(locks[side], want))
-        for field in ("gone", "unfiled", "cursor", "ruled"):
+        for field in ("gone", "unfiled", "cursor", "stale_rules"):
             assert getattr(real, field) == getattr(memory, field)
         assert _offsets(one[:2] for one in real.again) == _offsets(one[:2] for one in memory.again)
         self.keep(*(_next(lock, one) for lock, one in zip(locks, (real, memory), strict=True)))
@@ -670,7 +672,7 @@ class BothWithSessions(Both):
     @precondition(lambda self: self.locks and self.leases)
     @rule(who=WHO, most=st.integers(2, 4))
     def give_back_one_by_one(self, who: int, most: int) -> None:
-        """The holder of a session gives messages back, each by itself, and is granted them again."""
+        """Give messages of a session back one by one, and claim them again."""
         pair = self.leases[-1]
 
         def abandon(offset: int) -> None:
@@ -684,7 +686,7 @@ class BothWithSessions(Both):
     @precondition(lambda self: self.locks and self.leases)
     @rule(data=st.data(), who=WHO, verb=VERB, leaves=st.booleans(), committed=st.booleans())
     def end_in_doubt(self, data: st.DataObject, who: int, verb: str, leaves: bool, committed: bool) -> None:
-        """A session's lock ends while a transaction is to settle some of it: nobody gets it before that is over."""
+        """End a session's lock while a transaction is to settle some of it: until its end no client gets the session."""
         locks, pair = self.locks[-1], self.leases[-1]
         chosen = merge_offsets(data.draw(st.sets(st.sampled_from(pair[0].offsets), min_size=1)))
 
@@ -717,7 +719,7 @@ class BothWithSessions(Both):
         (real, lost), (memory, lost_too) = self.both(
             lambda side: self.sides[side][who].recall(*ranges, lease=locks[side])
         )
-        assert (_offsets(lost), real.granted.ruled) == (_offsets(lost_too), memory.granted.ruled)
+        assert (_offsets(lost), real.granted.stale_rules) == (_offsets(lost_too), memory.granted.stale_rules)
         self.keep(real, memory)
 
     @precondition(lambda self: self.locks)
@@ -733,7 +735,7 @@ class BothWithSessions(Both):
     @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO)
     def set_two_states(self, data: st.DataObject, who: int) -> None:
-        """Set the state of a session twice; then the first is said to be stored."""
+        """Set the state of a session twice; then report the first as stored."""
         before = len(self.states)
         for value in ("eA==", "eQ=="):
             self.set_state(data, who, value)
@@ -752,7 +754,7 @@ class BothWithSessions(Both):
     @precondition(lambda self: self.states)
     @rule(data=st.data(), who=WHO)
     def state_stored(self, data: st.DataObject, who: int) -> None:
-        """Say that a state was stored, the latest or one before."""
+        """Report that a state was stored, the latest or one before."""
         session, versions = data.draw(st.sampled_from(self.states[-3:]))
         real, memory = self.both(lambda side: self.sides[side][who].state_stored(session, versions[side]))
         assert (*_state(real), real.lost) == (*_state(memory), memory.lost)
@@ -761,12 +763,12 @@ class BothWithSessions(Both):
 
     @rule()
     def look_at_states(self) -> None:
-        """All sessions with states are known."""
+        """Look at the sessions with states: all are known."""
         self.same(lambda side: self.sides[side][0].states_updated(-1))
 
     @rule(session=SESSION)
     def look(self, session: str) -> None:
-        """All sessions are known, and what may be in one of them."""
+        """Look at the sessions: all are known, and what may be in one of them."""
         self.same(lambda side: self.sides[side][0].sessions())
 
         def found(side: int) -> Any:
@@ -781,11 +783,11 @@ def _state(asked: GetState | SetState | StateStored) -> Any:
     return asked.gone, state and (state.session, state.value, state.stored)
 
 
-def _next(lease: str, following: Next) -> Held:
-    return Held(lease, Granted(following.again, [], 0, False, 0, following.expiry, 0, None, False))
+def _next(lease: str, following: Next) -> SettlementBatch:
+    return SettlementBatch(lease, Granted(following.again, [], 0, False, 0, following.expiry, 0, None, False))
 
 
-def _granted(held: Held) -> tuple[dict[int, int], list[int]]:
+def _granted(held: SettlementBatch) -> tuple[dict[int, int], list[int]]:
     return held.counts, _offsets(held.granted.fresh)
 
 
@@ -795,15 +797,15 @@ def _written(snapshot: Snapshot) -> Any:
         for several in (snapshot.waiting, snapshot.deferred)
     )
     rest: tuple[object, ...] = (
-        # Leases and expiries of what is prepared are each side's own.
+        # Leases and expiries of prepared settlements are each side's own.
         [(offset, count, Prepared.from_text(intent) or intent) for offset, count, intent in snapshot.moving],
-        snapshot.voids,
-        snapshot.judged,
+        snapshot.skipped,
+        snapshot.dedup_upto,
         snapshot.duplicates,
         snapshot.schedules,
     )
     rest = (*rest, [offset for offset, _ in snapshot.scheduled])
-    return snapshot.cursor, snapshot.mortal, snapshot.epoch, waiting, deferred, *rest
+    return snapshot.cursor, snapshot.has_message_ttl, snapshot.epoch, waiting, deferred, *rest
 
 
 def _offsets(ranges: Iterable[Sequence[int] | Range]) -> list[int]:
@@ -811,14 +813,14 @@ def _offsets(ranges: Iterable[Sequence[int] | Range]) -> list[int]:
 
 
 def text_of(machine: type[Both], names: frozenset[str] | None = None) -> str:
-    """A program, in which few messages of a session fill a chunk already."""
+    """Return a script in which a few messages of a session already fill a chunk."""
     long, text = "local CHUNK = 500", request_script(names).text
     assert long in text
     return text.replace(long, "local CHUNK = 8" if machine.has_sessions else long)
 
 
 class Scripts:
-    """What Redis runs for a request, by the names of its operations."""
+    """The texts of the scripts that Redis runs for a request, by the names of its operations."""
 
     def __init__(self, store: redis.Redis, machine: type[Both], instead: Script | None) -> None:
         self._store = store
@@ -827,7 +829,7 @@ class Scripts:
         self._known: dict[frozenset[str], Script] = {}
 
     def of(self, names: frozenset[str]) -> Script:
-        """The real program, but for the length of chunks; or what stands instead of all."""
+        """Return the real script, but for the length of chunks; or the script that stands instead of all."""
         if self._instead is not None:
             return self._instead
         if names not in self._known:
@@ -843,23 +845,23 @@ def run(
     number: int | None = None,
     **options: Any,
 ) -> None:
-    """Let them do the same for a while.
+    """Have the scripts and the ledger in memory do the same steps for a while.
 
     Args:
         store: The Redis that the scripts run on.
-        script: What runs there instead of them.
-        machine: What is done.
-        number: A seed, with which the same is done every time; None: something else each time.
+        script: A script that runs there instead of them.
+        machine: The steps to do.
+        number: A seed, with which the same steps are done every time; None: other steps each time.
         **options: Hypothesis's settings.
 
     Raises:
-        AssertionError: They did not come to the same.
+        AssertionError: Their results differed.
     """
     COUNTS.clear()
 
     Both.store, Both.scripts = store, Scripts(store, machine, script)
     if number is not None:
-        # What was found before is not tried first: it would be another run then.
+        # Earlier findings are not tried first: the run would be another one.
         machine, options = seed(number)(type(machine.__name__, (machine,), {})), options | {"database": None}
     run_state_machine_as_test(
         machine,
@@ -877,7 +879,7 @@ def run(
 def test_the_scripts_do_what_the_ledger_in_memory_does(
     store: redis.Redis, capsys: pytest.CaptureFixture[str], machine: type[Both]
 ) -> None:
-    """Everything that a ledger does, in any order, by three clients, with fresh and stale tokens."""
+    """Three clients do everything that a ledger does, in any order, with fresh and stale tokens."""
     run(store, machine=machine, number=SEED, max_examples=effort(100, 500))
     with capsys.disabled():
         print(f" {COUNTS['steps']} steps in {COUNTS['examples']} examples")  # noqa: T201 - a figure of the run

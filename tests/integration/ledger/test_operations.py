@@ -13,22 +13,22 @@ from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, B
 
 
 def test_a_claim_grants_what_was_read_and_moves_the_cursor(bench: Bench) -> None:
-    """From the cursor on, at most what was wanted."""
+    """It grants from the cursor on, and at most the wanted number."""
     held = bench.claim(3, upto=10)
-    assert (held.offsets, held.granted.cursor, bench.held) == ([0, 1, 2], 3, 3)
+    assert (held.offsets, held.granted.cursor, bench.in_flight) == ([0, 1, 2], 3, 3)
     held = bench.claim(100, upto=10)
     assert (held.offsets, bench.cursor) == ([3, 4, 5, 6, 7, 8, 9], 10)
     assert bench.claim(100, upto=10).offsets == []
 
 
 def test_nothing_is_jumped_over(bench: Bench) -> None:
-    """Whoever read only from beyond the cursor is told to go back, and granted nothing."""
+    """A client that read only from beyond the cursor is told to go back, and is granted nothing."""
     held = bench.claim(5, start=3, upto=10)
     assert (held.granted.ahead, held.offsets, bench.cursor) == (True, [], 0)
 
 
 def test_who_lags_behind_is_told_where_the_cursor_is(bench: Bench) -> None:
-    """What others were granted is left out; what lies beyond the cursor is granted."""
+    """Messages that others were granted are left out; messages beyond the cursor are granted."""
     bench.claim(5, upto=10)
     assert bench.another().claim(10, start=0, upto=4).offsets == []
     assert bench.another().claim(10, start=0, upto=10).offsets == [5, 6, 7, 8, 9]
@@ -37,27 +37,27 @@ def test_who_lags_behind_is_told_where_the_cursor_is(bench: Bench) -> None:
 def test_holes_are_skipped_and_never_delivered(bench: Bench) -> None:
     """The cursor passes them; neither completion nor expiry brings them back."""
     held = bench.claim(10, start=0, upto=10, runs=[(1, 2), (5, 5)])
-    assert (held.offsets, bench.cursor, bench.held) == ([1, 2, 5], 10, 3)
+    assert (held.offsets, bench.cursor, bench.in_flight) == ([1, 2, 5], 10, 3)
     assert bench.drain(10) == {1: 1, 2: 1, 5: 1}
 
 
 def test_the_cursor_waits_before_the_first_message_not_granted(bench: Bench) -> None:
-    """Holes behind the last granted message are passed only together with what follows them."""
+    """The cursor passes holes behind the last granted message only together with the message that follows them."""
     assert bench.claim(2, start=0, upto=10, runs=[(0, 1), (5, 5)]).granted.cursor == 5
     assert bench.claim(1, start=5, upto=10, runs=[(5, 5)]).granted.cursor == 10
     assert bench.claim(0, start=10, upto=12, runs=[]).granted.cursor == 12
 
 
 def test_completing_takes_out_what_it_names(bench: Bench) -> None:
-    """Whole, in parts, twice: what is not there is reported and nothing changes for it."""
+    """Ranges are completed whole, in parts, or twice. Missing offsets are reported, and nothing changes for them."""
     held = bench.claim(10, upto=10)
     assert bench.settle("complete", held, (2, 4)) == []
     assert bench.settle("complete", held, (0, 5)) == [(2, 4)]
     assert bench.settle("complete", held, (8, 12)) == [(10, 12)]
-    assert (bench.held, bench.store.hlen(bench.keys.shared[1])) == (2, 1)
+    assert (bench.in_flight, bench.store.hlen(bench.keys.shared[1])) == (2, 1)
     assert bench.settle("complete", held, (6, 7)) == []
     assert bench.settle("complete", held, (6, 7)) == [(6, 7)]
-    assert (bench.held, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
+    assert (bench.in_flight, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
 
 
 def test_a_made_up_lease_settles_nothing(bench: Bench) -> None:
@@ -69,7 +69,7 @@ def test_a_made_up_lease_settles_nothing(bench: Bench) -> None:
 
 
 def test_abandoned_and_released_messages_come_back(bench: Bench) -> None:
-    """The one counted, the other not, oldest first, before anything new."""
+    """An abandoned one is counted, a released one is not. They come oldest first, before any new message."""
     held = bench.claim(4, upto=4)
     assert bench.settle("abandon", held, (2, 3)) == []
     assert bench.settle("release", held, (0, 0)) == []
@@ -80,7 +80,7 @@ def test_abandoned_and_released_messages_come_back(bench: Bench) -> None:
 
 
 def test_a_release_of_the_rest_gives_back_all_that_is_left(bench: Bench) -> None:
-    """Without ranges it means whatever the lease still holds."""
+    """Without ranges it releases whatever the lease still holds."""
     held = bench.claim(5, upto=5)
     bench.settle("complete", held, (1, 1))
     bench.ledger_client.execute(Settlement(bench.ledger, "release", held.lease, None))
@@ -88,18 +88,18 @@ def test_a_release_of_the_rest_gives_back_all_that_is_left(bench: Bench) -> None
 
 
 def test_an_expired_lease_comes_back_as_a_range(bench: Bench) -> None:
-    """Whatever its size: one entry, each delivery counted, the settled ones left out."""
+    """A range of any size takes one entry; each delivery counts, and settled messages are left out."""
     held = bench.claim(2000, upto=2000)
     bench.settle("complete", held, (500, 500))
     bench.pass_time(LOCK_MS + 1)
     assert bench.settle("complete", held, (0, 10)) == [(0, 10)]
-    assert bench.claim(0).granted.returned == 2
+    assert bench.claim(0).granted.redeliverable == 2
     again = bench.claim(600)
-    assert (again.granted.again, again.granted.returned) == ([(0, 499, 1), (501, 600, 1)], 1)
+    assert (again.granted.again, again.granted.redeliverable) == ([(0, 499, 1), (501, 600, 1)], 1)
 
 
 def test_a_renewed_message_outlives_the_rest_of_its_lease(bench: Bench) -> None:
-    """Its token stays; what was not renewed expires and comes back; the renewed one may be renewed again."""
+    """Its token stays. Other messages expire and come back, and the renewed one may be renewed again."""
     held = bench.claim(6, upto=6)
     bench.pass_time(LOCK_MS // 2)
     assert bench.settle("renew", held, (2, 3)) == []
@@ -115,7 +115,7 @@ def test_a_renewed_message_outlives_the_rest_of_its_lease(bench: Bench) -> None:
 
 
 def test_messages_renewed_one_by_one_and_settled_meanwhile_stay_one_by_one(bench: Bench) -> None:
-    """Each has its own expiry, whatever was completed around it."""
+    """Each has its own expiry, whichever messages around it were completed."""
     held = bench.claim(8, upto=8)
     for offset in (1, 3, 5):
         bench.pass_time(1000)
@@ -124,11 +124,11 @@ def test_messages_renewed_one_by_one_and_settled_meanwhile_stay_one_by_one(bench
     assert bench.settle("renew", held, (0, 7)) == [(2, 2), (4, 4), (6, 6)]
     bench.pass_time(LOCK_MS - 5000)
     assert bench.settle("complete", held, (0, 7)) == [(2, 2), (4, 4), (6, 6)]
-    assert (bench.held, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
+    assert (bench.in_flight, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
 
 
 def test_the_next_expiry_is_known_after_a_renewal(bench: Bench) -> None:
-    """A claim names when it should be made again, and not the time that was put off for long."""
+    """A claim names the time of the next useful claim, not the time that was put off for long."""
     held = bench.claim(1, upto=1)
     bench.pass_time(LOCK_MS - 1000)
     bench.settle("renew", held)
@@ -138,20 +138,20 @@ def test_the_next_expiry_is_known_after_a_renewal(bench: Bench) -> None:
 
 
 def test_a_deferred_message_is_had_by_offset_only(bench: Bench) -> None:
-    """It is not granted again, counts as held, and comes back under its own lock; its first token is over."""
+    """It is not granted again, counts as held, and comes back under its own lock. Its first token is over."""
     held = bench.claim(3, upto=3)
     assert bench.settle("defer", held, (1, 1)) == []
     assert bench.settle("complete", held, (0, 2)) == [(1, 1)]
-    assert (bench.drain(3), bench.held) == ({}, 1)
+    assert (bench.drain(3), bench.in_flight) == ({}, 1)
     again, missing = bench.recall((1, 1))
     assert (missing, again.counts) == ([], {1: 0})
     assert bench.recall((1, 1))[1] == [(1, 1)]
     assert bench.settle("complete", again) == []
-    assert (bench.held, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
+    assert (bench.in_flight, bench.store.exists(*bench.keys.shared[1:])) == (0, 0)
 
 
 def test_a_deferred_message_goes_back_to_where_it_was(bench: Bench) -> None:
-    """Abandoned or expired it is deferred still, one delivery counted; released it is deferred, uncounted."""
+    """Abandoned or expired, it is deferred still, with one delivery counted. Released, it is deferred, uncounted."""
     held = bench.claim(3, upto=3)
     bench.settle("defer", held)
     again, _ = bench.recall((0, 2))
@@ -163,7 +163,7 @@ def test_a_deferred_message_goes_back_to_where_it_was(bench: Bench) -> None:
 
 
 def test_deferred_messages_are_had_together_or_not_at_all(bench: Bench) -> None:
-    """One that is missing leaves the others as they were."""
+    """A missing one leaves the others as they were."""
     held = bench.claim(3, upto=3)
     bench.settle("defer", held, (0, 1))
     assert bench.recall((0, 2))[1] == [(2, 2)]
@@ -171,7 +171,7 @@ def test_deferred_messages_are_had_together_or_not_at_all(bench: Bench) -> None:
 
 
 def test_a_ledger_defers_so_many_and_no_more(bench: Bench) -> None:
-    """What would be too much is refused as a whole, and stays locked."""
+    """A deferral that exceeds the limit is refused as a whole, and its messages stay locked."""
     held = bench.claim(DEFERRED_LIMIT + 1, upto=100)
     bench.settle("defer", held, (0, DEFERRED_LIMIT - 2))
     with pytest.raises(Full):
@@ -181,14 +181,14 @@ def test_a_ledger_defers_so_many_and_no_more(bench: Bench) -> None:
 
 
 def test_what_waits_can_be_seized_wherever_it_waits(bench: Bench) -> None:
-    """Given back, deferred, or never granted; what somebody holds or was settled stays as it is."""
+    """Messages wait if they were given back or deferred, or never granted; locked and settled ones stay as they are."""
     held = bench.claim(6, upto=6)
     bench.settle("complete", held, (0, 0))
     bench.settle("abandon", held, (1, 3))
     bench.settle("defer", held, (4, 4))
     seized = bench.seize((0, 0), (2, 2), (4, 7))
     assert seized.counts == {2: 1, 4: 0, 6: 0, 7: 0}
-    assert (bench.cursor, bench.held) == (6, 7)
+    assert (bench.cursor, bench.in_flight) == (6, 7)
     assert bench.claim(10, upto=10).counts == {1: 1, 3: 1, 8: 0, 9: 0}
     assert bench.settle("complete", seized, (2, 2), (6, 6)) == []
     bench.expire()
@@ -197,27 +197,27 @@ def test_what_waits_can_be_seized_wherever_it_waits(bench: Bench) -> None:
 
 
 def test_seizing_all_that_was_read_moves_the_cursor(bench: Bench) -> None:
-    """Holes are passed; nobody jumps over what the seizer has not seen."""
-    bench.void(2)
+    """Holes are passed, and the cursor passes no message that the seizer has not seen."""
+    bench.skip(2)
     seized = bench.seize((0, 0), (2, 4), seen=(0, 6))
-    assert (seized.offsets, bench.cursor, bench.held) == ([0, 3, 4], 6, 3)
+    assert (seized.offsets, bench.cursor, bench.in_flight) == ([0, 3, 4], 6, 3)
     seized = bench.seize((9, 9), seen=(8, 12))
     assert (seized.offsets, bench.cursor) == ([9], 6)
     assert bench.claim(10, upto=10).offsets == [6, 7, 8]
 
 
 def test_what_was_seized_beyond_the_cursor_and_expired_comes_once(bench: Bench) -> None:
-    """Before and after the cursor passed it."""
+    """It comes once, before and after the cursor passes it."""
     bench.seize((3, 3))
     bench.expire()
     assert bench.claim(1).counts == {3: 1}
     bench.expire()
     assert bench.claim(10, upto=5).counts == {0: 0, 1: 0, 2: 0, 3: 2, 4: 0}
-    assert bench.held == 5
+    assert bench.in_flight == 5
 
 
 def test_what_was_delivered_too_often_can_be_seized(bench: Bench) -> None:
-    """And nothing else."""
+    """No other message is seized."""
     held = bench.claim(4, upto=4)
     bench.settle("abandon", held, (1, 2))
     again = bench.claim(1, upto=4)
@@ -228,8 +228,8 @@ def test_what_was_delivered_too_often_can_be_seized(bench: Bench) -> None:
 
 
 def test_looking_shows_everything_that_is_not_settled(bench: Bench) -> None:
-    """Locked, deferred and given back, by offset, and where the cursor is."""
-    bench.void(9)
+    """It shows locked, deferred and returned messages, by offset, and the cursor."""
+    bench.skip(9)
     held = bench.claim(8, upto=8)
     bench.settle("complete", held, (0, 1))
     bench.settle("abandon", held, (2, 3))
@@ -243,12 +243,12 @@ def test_looking_shows_everything_that_is_not_settled(bench: Bench) -> None:
         (5, 5, True, 0),
         (6, 7, False, 0),
     ]
-    assert (peek.cursor, peek.voids) == (8, {9})
+    assert (peek.cursor, peek.skipped) == (8, {9})
     assert [(one.first, one.last) for one in bench.peek(0, 3).found] == [(2, 3), (4, 4)]
 
 
 def test_a_purge_settles_what_waits_and_nothing_else(bench: Bench) -> None:
-    """Returned and new messages go, in as many goes as it takes; leased and deferred ones stay."""
+    """Returned and new messages go, in as many calls as it takes. Leased and deferred ones stay."""
     held = bench.claim(9, upto=9)
     bench.settle("abandon", held, (0, 1))
     bench.settle("release", held, (3, 5))
@@ -256,13 +256,13 @@ def test_a_purge_settles_what_waits_and_nothing_else(bench: Bench) -> None:
     purge = bench.purge(5, limit=1)
     assert (purge.purged, purge.more) == (2, True)
     purge = bench.purge(5, limit=2)
-    assert (purge.purged, purge.more, bench.held) == (2, False, 5)
-    assert (bench.purge(20).purged, bench.cursor, bench.held) == (12, 20, 4)
+    assert (purge.purged, purge.more, bench.in_flight) == (2, False, 5)
+    assert (bench.purge(20).purged, bench.cursor, bench.in_flight) == (12, 20, 4)
     assert bench.drain(20) == {2: 1, 7: 1, 8: 1}
 
 
 def test_no_more_than_a_limit_is_in_flight(bench: Bench) -> None:
-    """Only what was never granted waits: what was is granted again, so that it can be settled."""
+    """Only new messages wait. A message that was granted before is granted again, so that it can be settled."""
     first = bench.claim(10, upto=20, limit=6)
     assert (first.offsets, first.granted.cursor, first.granted.limited) == ([0, 1, 2, 3, 4, 5], 6, True)
     assert bench.claim(10, upto=20, limit=6).granted.limited
@@ -274,13 +274,13 @@ def test_no_more_than_a_limit_is_in_flight(bench: Bench) -> None:
     assert (more.offsets, more.granted.limited) == ([6, 7], True)
     bench.settle("defer", first, (2, 3))
     assert bench.claim(10, upto=20, limit=6).offsets == [8, 9]
-    assert bench.claim(10, upto=20, limit=6, take=True).offsets == list(range(10, 20))
+    assert bench.claim(10, upto=20, limit=6, settle_on_claim=True).offsets == list(range(10, 20))
     assert not bench.claim(10, upto=20, limit=6).granted.limited
 
 
 def test_what_is_claimed_ahead_is_leased_unseen(bench: Bench) -> None:
-    """As many offsets as are wanted, up to where the log ends, without what is void."""
-    bench.void(3)
+    """The claim leases as many offsets as are wanted, up to the log's end, without skipped ones."""
+    bench.skip(3)
     held = bench.claim(5, ahead=Tail(6, 7))
     assert (held.granted.fresh, held.granted.cursor, bench.state.epoch) == ([(0, 2), (4, 4)], 5, 7)
     rest = bench.claim(5, ahead=Tail(6, 7))
@@ -296,25 +296,25 @@ def test_nothing_is_claimed_ahead_of_another_leader(bench: Bench) -> None:
     bench.claim(2, upto=4, epoch=7)
     for tail in (Tail(9, 8), Tail(9)):
         held = bench.claim(5, ahead=tail)
-        assert (held.offsets, held.granted.cursor, held.granted.unproved, bench.state.epoch) == ([], 2, True, 7)
+        assert (held.offsets, held.granted.cursor, held.granted.epoch_mismatch, bench.state.epoch) == ([], 2, True, 7)
     held = bench.claim(5, ahead=Tail(9, 7))
-    assert (held.offsets, held.granted.unproved) == ([2, 3, 4, 5, 6], False)
+    assert (held.offsets, held.granted.epoch_mismatch) == ([2, 3, 4, 5, 6], False)
     bench.claim(1, upto=8)
-    assert bench.claim(5, ahead=Tail(9, 8)).granted.unproved
+    assert bench.claim(5, ahead=Tail(9, 8)).granted.epoch_mismatch
     bench.claim(1, upto=9, epoch=8)
     assert bench.claim(5, ahead=Tail(10, 8)).offsets == [9]
 
 
 def test_a_leader_is_remembered_behind_offsets_without_a_message(bench: Bench) -> None:
-    """The epoch of the record right before the cursor is not known then; who led the log before is."""
+    """The epoch of the record right before the cursor is not known then, but the log's earlier leader is."""
     bench.claim(5, upto=4, runs=[(0, 2)], epoch=7)
     assert (bench.cursor, bench.state.epoch) == (4, None)
-    assert bench.claim(5, ahead=Tail(9, 8)).granted.unproved
+    assert bench.claim(5, ahead=Tail(9, 8)).granted.epoch_mismatch
     assert bench.claim(5, ahead=Tail(9, 7)).offsets == [4, 5, 6, 7, 8]
 
 
 def test_a_claim_knows_when_the_next_lease_expires(bench: Bench) -> None:
-    """So that an idle receiver asks again in time."""
+    """An idle receiver therefore asks again in time."""
     assert bench.claim(0).granted.due_in is None
     bench.claim(1, upto=1)
     due = bench.claim(0).granted.due_in
@@ -323,22 +323,22 @@ def test_a_claim_knows_when_the_next_lease_expires(bench: Bench) -> None:
 
 
 def test_taking_settles_what_is_new_and_leases_what_came_back(bench: Bench) -> None:
-    """Receive and delete: new messages leave no trace, those whose records must be read again are held until they are."""
+    """In receive-and-delete mode new messages leave no trace. Those to be read again are held until they are read."""
     bench.settle("abandon", bench.claim(1, upto=1))
-    held = bench.claim(5, upto=4, take=True)
-    assert (held.granted.again, held.granted.fresh, bench.held) == ([(0, 0, 1)], [(1, 3)], 1)
+    held = bench.claim(5, upto=4, settle_on_claim=True)
+    assert (held.granted.again, held.granted.fresh, bench.in_flight) == ([(0, 0, 1)], [(1, 3)], 1)
     assert bench.drain(4) == {0: 2}
 
 
 def test_a_lease_id_claimed_twice_keeps_both_grants(bench: Bench) -> None:
-    """As after a request that failed half-way and was made again: what the lease held expires, it does not vanish."""
+    """A request may fail half-way and be made again: the messages that the lease held expire and do not vanish."""
     bench.claim(2, upto=10, lease="ab" * 8)
     bench.claim(2, upto=10, lease="ab" * 8)
     assert bench.drain(4) == {0: 1, 1: 1, 2: 1, 3: 1}
 
 
 def test_a_repeated_request_has_the_same_reply_and_no_effect(bench: Bench) -> None:
-    """As when the first reply was lost."""
+    """That is the case when the first reply was lost."""
     claim = Claim(bench.ledger, "aa" * 8, want=3, lock_ms=LOCK_MS, seen=Seen(0, 10, [(0, 9)]))
     first = bench.send(7, claim)
     before = bench.snapshot()
@@ -362,7 +362,7 @@ def test_a_late_copy_of_a_request_is_refused(bench: Bench) -> None:
 
 
 def test_settlements_go_before_claims(bench: Bench) -> None:
-    """What one caller gives back, another caller's claim in the same round trip is granted."""
+    """If one caller gives a message back, another caller's claim in the same round trip gets it."""
     held = bench.claim(1, upto=1)
     claim = Claim(bench.ledger, "cc" * 8, want=5, lock_ms=LOCK_MS)
     abandon = Settlement(bench.ledger, "abandon", held.lease, [(0, 0)])
@@ -371,15 +371,15 @@ def test_settlements_go_before_claims(bench: Bench) -> None:
 
 
 def test_a_transfer_ends_once_and_the_first_end_counts(bench: Bench) -> None:
-    """Until it ended it is held; later ends learn who won; forgotten ones learn nothing."""
+    """It is held until its end. Later ends learn the winner, and forgotten ones learn nothing."""
     held = bench.claim(2, upto=2)
     assert bench.begin(held, (0, 0)) == []
     assert bench.begin(held, (0, 0)) == [(0, 0)]
     assert bench.settle("complete", held, (0, 0)) == [(0, 0)]
-    assert bench.held == 2
+    assert bench.in_flight == 2
     assert bench.moved(0, 77) == 77
     assert bench.moved(0, 99) == 77
-    assert (bench.moved(1, 5), bench.held) == (None, 1)
+    assert (bench.moved(1, 5), bench.in_flight) == (None, 1)
     bench.pass_time(120_001)
     assert bench.claim(0).granted.moves
     assert bench.adopt() == []
@@ -387,7 +387,7 @@ def test_a_transfer_ends_once_and_the_first_end_counts(bench: Bench) -> None:
 
 
 def test_a_late_transfer_is_adopted_by_one(bench: Bench) -> None:
-    """Not before its time, and then not by two at once."""
+    """No client adopts it before its time, and then only one does."""
     bench.begin(bench.claim(3, upto=3), (0, 1))
     assert not bench.claim(0).granted.moves
     assert bench.adopt() == []
@@ -400,20 +400,20 @@ def test_a_late_transfer_is_adopted_by_one(bench: Bench) -> None:
 
 
 def test_a_void_record_is_never_granted(bench: Bench) -> None:
-    """Beyond the cursor, or given back; one that somebody holds stays his."""
-    assert bench.void(2)
-    assert bench.void(4)
+    """The record may lie beyond the cursor or be given back; a locked one stays its receiver's."""
+    assert bench.skip(2)
+    assert bench.skip(4)
     held = bench.claim(3, upto=5)
     assert (held.offsets, bench.cursor) == ([0, 1, 3], 5)
-    assert not bench.void(0)
+    assert not bench.skip(0)
     bench.settle("abandon", held)
-    assert bench.void(1)
-    assert bench.void(3)
-    assert (bench.drain(5), bench.held) == ({0: 1}, 0)
+    assert bench.skip(1)
+    assert bench.skip(3)
+    assert (bench.drain(5), bench.in_flight) == ({0: 1}, 0)
 
 
 def test_giving_back_rings_the_bell(bench: Bench) -> None:
-    """With the partition's number."""
+    """The message has the partition's number."""
     listening = bench.store.pubsub(ignore_subscribe_messages=True)
     listening.subscribe(bench.ledger.channel)
     while listening.get_message(timeout=5) is not None:
@@ -427,20 +427,20 @@ def test_giving_back_rings_the_bell(bench: Bench) -> None:
 
 
 def test_a_missing_ledger_says_so(bench: Bench) -> None:
-    """A script never makes a ledger up."""
+    """A script never creates a ledger."""
     bench.store.delete(bench.keys.meta)
     assert bench.send(1, Claim(bench.ledger, "aa" * 8, want=1, lock_ms=1)) == {"status": "missing"}
 
 
 def test_creation_leaves_a_ledger_alone_that_is_there(bench: Bench) -> None:
-    """Create if absent."""
+    """The operation creates a ledger only if it is absent."""
     bench.claim(5, upto=5)
     assert not bench.ledger_client.create(bench.ledger, 0)
     assert bench.cursor == 5
 
 
 def test_a_broken_script_is_an_error_for_its_callers_alone(bench: Bench) -> None:
-    """And the next request goes through."""
+    """The next request goes through."""
     bench.break_after(1)
     with pytest.raises(LedgerError, match="injected fault"):
         bench.claim(1, upto=1)
@@ -460,7 +460,7 @@ def test_offsets_beyond_what_lua_prints_stay_exact(bench: Bench) -> None:
 
 
 def test_a_batch_of_500_costs_a_handful_of_commands_and_one_entry(bench: Bench, store: redis.Redis) -> None:
-    """Commands inside the scripts counted; a completed batch leaves nothing behind."""
+    """Commands inside the scripts count, too. A completed batch leaves nothing behind."""
     bench.settle("complete", bench.claim(1, upto=1))
     empty = sum(store.memory_usage(key) or 0 for key in bench.keys.shared)
 
@@ -484,7 +484,7 @@ def test_a_batch_of_500_costs_a_handful_of_commands_and_one_entry(bench: Bench, 
 
 
 def test_a_hundred_contenders_win_each_message_once(bench: Bench) -> None:
-    """Clients that all read the same records and claim as fast as they can."""
+    """All clients read the same records and claim as fast as they can."""
     total, won, guard = 1000, [], threading.Lock()
 
     def contend() -> None:
@@ -503,4 +503,4 @@ def test_a_hundred_contenders_win_each_message_once(bench: Bench) -> None:
     for thread in threads:
         thread.join()
     assert sorted(won) == list(range(total))
-    assert bench.held == 0
+    assert bench.in_flight == 0

@@ -18,7 +18,7 @@ from typing_extensions import Self
 
 from kafkabus._async.compat import all_of, guarded, sleep
 from kafkabus._async.context import ClientContext
-from kafkabus._core.compatibility import warn, warn_of
+from kafkabus._core.compatibility import warn, warn_unsupported
 from kafkabus._core.entity import Entity
 from kafkabus._core.entity_properties import (
     READ_ONLY,
@@ -93,7 +93,7 @@ class Administration:
         credential: object = None,  # noqa: ARG002 - carried, not checked
         **unsupported: object,
     ) -> None:
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         self._open(settings_for(host_of(fully_qualified_namespace)))
 
     @classmethod
@@ -111,7 +111,7 @@ class Administration:
         Raises:
             ValueError: The string is malformed, or it is not said where Kafka or Redis is.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         client = cls.__new__(cls)
         client._open(parse_settings(conn_str, environment))
         return client
@@ -227,28 +227,28 @@ class Administration:
         moving = [0 if state is None else state.moving for state in states]
         told = await context.ledger_client.holes(holes_key(entity.namespace, path, entity.generation))
         holes = [told.get(partition, 0) for partition in range(entity.partitions)]
-        voids = [0] * entity.partitions
-        if entity.detects_duplicates or any(state is not None and state.voids for state in states):
-            voids = await self._voids(await context.catalog.entity(path))
+        skipped = [0] * entity.partitions
+        if entity.detects_duplicates or any(state is not None and state.skipped for state in states):
+            skipped = await self._skipped(await context.catalog.entity(path))
         return (
             [
                 ends[partition] - starts[partition]
                 if state is None
-                else max(0, ends[partition] - state.cursor - voids[partition] - holes[partition])
-                + max(0, state.held - state.scheduled - state.moving)
+                else max(0, ends[partition] - state.cursor - skipped[partition] - holes[partition])
+                + max(0, state.in_flight - state.scheduled - state.moving)
                 for partition, state in enumerate(states)
             ],
             scheduled,
             moving,
         )
 
-    async def _voids(self, entity: Entity) -> list[int]:
+    async def _skipped(self, entity: Entity) -> list[int]:
         """How many records of each partition beyond the cursor are none that will be granted."""
         context = self._connections()
         await context.duplicate_scan.scan_all(entity, range(entity.partitions))
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
         await context.ledger_client.execute(*peeks)
-        return [len(peek.voids) for peek in peeks]
+        return [len(peek.skipped) for peek in peeks]
 
     async def _availability(self, description: EntityDescription) -> EntityAvailabilityStatus:
         context = self._connections()

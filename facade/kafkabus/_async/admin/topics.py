@@ -611,7 +611,7 @@ class TopicAdministration(Administration):
         for one in await context.catalog.readers_of(entity):
             for partition, state in enumerate(await context.ledger_client.states(one.ledgers)):
                 if state is not None:
-                    waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.held)
+                    waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.in_flight)
         return TopicRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,

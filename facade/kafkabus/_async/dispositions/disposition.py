@@ -14,7 +14,7 @@ from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Record, any_lives, is_over, part_scheduled
+from kafkabus._core.record import Record, any_lives, is_expired, part_scheduled
 from kafkabus._ledger.operations import Schedule, Settlement
 from kafkabus_mapping.codec import Envelope
 
@@ -68,14 +68,14 @@ class Dispositions:
         if not entity.expires or not records:
             return []
         now = await self._clock_skew.now_ms(entity, partition)
-        return [] if now is None else [record for record in records if is_over(record, entity.life_ms, now)]
+        return [] if now is None else [record for record in records if is_expired(record, entity.life_ms, now)]
 
     async def outlives(self, entity: Entity, grant: Grant) -> bool:
         """Whether anything of a grant is left once what is over, or was delivered too often, went where it belongs."""
         delivery = grant.delivery
         brings_lives = entity.expires and any_lives(grant.records)
         if brings_lives:
-            self._marks.mark_later(entity, delivery.partition, "mortal")
+            self._marks.mark_later(entity, delivery.partition, "has_message_ttl")
         if brings_lives or (entity.expires and entity.life_ms is not None):
             expired = await self.expired(entity, delivery.partition, grant.records)
             if expired:

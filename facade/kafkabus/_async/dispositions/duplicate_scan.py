@@ -7,15 +7,15 @@ import time
 from collections.abc import Mapping, Sequence
 
 from kafkabus._async.connections import Connections
-from kafkabus._core.duplicate_detection import judge
+from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity
 from kafkabus._ledger.operations import LedgerState
 
 LOGGER = logging.getLogger("kafkabus")
 
-JUDGE_FOR = 1.0
+SCAN_FOR = 1.0
 """For how long, in seconds, that is done in one partition before what it is done for."""
-JUDGED_AT_ONCE = 2_000
+SCANNED_AT_ONCE = 2_000
 """How many records are looked at in one go."""
 LOOK_BACK = 100
 """How many offsets before them are looked at: whether those are still the records that were judged."""
@@ -32,7 +32,7 @@ class DuplicateScan:
         self._connections = connections
 
     async def scan(self, entity: Entity, partition: int, at: int, end: int) -> int:
-        """Find the duplicates in one partition, as far as that goes in ``JUDGE_FOR``.
+        """Find the duplicates in one partition, as far as that goes in ``SCAN_FOR``.
 
         Args:
             entity: Whose records are looked at.
@@ -46,19 +46,19 @@ class DuplicateScan:
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
-        until = time.monotonic() + JUDGE_FOR
+        until = time.monotonic() + SCAN_FOR
         if at < end and await self._connections.ledger_client.is_full():
             # What is settled needs room, too.
             return at
         while at < end and time.monotonic() < until:
-            upto = min(end, at + JUDGED_AT_ONCE)
+            upto = min(end, at + SCANNED_AT_ONCE)
             records = await self._connections.offset_reader.read(
                 entity.topic, partition, max(0, at - LOOK_BACK), upto - 1
             )
-            one = judge(entity, partition, at, upto, records)
+            one = detect_duplicates(entity, partition, at, upto, records)
             await self._connections.ledger_client.execute(one)
-            at = one.judged
-            if one.torn is not None:
+            at = one.dedup_upto
+            if one.log_truncated is not None:
                 # Whoever reads on from the cursor finds out from where on.
                 LOGGER.warning(
                     "torn entity=%s partition=%d judged=%d: its log was truncated", entity.path, partition, at
@@ -78,7 +78,7 @@ class DuplicateScan:
         """
         upto: dict[int, int] = {}
         for partition, state in states.items():
-            at = 0 if state is None or state.judged is None else state.judged
+            at = 0 if state is None or state.dedup_upto is None else state.dedup_upto
             upto[partition] = min(ends[partition], await self.scan(entity, partition, at, ends[partition]))
         return upto
 

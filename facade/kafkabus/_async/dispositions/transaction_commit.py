@@ -31,7 +31,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.record import Record, as_bytes
-from kafkabus._core.settlement import DEFERRED_LIMIT, Held, raise_lost, still_there, too_many_deferred
+from kafkabus._core.settlement import DEFERRED_LIMIT, SettlementBatch, raise_lost, still_there, too_many_deferred
 from kafkabus._ledger.operations import Ledger, Prepare, Resolve, Schedule
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus_mapping import headers as h
@@ -82,7 +82,7 @@ class PendingSettlement:
 
     path: EntityPath
     verb: str
-    batch: Held
+    batch: SettlementBatch
     raise_lost: Callable[[str, Sequence[ServiceBusReceivedMessage]], None]
     reason: str | None = None
     description: str | None = None
@@ -154,7 +154,7 @@ class TransactionCommits:
             MessageLockLostError: The lease does not hold it any more; nothing was done.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; it comes again, or its copies do.
         """
-        topic, batch = await self._catalog.entity(entity.log_path), Held(delivery)
+        topic, batch = await self._catalog.entity(entity.log_path), SettlementBatch(delivery)
         batch.messages.append(ServiceBusReceivedMessage(record, delivery))
         source = identity(entity.ledgers[delivery.partition], record.offset() or 0)
         noted = [(h.TRANSFER_SOURCE, source.encode()), (h.ADDRESSED_TO, entity.path.key.encode())]
@@ -396,8 +396,8 @@ class TransactionCommit:
         operations: list[Schedule] = []
         places = iter(stored)
         for one in self.sends:
-            by_message = {record.index: next(places) for record in one.records}
-            operations += schedules(one.entity, one.outgoing, by_message.get)
+            by_position = {record.position: next(places) for record in one.records}
+            operations += schedules(one.entity, one.outgoing, by_position.get)
         return operations
 
 

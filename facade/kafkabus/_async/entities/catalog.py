@@ -319,7 +319,7 @@ class EntityCatalog:
         self._by_ledger[ledger] = entity
         try:
             await self.create_ledgers([ledger])
-            await self._connections.ledger_client.execute(Claim.of_nothing(ledger))
+            await self._connections.ledger_client.execute(Claim.poll(ledger))
             await self._connections.ledger_client.forget([ledger])
         finally:
             del self._by_ledger[ledger]

@@ -152,7 +152,7 @@ class EntityRecovery:
         """This client's turn at changing an entity's description; none where it is in it: then that may wait for this."""
         return nullcontext() if self._descriptions.is_changing(name) else self._descriptions.changing(name)
 
-    async def go_on_from(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
+    async def recover_from_truncation(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
         """One of an entity's logs was truncated: the entity goes on with new ledgers, which know of nothing that is gone.
 
         A claim or a settlement that somebody still has under way names offsets of the old log; it finds the old ledgers, or
@@ -222,7 +222,7 @@ class EntityRecovery:
             # Another message may have one of these offsets.
             await self._archive.drop(entity, partition, known.keys() - kept.keys())
 
-    async def go_on_with_more(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
+    async def recover_from_rollback(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
         """Ledgers know less than was written down of them: the entity goes on with new ones that know both.
 
         Args:
@@ -302,13 +302,13 @@ class EntityRecovery:
 
     async def window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
         """The first offset whose id may still count for what is not judged yet; None where no duplicates are detected."""
-        if snapshot.judged is None:
+        if snapshot.dedup_upto is None:
             return None
         topic, partition = entity.topic, ledger.partition
         end = (await self._connections.pool.run(self._connections.topics.ends, topic, [partition]))[partition]
-        if end > snapshot.judged:
+        if end > snapshot.dedup_upto:
             records = await self._connections.offset_reader.read(
-                topic, partition, snapshot.judged, min(end, snapshot.judged + 100) - 1
+                topic, partition, snapshot.dedup_upto, min(end, snapshot.dedup_upto + 100) - 1
             )
             moment = records[0].timestamp()[1] if records else 0
         else:
@@ -346,7 +346,11 @@ class EntityRecovery:
         markers, detects = await self._markers.end(), entity.detects_duplicates
         begun = {
             ledger: Snapshot(
-                at := offsets[ledger.partition], 1, mortal=True, judged=at if detects else None, markers=markers
+                at := offsets[ledger.partition],
+                1,
+                has_message_ttl=True,
+                dedup_upto=at if detects else None,
+                markers=markers,
             )
             for ledger in entity.ledgers
         }
@@ -475,8 +479,10 @@ class EntityRecovery:
         kept = await self._archive.of_each({ledger: places[ledger] for ledger, start in starts.items() if start})
         true_ones: dict[str, Snapshot] = {}
         for ledger, start in starts.items():
-            judged = start if places[ledger].detects_duplicates else None
-            snapshot = snapshots[ledger.keys.prefix] or Snapshot(0, 0, mortal=True, judged=judged, markers=0)
+            dedup_upto = start if places[ledger].detects_duplicates else None
+            snapshot = snapshots[ledger.keys.prefix] or Snapshot(
+                0, 0, has_message_ttl=True, dedup_upto=dedup_upto, markers=0
+            )
             # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
             due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
             true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)

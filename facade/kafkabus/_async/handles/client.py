@@ -20,7 +20,7 @@ from kafkabus._async.handles.receiver import ServiceBusReceiver
 from kafkabus._async.handles.sender import ServiceBusSender
 from kafkabus._async.handles.session import ServiceBusSession, session_ids
 from kafkabus._async.handles.transaction import ServiceBusTransaction
-from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.enums import (
     NEXT_AVAILABLE_SESSION,
     ServiceBusReceiveMode,
@@ -63,7 +63,7 @@ class ServiceBusClient:
         credential: object = None,  # noqa: ARG002 - carried, not checked
         **unsupported: object,
     ) -> None:
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         self._open(settings_for(host_of(fully_qualified_namespace)))
 
     @classmethod
@@ -81,7 +81,7 @@ class ServiceBusClient:
         Raises:
             ValueError: The string is malformed (the message says which part), or it is not said where Kafka or Redis is.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         client = cls.__new__(cls)
         client._open(parse_settings(conn_str, environment))
         return client
@@ -136,7 +136,7 @@ class ServiceBusClient:
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         self._check_entity_path(queue_name)
         sender = ServiceBusSender(self._connections(), check_entity(queue_name), client_identifier)
         self._handles.add(sender)
@@ -179,7 +179,7 @@ class ServiceBusClient:
         Raises:
             ValueError: An argument is none of its choices or not positive, or the connection string is for another entity.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         self._check_entity_path(queue_name)
         return self._receiver(
             check_entity(queue_name),
@@ -211,7 +211,7 @@ class ServiceBusClient:
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         return self.get_queue_sender(topic_name, client_identifier=client_identifier)
 
     def get_subscription_receiver(
@@ -247,7 +247,7 @@ class ServiceBusClient:
         Raises:
             ValueError: See ``get_queue_receiver``.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         name = subscription_path(topic_name, subscription_name)
         self._check_entity_path(topic_name, name)
         return self._receiver(
@@ -553,7 +553,7 @@ class ServiceBusClient:
             ValueError: The timeout is not positive, or the connection string is for another entity. When it is iterated:
                 ServiceBusError where there is no such queue, it has no sessions, or Kafka or Redis cannot be reached.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         self._check_entity_path(queue_name)
         return self._sessions(check_entity(queue_name), state_updated_after)
@@ -579,7 +579,7 @@ class ServiceBusClient:
         Raises:
             ValueError: As of ``list_queue_sessions``.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         name = subscription_path(topic_name, subscription_name)
         self._check_entity_path(topic_name, name)

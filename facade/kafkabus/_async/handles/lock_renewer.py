@@ -21,7 +21,7 @@ from kafkabus._async.compat import CALLBACK_ERRORS, Bell, Worker, guarded
 from kafkabus._async.handles.session import ServiceBusSession
 from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.settlement import Held, by_delivery
+from kafkabus._core.settlement import SettlementBatch, by_delivery
 from kafkabus._runtime import forks
 
 LOGGER = logging.getLogger("kafkabus")
@@ -35,7 +35,7 @@ class LockHolder(Protocol):
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float: ...
 
-    async def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]: ...
+    async def _renew(self, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]: ...
 
 
 Renewable = ServiceBusReceivedMessage | ServiceBusSession

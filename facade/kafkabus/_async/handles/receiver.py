@@ -26,7 +26,7 @@ from kafkabus._async.handles.transaction import ServiceBusTransaction
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.reader import Reader
 from kafkabus._async.receiving.session_reader import SessionLock, SessionReader
-from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.enums import ServiceBusReceiveMode
@@ -42,7 +42,7 @@ from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import Record, session_of
 from kafkabus._core.settlement import (
     DEFERRED_LIMIT,
-    Held,
+    SettlementBatch,
     by_delivery,
     check_unsettled,
     raise_lost,
@@ -232,7 +232,7 @@ class ServiceBusReceiver:
             TypeError: See ``complete_message``, likewise ValueError, MessageAlreadySettled: nothing was done.
             ServiceBusCommunicationError: Redis cannot be reached; whether they were completed is unknown.
         """
-        held = self._held(messages, transaction)
+        held = self._batches(messages, transaction)
         if transaction is not None:
             transaction._add_settlements(self._pending("complete", held))
             return
@@ -260,7 +260,7 @@ class ServiceBusReceiver:
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
         """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
-        held = self._held(messages, transaction)
+        held = self._batches(messages, transaction)
         if transaction is not None:
             # One that was delivered too often with this is dead-lettered by whoever would receive it next.
             transaction._add_settlements(self._pending("abandon", held))
@@ -292,7 +292,7 @@ class ServiceBusReceiver:
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
-        held = self._held(messages, transaction)
+        held = self._batches(messages, transaction)
         if transaction is not None:
             transaction._add_settlements(self._pending("defer", held))
             return
@@ -343,7 +343,7 @@ class ServiceBusReceiver:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
         _check_reason("reason", reason)
         _check_reason("error_description", error_description)
-        held = self._held(messages, transaction)
+        held = self._batches(messages, transaction)
         if transaction is not None:
             verb = "abandon" if self._path.is_dead_letter else "dead_letter"
             transaction._add_settlements(self._pending(verb, held, reason, error_description))
@@ -374,11 +374,11 @@ class ServiceBusReceiver:
             MessageLockLostError: The lock expired before. For the others see ``complete_message``.
             TypeError: It is a session's receiver, too: the lock is the session's, see ``ServiceBusSession.renew_lock``.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         if self._session is not None:
             raise TypeError("messages of a session are locked with it: renew with receiver.session.renew_lock()")
-        raise_lost("renewed", await self._renew(self._held([message], renewing=True)))
+        raise_lost("renewed", await self._renew(self._batches([message], renewing=True)))
         until = message.locked_until_utc
         if until is None:
             raise MessageAlreadySettled  # By another thread, while this one waited.
@@ -406,7 +406,7 @@ class ServiceBusReceiver:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         self._check_open()
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if not numbers:
@@ -454,7 +454,7 @@ class ServiceBusReceiver:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         self._check_open()
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         if max_message_count < 0:
             raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")
@@ -516,8 +516,8 @@ class ServiceBusReceiver:
                     await self._context.dispositions.put_off(entity, partition, records)
 
     async def _ask(
-        self, entity: Entity, held: list[Held], operation: Callable[[Ledger, Held], S]
-    ) -> tuple[list[tuple[Held, S]], list[ServiceBusReceivedMessage]]:
+        self, entity: Entity, held: list[SettlementBatch], operation: Callable[[Ledger, SettlementBatch], S]
+    ) -> tuple[list[tuple[SettlementBatch, S]], list[ServiceBusReceivedMessage]]:
         """Have something done with messages, in one round trip: what was done, and messages whose partition is gone."""
         there, lost = still_there(held, entity)
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
@@ -530,7 +530,7 @@ class ServiceBusReceiver:
             return await self._ask(await self._context.catalog.entity(self._path), held, operation)
         return list(zip(there, operations, strict=True)), lost
 
-    async def _settle(self, entity: Entity, verb: str, held: list[Held]) -> list[ServiceBusReceivedMessage]:
+    async def _settle(self, entity: Entity, verb: str, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
         """Complete or abandon messages; returns those whose locks were lost."""
         asked, lost = await self._ask(
             entity, held, lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges)
@@ -540,7 +540,7 @@ class ServiceBusReceiver:
         return lost
 
     async def _dead_letter(
-        self, entity: Entity, held: list[Held], reason: str | None, description: str | None
+        self, entity: Entity, held: list[SettlementBatch], reason: str | None, description: str | None
     ) -> list[ServiceBusReceivedMessage]:
         """Dead-letter messages; returns those whose locks were lost."""
         held, lost = still_there(held, entity)
@@ -556,7 +556,7 @@ class ServiceBusReceiver:
                 lost += one.settled(refused.get(one.delivery.lease, []))
         return lost
 
-    async def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]:
+    async def _renew(self, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
         """Lock messages anew, in one round trip; returns those whose locks were lost."""
         entity = await self._context.catalog.entity(self._path)
         asked, lost = await self._ask(
@@ -606,7 +606,7 @@ class ServiceBusReceiver:
             )
         grants: list[Grant] = []
         try:
-            if any(recall.ruled for recall in recalls):
+            if any(recall.stale_rules for recall in recalls):
                 entity = await self._context.catalog.entity_anew(entity)
                 reader.go_by(entity)
             for recall in recalls:
@@ -851,13 +851,13 @@ class ServiceBusReceiver:
                     grant.records = [record for record in grant.records if record.offset() not in lost]
                     grant.delivery = replace(grant.delivery, lease="", expiry=0)
 
-    def _held(
+    def _batches(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
         transaction: ServiceBusTransaction | None = None,
         *,
         renewing: bool = False,
-    ) -> list[Held]:
+    ) -> list[SettlementBatch]:
         """Messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
         if transaction is not None:
@@ -871,7 +871,7 @@ class ServiceBusReceiver:
         return held
 
     def _pending(
-        self, verb: str, held: Sequence[Held], reason: str | None = None, description: str | None = None
+        self, verb: str, held: Sequence[SettlementBatch], reason: str | None = None, description: str | None = None
     ) -> list[PendingSettlement]:
         """Settlements for a transaction."""
         return [PendingSettlement(self._path, verb, one, self._raise_lost, reason, description) for one in held]

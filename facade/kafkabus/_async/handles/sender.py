@@ -19,7 +19,7 @@ from kafkabus._async.entities.ledger_marks import is_scheduled, schedules
 from kafkabus._async.entities.partition_availability import LOOK_TIME
 from kafkabus._async.handles.transaction import ServiceBusTransaction
 from kafkabus._async.kafka.producer import OutgoingRecord
-from kafkabus._core.compatibility import warn, warn_of
+from kafkabus._core.compatibility import warn, warn_unsupported
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import (
     InvalidOperationError,
@@ -134,7 +134,7 @@ class ServiceBusSender:
                 partition that a key belongs to is unavailable; messages without a key go to another one.
         """
         self._check_open()
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         outgoing, seconds = outgoing_of(message), _check_timeout(timeout)
         if transaction is None:
             await self._send(outgoing, seconds)
@@ -169,12 +169,12 @@ class ServiceBusSender:
             ServiceBusError: As in ``send_messages``; or they were stored, and the broker did not say where.
         """
         self._check_open()
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         if isinstance(messages, ServiceBusMessageBatch):
             raise TypeError("messages is a ServiceBusMessageBatch: give the messages themselves")
         outgoing = outgoing_of(messages, schedule_time_utc)
         places = await self._send(outgoing, _check_timeout(timeout))
-        found = [places.of(index) for index in range(len(outgoing))]
+        found = [places.of(position) for position in range(len(outgoing))]
         numbers = [sequence_number(*place) for place in found if place is not None]
         if len(numbers) < len(outgoing):
             raise ServiceBusError(
@@ -199,7 +199,7 @@ class ServiceBusSender:
             ServiceBusCommunicationError: Redis cannot be reached; which were cancelled is unknown.
         """
         self._check_open()
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         _check_timeout(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if not numbers:
@@ -370,7 +370,7 @@ class ServiceBusSender:
         turn = -1
         keyed: list[OutgoingRecord] = []
         keyless: list[OutgoingRecord] = []
-        for index, (envelope, value, headers, _) in enumerate(outgoing):
+        for position, (envelope, value, headers, _) in enumerate(outgoing):
             try:
                 key = entity.key_of(envelope)
             except KeyRuleError as error:
@@ -379,11 +379,11 @@ class ServiceBusSender:
                 partition = partition_of(key, entity.partitions)
                 if partition in entity.full:
                     raise _is_full(entity, f"partition {partition}, that of key {key!r},")
-                keyed.append(OutgoingRecord(partition, key, value, headers, index))
+                keyed.append(OutgoingRecord(partition, key, value, headers, position))
             else:
                 if turn < 0:
                     turn = self._next_partition(entity, unavailable)
-                keyless.append(OutgoingRecord(turn, key, value, headers, index))
+                keyless.append(OutgoingRecord(turn, key, value, headers, position))
         return keyed, keyless
 
     def _next_partition(self, entity: Entity, unavailable: Set[int]) -> int:
@@ -488,11 +488,11 @@ class _Places:
         for record in records if self.wanted else ():
             offset = next(orders[record.partition])
             if offset != UNKNOWN_OFFSET:
-                self._places[record.index] = (record.partition, offset)
+                self._places[record.position] = (record.partition, offset)
 
-    def of(self, index: int) -> tuple[int, int] | None:
+    def of(self, position: int) -> tuple[int, int] | None:
         """Partition and offset of the message at a position among those sent; None where that is not known."""
-        return self._places.get(index)
+        return self._places.get(position)
 
 
 class _Unsent:

@@ -10,7 +10,7 @@ from datetime import datetime
 from kafkabus._async.compat import guarded
 from kafkabus._async.context import ClientContext
 from kafkabus._async.receiving.session_reader import SessionLock, SessionReader, lock_lost
-from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import (
     AutoLockRenewFailed,
@@ -86,7 +86,7 @@ class ServiceBusSession:
             SessionLockLostError: The lock expired before.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         lock = await self._locked()
         entity = await self._context.catalog.entity(self._path)
@@ -111,7 +111,7 @@ class ServiceBusSession:
             SessionLockLostError: The session's lock has expired.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         lock = await self._locked()
         entity = await self._context.catalog.entity(self._path)
@@ -136,7 +136,7 @@ class ServiceBusSession:
             SessionLockLostError: The session's lock has expired; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; whether it was set is unknown.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         content = _state_bytes(state)
         lock = await self._locked()

@@ -24,7 +24,7 @@ class CompactedTopic:
         config: Its settings.
         topics: The cluster's topics.
         record_producer: Writes records.
-        points: Reads them.
+        offset_reader: Reads them.
         pool: Threads for blocking calls.
         servers: Where Kafka is, for errors.
 
@@ -39,7 +39,7 @@ class CompactedTopic:
         *,
         topics: Topics,
         record_producer: RecordProducer,
-        points: OffsetReader,
+        offset_reader: OffsetReader,
         pool: Pool,
         servers: str,
     ) -> None:
@@ -47,7 +47,7 @@ class CompactedTopic:
         self._config = config
         self._topics = topics
         self._producer = record_producer
-        self._points = points
+        self._offset_reader = offset_reader
         self._pool = pool
         self._servers = servers
         self._exists = False
@@ -132,7 +132,7 @@ class CompactedTopic:
         yield at, []
         while at < end:
             upto = min(end, at + at_once)
-            yield upto, await self._points.read(self.name, 0, at, upto - 1)
+            yield upto, await self._offset_reader.read(self.name, 0, at, upto - 1)
             at = upto
 
     async def read_one(self, offset: int, timeout: float = READ_TIMEOUT) -> Record:
@@ -142,5 +142,5 @@ class CompactedTopic:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ValueError: There is none any more.
         """
-        (record,) = await self._points.read(self.name, 0, offset, offset, timeout)
+        (record,) = await self._offset_reader.read(self.name, 0, offset, offset, timeout)
         return record

@@ -29,14 +29,14 @@ class OutgoingRecord(NamedTuple):
         key: The partition key, or None.
         value: The body.
         headers: The properties.
-        index: Position of its message among those that are sent together.
+        position: Position of its message among those that are sent together.
     """
 
     partition: int
     key: str | bytes | None
     value: bytes | None
     headers: Headers
-    index: int = 0
+    position: int = 0
 
     @property
     def content(self) -> Content:

@@ -91,7 +91,7 @@ class SessionReader(Reader):
     def __init__(self, parts: ReaderParts, entity: Entity) -> None:
         super().__init__(parts, entity)
         # Partitions that are nobody's home, or another client's, are read as soon as the homes are dry.
-        self._few_until = math.inf
+        self._small_batches_until = math.inf
         self._kept = _Kept()
         self._awaited: Counter[int] = Counter()
         self._news: Counter[int] = Counter()
@@ -240,11 +240,11 @@ class SessionReader(Reader):
             lock.lost = True
             raise lock_lost(lock.session, self._entity.path)
         if following.unfiled:
-            self._plan.views[lock.partition].returned = True
+            self._plan.views[lock.partition].redeliverable = True
             return
         lock.expiry = following.expiry
         try:
-            if following.ruled:
+            if following.stale_rules:
                 await self._learn_rules()
             await self._add_following(lock, following, grants)
         except BaseException:
@@ -315,7 +315,7 @@ class SessionReader(Reader):
     async def _read_and_file(self, deadline: float) -> None:
         try:
             await self._tend(idle=not self._plan.buffered)
-            view = self._plan.returned
+            view = self._plan.redeliverable
             if view is not None:
                 await self._place(view)
             elif self._full:
@@ -323,7 +323,7 @@ class SessionReader(Reader):
             elif await self._read_on(FILED_AT_ONCE, self._patience(deadline)):
                 await self._file()
         except BaseException:
-            self._astray = True
+            self._needs_resync = True
             raise
 
     @override
@@ -366,15 +366,15 @@ class SessionReader(Reader):
         if not filings:
             return
         await self._parts.marks.tell_topic(self._entity, self._subscription_filter)
-        judges = self._judges(zip(views, (filing.seen for filing in filings), strict=True))
-        await self._connections.ledger_client.execute(*judges, *filings)
-        await self._follow_judges(judges)
+        detections = self._detections(zip(views, (filing.seen for filing in filings), strict=True))
+        await self._connections.ledger_client.execute(*detections, *filings)
+        await self._follow_detections(detections)
         for view, filing in zip(views, filings, strict=True):
             granted = filing.granted
             if granted.ahead or granted.cursor > filing.seen.upto:
                 self._plan.lost_race(view, time.monotonic() + 2 * SLOW_POLL)
             await self._go_to(view, granted)
-            if granted.ruled:
+            if granted.stale_rules:
                 await self._learn_rules()
             await self._note(view, granted)
             if filing.sessions:
@@ -455,7 +455,7 @@ class SessionReader(Reader):
         )
         await self._connections.ledger_client.execute(claim)
         try:
-            if claim.granted.ruled:
+            if claim.granted.stale_rules:
                 await self._learn_rules()
             await self._place_claimed(claim)
         except BaseException:
@@ -472,14 +472,14 @@ class SessionReader(Reader):
         for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
             for count, several in groupby(sweep, key=itemgetter(2)):
                 records = await self.read_again(self._delivery(claim, count), [one[:2] for one in several])
-                hopeless = count >= self._entity.max_deliveries
-                sessions, strays = ({}, runs_of(records)) if hopeless else self._by_session(ledger.partition, records)
+                exceeded = count >= self._entity.max_deliveries
+                sessions, strays = ({}, runs_of(records)) if exceeded else self._by_session(ledger.partition, records)
                 place = Place(ledger, claim.lease, sessions, strays, self._entity.lock_ms)
                 await self._connections.ledger_client.execute(place)
-                astray = set(offsets_of(strays))
-                stray = [record for record in records if record.offset() in astray]
+                stray_offsets = set(offsets_of(strays))
+                stray = [record for record in records if record.offset() in stray_offsets]
                 delivery = self._entity.delivery(ledger.partition, place.apart, place.expiry, count)
-                if hopeless:
+                if exceeded:
                     reason = delivered_too_often(self._entity, count)
                     await self._parts.dispositions.give_up(self._entity, delivery, stray, *reason)
                 else:

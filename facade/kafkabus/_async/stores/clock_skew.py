@@ -96,7 +96,7 @@ class ClockSkew:
 
     async def _measure(self, entity: Entity) -> _Measured:
         # An answer with the ledger's time in it.
-        await self._connections.ledger_client.execute(*(Claim.of_nothing(ledger) for ledger in entity.ledgers))
+        await self._connections.ledger_client.execute(*(Claim.poll(ledger) for ledger in entity.ledgers))
         (offset,) = await self._topic.store("a record that shows the time", {None: None}, timeout=10.0)
         at = time.monotonic()
         if offset == UNKNOWN_OFFSET:

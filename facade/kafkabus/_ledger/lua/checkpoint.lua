@@ -2,21 +2,21 @@
 --
 -- Defines
 --   snapshot {close}  with close (true), nothing is prepared here any more.
---                Reply: {"cursor": offset, "version": number, "mortal": true, "epoch": number where it is known,
+--                Reply: {"cursor": offset, "version": number, "has_message_ttl": true, "epoch": number if known,
 --                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, nobody
 --                                                              holds them; a delivery under way is counted
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
 --                        "schedules": true where any were, "scheduled": [[offset, when], …],
---                        "voids": [offset, …]}                 all unordered; voids include what was seized
---                  and, where duplicates are detected, "judged": offset, "duplicates": [offset, …],
---                  "judged_epoch": number where it is known
+--                        "skipped": [offset, …]}                 all unordered; voids include what was seized
+--                  and, where duplicates are detected, "dedup_upto": offset, "duplicates": [offset, …],
+--                  "dedup_epoch": number where it is known
 
 operations.snapshot = function(op)
   if op.close then
     write('HSET', META, 'closed', '1')
   end
   local waiting, deferred, moving, scheduled = {}, {}, {}, {}
-  for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, -1)) do
+  for _, member in ipairs(redis.call('ZRANGE', REDELIVERABLE, 0, -1)) do
     local first, last, count = split_returned(member)
     waiting[#waiting + 1] = { num(first), num(last), num(count) }
   end
@@ -49,13 +49,13 @@ operations.snapshot = function(op)
   end
   ledger.moving = #moving - prepared
   return {
-    cursor = num(ledger.cursor), version = num(ledger.version), mortal = ledger.mortal or nil,
+    cursor = num(ledger.cursor), version = num(ledger.version), has_message_ttl = ledger.has_message_ttl or nil,
     epoch = ledger.epoch ~= '' and ledger.epoch or nil,
     waiting = waiting, deferred = deferred, moving = moving,
-    voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf'),
-    judged = DUPLICATES and num(math.max(ledger.judged, ledger.proven)) or nil,
+    skipped = redis.call('ZRANGEBYSCORE', SKIPPED, num(ledger.cursor), '+inf'),
+    dedup_upto = DUPLICATES and num(math.max(ledger.dedup_upto, ledger.dedup_checkpoint)) or nil,
     schedules = ledger.schedules or nil, scheduled = scheduled,
-    judged_epoch = DUPLICATES and ledger.judged_epoch >= 0 and num(ledger.judged_epoch) or nil,
+    dedup_epoch = DUPLICATES and ledger.dedup_epoch >= 0 and num(ledger.dedup_epoch) or nil,
     duplicates = DUPLICATES and redis.call('ZRANGE', DUPLICATES, 0, -1) or nil,
   }
 end

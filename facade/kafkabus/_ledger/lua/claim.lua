@@ -14,28 +14,27 @@
 --              message: the caller reads them then, and completes what was none
 --     limit    how many messages may be granted and neither settled nor deferred. Beyond it nothing is granted that
 --              never was before; what was, is all the same, so that it can be settled
---     alone    true: nothing is granted while any lease, or a transfer, is under way (the reply is limited then), and
---              nothing that never was before while anything waits to be granted again: so who moves messages on keeps
---              their order, whoever dies. A delivery that ends otherwise does not count
---     rules    which version of a subscription's rules the caller has chosen the runs by; absent: none
+--     exclusive  true: nothing is granted while any lease, or a transfer, is under way (the reply is limited then),
+--              and no new message while any message waits to be granted again: so a client that moves messages on
+--              keeps their order
 --     epoch_to nothing before this offset, message or not, is of a later epoch; absent: that is known of messages alone
---     take     true: messages never granted before are settled by this claim (receive and delete); those granted again
+--     settle_on_claim  true: new messages are settled by this claim (receive and delete); those granted again
 --              are leased all the same, because their records are still to be read
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
---           "fresh": [[first, last], …]           never granted before: leased, or settled where take was asked for
---           "leased": true                        where they were although take was asked for, because scheduled ones
---                                                 may be among them
+--           "fresh": [[first, last], …]           never granted before: leased, or settled with settle_on_claim
+--           "leased": true                        if they were leased in spite of settle_on_claim, because
+--                                                 scheduled ones may be among them
 --           "cursor": offset                      of the ledger, afterwards
---           "unproved": true                      where nothing was leased unseen, because another leader took over
+--           "epoch_mismatch": true                where nothing was leased unseen, because another leader took over
 --                                                 since: read on from the cursor, as Kafka checks it then
 --           "ahead": true                         where from is beyond the cursor: nothing may be jumped over, read on
 --                                                 from the cursor
---           "unjudged": true                      where duplicates are detected, and are not known up to upto
---           "ruled": true                         where the caller goes by rules that were changed since: nothing that
+--           "not_deduplicated": true              if duplicates are detected, and are not known up to upto
+--           "stale_rules": true                   if the caller goes by rules that were changed since: nothing that
 --                                                 never was granted is, and what is granted again it may know wrongly
 --           "limited": true                       where the limit kept anything from being granted
 --           "expiry": ms                          of the lease
---           "returned": count                     of ranges that still wait to be granted again
+--           "redeliverable": count                     of ranges that still wait to be granted again
 --           "due": ms                             when the next lease expires, where one is held
 --           "overdue": true                       where nobody activated some of them in time
 --           "free": true                          where sessions wait that nobody holds
@@ -43,26 +42,26 @@
 
 -- The runs without what was voided, and without what lies below the cursor.
 local function claimable(runs, upto)
-  if ledger.voids == 0 and (#runs == 0 or runs[1][1] >= ledger.cursor) then
+  if ledger.skipped == 0 and (#runs == 0 or runs[1][1] >= ledger.cursor) then
     return runs
   end
-  local voids = {}
-  if ledger.voids > 0 then
-    write('ZREMRANGEBYSCORE', VOIDS, '-inf', '(' .. num(ledger.cursor))
-    for _, offset in ipairs(redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '(' .. num(upto))) do
-      voids[#voids + 1] = tonumber(offset)
+  local skipped = {}
+  if ledger.skipped > 0 then
+    write('ZREMRANGEBYSCORE', SKIPPED, '-inf', '(' .. num(ledger.cursor))
+    for _, offset in ipairs(redis.call('ZRANGEBYSCORE', SKIPPED, num(ledger.cursor), '(' .. num(upto))) do
+      skipped[#skipped + 1] = tonumber(offset)
     end
-    ledger.voids = math.min(1, redis.call('ZCARD', VOIDS))
+    ledger.skipped = math.min(1, redis.call('ZCARD', SKIPPED))
   end
   local open, index = {}, 1
   for _, run in ipairs(runs) do
     local first, last = math.max(run[1], ledger.cursor), run[2]
-    while voids[index] and voids[index] <= last do
-      if voids[index] >= first then
-        if voids[index] > first then
-          open[#open + 1] = { first, voids[index] - 1 }
+    while skipped[index] and skipped[index] <= last do
+      if skipped[index] >= first then
+        if skipped[index] > first then
+          open[#open + 1] = { first, skipped[index] - 1 }
         end
-        first = voids[index] + 1
+        first = skipped[index] + 1
       end
       index = index + 1
     end
@@ -77,7 +76,7 @@ end
 local function grant_returned(want)
   local segments, leaving, granted = {}, {}, 0
   if want > 0 then
-    for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, math.min(want, 256) - 1)) do
+    for _, member in ipairs(redis.call('ZRANGE', REDELIVERABLE, 0, math.min(want, 256) - 1)) do
       if granted >= want then
         break
       end
@@ -109,18 +108,18 @@ local function grant_fresh(op, want)
 end
 
 -- Whether duplicates are detected, and those below an offset are not known, or no more.
-local function unjudged(upto)
-  return DUPLICATES and (upto > ledger.judged or ledger.torn)
+local function not_deduplicated(upto)
+  return DUPLICATES and (upto > ledger.dedup_upto or ledger.log_truncated)
 end
 
 -- Whether what a caller has seen was chosen by a subscription's rules that were changed since.
-local function outruled(op)
+local function has_stale_rules(op)
   return (op.rules or 0) < ledger.rules
 end
 
 -- How many of the messages that are wanted the limit leaves room for.
 local function within(limit, wanted)
-  local left = limit - ledger.held
+  local left = limit - ledger.in_flight
   if left < wanted then
     -- Deferred messages have a quota of their own, and scheduled ones are not in flight.
     left = math.max(0, left + redis.call('ZCARD', DEFERRED) + redis.call('ZCARD', SCHEDULED))
@@ -132,8 +131,8 @@ end
 -- the one of which a record was that the cursor passed. After another one took over, the log may have been truncated.
 local function see_ahead(op, wanted, reply)
   if ledger.leader ~= '' and (not op.epoch or num(op.epoch) ~= ledger.leader) then
-    reply.unproved = true
-  elseif op.ahead > ledger.cursor and wanted > 0 and not DUPLICATES and not outruled(op) then
+    reply.epoch_mismatch = true
+  elseif op.ahead > ledger.cursor and wanted > 0 and not DUPLICATES and not has_stale_rules(op) then
     op.from, op.upto = ledger.cursor, math.min(op.ahead, ledger.cursor + wanted)
     op.runs = { { op.from, op.upto - 1 } }
   end
@@ -167,7 +166,7 @@ local OVERDUE = 2000
 local function with_state(reply)
   reply.cursor = num(ledger.cursor)
   -- Sessions' returned ranges are one client's at a time.
-  reply.returned = filer() and 0 or redis.call('ZCARD', RETURNED)
+  reply.redeliverable = filer_lease() and 0 or redis.call('ZCARD', REDELIVERABLE)
   local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
   reply.due = due and num(tonumber(due))
   if ledger.schedules then
@@ -180,19 +179,19 @@ end
 
 operations.claim = function(op)
   expire_leases()
-  local waits = op.alone and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)
+  local waits = op.exclusive and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)
   if waits then
     op.want = 0
-  elseif op.alone and redis.call('ZCARD', RETURNED) > 0 then
+  elseif op.exclusive and redis.call('ZCARD', REDELIVERABLE) > 0 then
     op.from, op.ahead = nil, nil
   end
-  local segments, leaving, granted = grant_returned(filer() and 0 or op.want)
+  local segments, leaving, granted = grant_returned(filer_lease() and 0 or op.want)
   local again, fresh, cursor, reply = #segments, {}, ledger.cursor, {}
-  if outruled(op) and (again > 0 or op.from) then
-    reply.ruled = true
+  if has_stale_rules(op) and (again > 0 or op.from) then
+    reply.stale_rules = true
   end
-  if op.take and ledger.schedules then
-    op.take, reply.leased = false, true
+  if op.settle_on_claim and ledger.schedules then
+    op.settle_on_claim, reply.leased = false, true
   end
   if op.ahead then
     see_ahead(op, op.want - granted, reply)
@@ -200,19 +199,19 @@ operations.claim = function(op)
   if op.from then
     if op.from > ledger.cursor then
       reply.ahead = true
-    elseif not reply.ruled and unjudged(op.upto) then
-      reply.unjudged = true
-    elseif not reply.ruled then
+    elseif not reply.stale_rules and not_deduplicated(op.upto) then
+      reply.not_deduplicated = true
+    elseif not reply.stale_rules then
       local count
       local wanted = op.want - granted
-      local most = op.take and wanted or within(op.limit, wanted)
+      local most = op.settle_on_claim and wanted or within(op.limit, wanted)
       fresh, count, cursor = grant_fresh(op, most)
       reply.limited = most < wanted and cursor < op.upto or nil
-      if not op.take then
+      if not op.settle_on_claim then
         for _, segment in ipairs(fresh) do
           segments[#segments + 1] = segment
         end
-        ledger.held = ledger.held + count
+        ledger.in_flight = ledger.in_flight + count
       end
     end
   end
@@ -220,19 +219,19 @@ operations.claim = function(op)
   local expiry = now + op.lock_ms
   if #segments > 0 then
     for _, segment in ipairs(segments) do
-      segment.kind, segment.expiry, segment.bits = (SESSIONS or op.alone) and 's' or 'n', expiry, ''
+      segment.kind, segment.expiry, segment.bits = (SESSIONS or op.exclusive) and 's' or 'n', expiry, ''
     end
     if SESSIONS then
-      write('HSET', META, 'filer', op.lease)
+      write('HSET', META, 'filer_lease', op.lease)
     end
     write_lease(op.lease, segments)
   end
   for _, entry in ipairs(leaving) do
     if entry.rest then
-      write('ZADD', RETURNED, num(entry.rest[1]),
+      write('ZADD', REDELIVERABLE, num(entry.rest[1]),
         num(entry.rest[1]) .. ':' .. num(entry.rest[2]) .. ':' .. num(entry.rest[3]))
     end
-    write('ZREM', RETURNED, entry.member)
+    write('ZREM', REDELIVERABLE, entry.member)
   end
   pass(op, cursor)
 
@@ -247,7 +246,7 @@ operations.claim = function(op)
   reply.expiry = num(expiry)
   with_state(reply)
   if waits then
-    reply.limited, reply.returned = true, 0
+    reply.limited, reply.redeliverable = true, 0
   end
   return reply
 end

@@ -10,12 +10,12 @@
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end
-local fields = { 'cursor', ARGV[1], 'version', '1', 'held', '0', 'voids', '0' }
+local fields = { 'cursor', ARGV[1], 'version', '1', 'in_flight', '0', 'skipped', '0' }
 if ARGV[2] == '1' then
-  fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'
+  fields[#fields + 1], fields[#fields + 2] = 'has_message_ttl', '1'
 end
 if ARGV[3] == '1' then
-  fields[#fields + 1], fields[#fields + 2] = 'judged', ARGV[1]
+  fields[#fields + 1], fields[#fields + 2] = 'dedup_upto', ARGV[1]
 end
 redis.call('HSET', KEYS[1], unpack(fields))
 return 1

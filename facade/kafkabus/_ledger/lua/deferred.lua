@@ -5,15 +5,16 @@
 --          by a lease that locks one. Whether they are of that session nobody knows before they are read
 --          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
 --                 {"missing": [], "gone": true}    the session's lock has expired
---                 {"missing": [], "again": [[first, last, count], …], "expiry": ms, "ruled": true where the caller
---                  goes by rules that were changed since (rules, as of claim)}
+--                 {"missing": [], "again": [[first, last, count], …], "expiry": ms,
+--                  "stale_rules": true if the caller goes by rules that were changed since (rules, as of claim)}
 --   seize  {lease, ranges, lock_ms, from, upto, epoch, epoch_to, rules}  whatever waits in the ranges is locked: never
 --          granted, returned, filed or deferred. Where the caller has seen every record from `from` to before `upto`,
 --          and the ranges hold all messages among them, the cursor moves on to there. Without, what lies beyond the
 --          cursor is void for claims. Left alone is what is not judged, where duplicates are detected, and what lies
 --          beyond the cursor where it was chosen by rules that were changed since (rules and epochs as of claim)
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
---   hopeless {lease, count, lock_ms, limit}  returned ranges that were delivered so often are locked; reply as of seize
+--   max_deliveries_exceeded {lease, count, lock_ms, limit}  ranges that were delivered so often are locked;
+--          reply as of seize
 
 -- Delivery count of a deferred message, nothing where it is not deferred.
 local function deferred_at(offset)
@@ -55,7 +56,8 @@ operations.recall = function(op)
     again[index] = { num(segment.first), num(segment.last), num(segment.count) }
   end
   return {
-    missing = {}, again = again, expiry = num(held and held.expiry or now + op.lock_ms), ruled = outruled(op) or nil,
+    missing = {}, again = again, expiry = num(held and held.expiry or now + op.lock_ms),
+    stale_rules = has_stale_rules(op) or nil,
   }
 end
 
@@ -77,8 +79,8 @@ end
 
 operations.seize = function(op)
   expire_leases()
-  local outdated = outruled(op)
-  local moves = op.upto and op.from <= ledger.cursor and not unjudged(op.upto) and not outdated
+  local outdated = has_stale_rules(op)
+  local moves = op.upto and op.from <= ledger.cursor and not not_deduplicated(op.upto) and not outdated
   local segments, chunks = {}, {}
   local function add(offset, count, kind, home)
     local previous = segments[#segments]
@@ -94,7 +96,7 @@ operations.seize = function(op)
       if member then
         add(offset, count, 'n', member)
       elseif offset >= ledger.cursor then
-        if not (outdated or unjudged(offset + 1) or redis.call('ZSCORE', VOIDS, num(offset))) then
+        if not (outdated or not_deduplicated(offset + 1) or redis.call('ZSCORE', SKIPPED, num(offset))) then
           add(offset, 0, 'n', 'log')
         end
       else
@@ -120,12 +122,12 @@ operations.seize = function(op)
     if segment.home == 'deferred' then
       write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
     elseif segment.home == 'log' then
-      ledger.held = ledger.held + segment.last - segment.first + 1
+      ledger.in_flight = ledger.in_flight + segment.last - segment.first + 1
       if not moves then
         for offset = segment.first, segment.last do
-          write('ZADD', VOIDS, num(offset), num(offset))
+          write('ZADD', SKIPPED, num(offset), num(offset))
         end
-        ledger.voids = 1
+        ledger.skipped = 1
       end
     elseif segment.home ~= 'session' then
       leave_returned(segment.first, segment.last)
@@ -140,14 +142,14 @@ operations.seize = function(op)
   return reply
 end
 
-operations.hopeless = function(op)
+operations.max_deliveries_exceeded = function(op)
   expire_leases()
   local segments = {}
-  for _, member in ipairs(redis.call('ZRANGE', RETURNED, 0, 999)) do
+  for _, member in ipairs(redis.call('ZRANGE', REDELIVERABLE, 0, 999)) do
     local first, last, count = split_returned(member)
     if count >= op.count and #segments < op.limit then
       segments[#segments + 1] = { first = first, last = last, count = count, kind = 'n', home = member }
     end
   end
-  return lock_segments(op, segments, function(segment) write('ZREM', RETURNED, segment.home) end)
+  return lock_segments(op, segments, function(segment) write('ZREM', REDELIVERABLE, segment.home) end)
 end

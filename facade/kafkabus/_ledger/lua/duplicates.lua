@@ -5,16 +5,17 @@
 -- any more, and it is dropped at once.
 --
 -- Defines
---   judge {from, upto, ids, epochs, window, start}  the caller has seen every record from `from` to before `upto`: ids
+--   detect_duplicates {from, upto, ids, epochs, window, start}  the caller has seen every record from `from`
+--         to before `upto`: ids
 --         is [[offset, id, when it was stored, ms, source], …] of those that have one, ascending; source, which may be
 --         absent, names the message of which it is a copy: copies of one message are no duplicates of each other, as
 --         whoever moves it voids all but one. epochs is [[offset, leader epoch], …] of records before `upto`,
 --         ascending, the first with each; window is in ms; start, which may be absent, says that what lies before
 --         does not count any more: it is too old, or the log does not have it
---         Reply: {"judged": offset}  up to where it is known what is a message
+--         Reply: {"dedup_upto": offset}  up to where it is known what is a message
 --                with "ahead": true where from is beyond that: nothing was judged, go on from there
---                with "torn": epoch where a record that was judged has a later leader epoch than any had: the log was
---                truncated, and holds others since; nothing was judged
+--                with "log_truncated": epoch if a record that was scanned has a later leader epoch than any had: the
+--                log was truncated, and holds others since; nothing was scanned
 --   All operations that grant what was never granted before refuse what is not judged, and all where the log is torn.
 
 -- What is known of ids: "<offset>:<when, ms>:<source>" by id, the latest first.
@@ -68,26 +69,26 @@ local function hash_for(ring, at, window)
   return IDS[ring.filled]
 end
 
-operations.judge = function(op)
+operations.detect_duplicates = function(op)
   if op.start then
     write('ZREMRANGEBYSCORE', DUPLICATES, '-inf', '(' .. num(op.start))
-    ledger.judged = math.max(ledger.judged, op.start)
+    ledger.dedup_upto = math.max(ledger.dedup_upto, op.start)
   end
-  local judged_before, latest_epoch = math.max(ledger.judged, ledger.proven), ledger.judged_epoch
+  local judged_before, latest_epoch = math.max(ledger.dedup_upto, ledger.dedup_checkpoint), ledger.dedup_epoch
   for _, one in ipairs(op.epochs) do
     -- It never falls along a log, so each one that was judged has the latest one or an earlier one.
-    if one[1] < judged_before and ledger.judged_epoch >= 0 and one[2] > ledger.judged_epoch then
-      ledger.torn = true
-      return { judged = num(ledger.judged), torn = num(ledger.judged_epoch) }
+    if one[1] < judged_before and ledger.dedup_epoch >= 0 and one[2] > ledger.dedup_epoch then
+      ledger.log_truncated = true
+      return { dedup_upto = num(ledger.dedup_upto), log_truncated = num(ledger.dedup_epoch) }
     end
     latest_epoch = math.max(latest_epoch, one[2])
   end
-  if op.from > ledger.judged then
-    return { judged = num(ledger.judged), ahead = true }
+  if op.from > ledger.dedup_upto then
+    return { dedup_upto = num(ledger.dedup_upto), ahead = true }
   end
   local ids = {}
   for _, one in ipairs(op.ids) do
-    if one[1] >= ledger.judged and one[1] < op.upto then
+    if one[1] >= ledger.dedup_upto and one[1] < op.upto then
       ids[#ids + 1] = one
     end
   end
@@ -99,19 +100,19 @@ operations.judge = function(op)
     local before, at = known[id], one[3]
     local recent = before and math.abs(at - before.at) < op.window
     local copied = recent and source ~= '' and source == before.source
-    local void = recent and not copied
-    if offset < ledger.proven or (before and before.offset >= offset) then
+    local skip = recent and not copied
+    if offset < ledger.dedup_checkpoint or (before and before.offset >= offset) then
       -- Judged before; by a script that died, or from a checkpoint.
-      void = redis.call('ZSCORE', DUPLICATES, num(offset))
+      skip = redis.call('ZSCORE', DUPLICATES, num(offset))
     end
-    if void then
+    if skip then
       write('ZADD', DUPLICATES, num(offset), num(offset))
       if call_off(offset) then
-        ledger.held = ledger.held - 1
+        ledger.in_flight = ledger.in_flight - 1
       end
       if offset >= ledger.cursor then
-        write('ZADD', VOIDS, num(offset), num(offset))
-        ledger.voids = 1
+        write('ZADD', SKIPPED, num(offset), num(offset))
+        ledger.skipped = 1
       end
     elseif not (before and before.offset > offset) then
       -- Of copies of one message any may be the one that stays; its time is the first one's.
@@ -124,9 +125,11 @@ operations.judge = function(op)
   for _, at in ipairs(ring.since) do
     text = text .. ':' .. num(at)
   end
-  ledger.judged = math.max(ledger.judged, op.upto)
-  write('HSET', META, 'ring', text, 'latest', num(latest), 'judged', num(ledger.judged), 'voids', num(ledger.voids),
-    'judged_epoch', num(latest_epoch))
-  ledger.judged_epoch = latest_epoch
-  return { judged = num(ledger.judged) }
+  ledger.dedup_upto = math.max(ledger.dedup_upto, op.upto)
+  write(
+    'HSET', META, 'ring', text, 'latest', num(latest), 'dedup_upto', num(ledger.dedup_upto),
+    'skipped', num(ledger.skipped), 'dedup_epoch', num(latest_epoch)
+  )
+  ledger.dedup_epoch = latest_epoch
+  return { dedup_upto = num(ledger.dedup_upto) }
 end

@@ -8,9 +8,9 @@
 --          Reply: {"from": offset}   from where they do: who said so first is right
 --   peek   {from, limit, session}    up to limit messages that are not settled, oldest first; beyond the cursor the
 --          scheduled ones alone; with session (a name), none that is known to be of another one
---          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "voids": [offset, …]}  kind is "d" where
---                 they are deferred, "t" where they are scheduled, else "n"; voids are records beyond the cursor that
---                 are no messages, or none yet
+--          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "skipped": [offset, …]}
+--                 kind is "d" if they are deferred, "t" if they are scheduled, else "n"; skipped are records
+--                 beyond the cursor that are no messages, or none yet
 --   purge  {upto, limit}             what waits below upto is done with, except where it is leased or deferred
 --          Reply: {"purged": count, "more": true where more than limit returned ranges were there}
 
@@ -24,12 +24,12 @@ operations.mark = function(op)
 end
 
 operations.rule = function(op)
-  local from = redis.call('HGET', META, 'ruled_from')
+  local from = redis.call('HGET', META, 'rules_from')
   -- A ledger that was made anew knows the version, and not from where on it counts.
   if op.version > ledger.rules or not from then
     from = num(math.max(op['end'], ledger.cursor))
     ledger.rules = math.max(ledger.rules, op.version)
-    write('HSET', META, 'ruled_from', from, 'rules', num(ledger.rules))
+    write('HSET', META, 'rules_from', from, 'rules', num(ledger.rules))
   end
   return { from = from }
 end
@@ -47,8 +47,8 @@ operations.peek = function(op)
       add(first, last, 'n', count)
     end
   end
-  add_returned(redis.call('ZREVRANGEBYSCORE', RETURNED, '(' .. num(op.from), '-inf', 'LIMIT', 0, 1))
-  add_returned(redis.call('ZRANGEBYSCORE', RETURNED, num(op.from), '+inf', 'LIMIT', 0, op.limit))
+  add_returned(redis.call('ZREVRANGEBYSCORE', REDELIVERABLE, '(' .. num(op.from), '-inf', 'LIMIT', 0, 1))
+  add_returned(redis.call('ZRANGEBYSCORE', REDELIVERABLE, num(op.from), '+inf', 'LIMIT', 0, op.limit))
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', DEFERRED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
     local offset, count = split_deferred(member)
     add(offset, offset, 'd', count)
@@ -82,8 +82,8 @@ operations.peek = function(op)
     ranges[index] = { num(run[1]), num(last), run[3], num(run[4]) }
     room = room - (last - run[1] + 1)
   end
-  local voids = redis.call('ZRANGEBYSCORE', VOIDS, num(ledger.cursor), '+inf')
-  return { cursor = num(ledger.cursor), found = ranges, voids = voids }
+  local skipped = redis.call('ZRANGEBYSCORE', SKIPPED, num(ledger.cursor), '+inf')
+  return { cursor = num(ledger.cursor), found = ranges, skipped = skipped }
 end
 
 operations.purge = function(op)
@@ -92,17 +92,17 @@ operations.purge = function(op)
     local below = { { 0, op.upto - 1 } }
     each_chunk(nil, function(name, _, field) purged = purged + cut_chunk(name, field, below) end)
   end
-  local members = redis.call('ZRANGEBYSCORE', RETURNED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
+  local members = redis.call('ZRANGEBYSCORE', REDELIVERABLE, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
   for _, member in ipairs(members) do
     local first, last, count = split_returned(member)
     if last >= op.upto then
       give_back(op.upto, last, count)
       last = op.upto - 1
     end
-    write('ZREM', RETURNED, member)
+    write('ZREM', REDELIVERABLE, member)
     purged = purged + last - first + 1
   end
-  ledger.held = ledger.held - purged
+  ledger.in_flight = ledger.in_flight - purged
   if op.upto > ledger.cursor then
     purged = purged + op.upto - ledger.cursor
     ledger.cursor = op.upto

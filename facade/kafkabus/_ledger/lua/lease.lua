@@ -84,13 +84,13 @@ end
 -- Messages to be granted again. They may lie beyond the cursor: seized there, or leased by a request that died before
 -- it moved the cursor. It stays where it is, because nobody knows of what lies before them.
 local function give_back(first, last, count)
-  write('ZADD', RETURNED, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
-  ledger.rings = true
+  write('ZADD', REDELIVERABLE, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
+  ledger.notify = true
 end
 
 -- The returned range that holds an offset: its member, first, last and count; nothing where there is none.
 local function returned_at(offset)
-  local member = redis.call('ZREVRANGEBYSCORE', RETURNED, num(offset), '-inf', 'LIMIT', 0, 1)[1]
+  local member = redis.call('ZREVRANGEBYSCORE', REDELIVERABLE, num(offset), '-inf', 'LIMIT', 0, 1)[1]
   if member then
     local first, last, count = split_returned(member)
     if last >= offset then
@@ -108,7 +108,7 @@ local function leave_returned(from, upto)
   if last > upto then
     give_back(upto + 1, last, count)
   end
-  write('ZREM', RETURNED, member)
+  write('ZREM', REDELIVERABLE, member)
 end
 
 -- Messages to be had by offset only. One that was there before, under another count, stays once.
@@ -124,7 +124,7 @@ local function put_back(segment, first, last, count)
   if segment.kind == 'd' then
     return set_aside(first, last, count)
   end
-  if segment.held and count < segment.held.most then
+  if segment.held and count < segment.held.max_deliveries then
     return go_home(segment.held.name, first, last, count)
   end
   give_back(first, last, count)
@@ -234,7 +234,7 @@ local function expire_holder(id, held, counted)
     return dissolve(id, held, counted)
   end
   local again = num(now + 1000)
-  write('HSET', HOLDERS, id, num(math.min(held.expiry, now)) .. '|' .. num(held.most) .. '|' .. held.name)
+  write('HSET', HOLDERS, id, num(math.min(held.expiry, now)) .. '|' .. num(held.max_deliveries) .. '|' .. held.name)
   write('ZADD', EXPIRIES, again, id)
 end
 

@@ -1,35 +1,36 @@
 -- Head of every request to one ledger: its keys, its clock, its counted writes.
 --
--- KEYS  1 meta     hash: cursor (next offset never granted), version (raised by every request), held (messages granted
---                  and not settled), epoch (leader epoch of the record right before the cursor, empty where it is not
---                  known), leader (the latest leader epoch of any record that the cursor passed, empty where
---                  none is known), voids (1 where key 7 may hold any), mortal (1 where messages with times to live of
---                  their own are in the log), filer (a lease whose messages are being placed in their sessions),
---                  unplaced (1 where nothing may be granted before all are), cleared (the highest version of a
---                  session's state that was cleared, and whose record stands), judged (below it is known which
---                  records are duplicates), proven (below it that is known from a checkpoint), judged_epoch (the
---                  latest leader epoch of a record below both), schedules (1 where records of scheduled messages
---                  are in the log), scheduled (how many wait for their time), moving (how many transfers are under
---                  way, but for scripts that died; what is written down says it anew), closed (1 where no
---                  transaction prepares anything any more), transacts (1 where any may have stored records), ring
---                  and latest (of duplicates.lua), rules (which version of a subscription's rules whoever claims must
---                  know), ruled_from (from where on those count that were changed last), clock (the latest time of this
---                  ledger, ms), slip (ms by which it is ahead of Redis's clock, as that went back); in tests also
---                  test:skew (ms that pass without anybody having to wait), test:clock (ms by which Redis's clock is
---                  wrong) and test:fault (which write fails)
+-- KEYS  1 meta     hash: cursor (next offset never granted), version (raised by every request), in_flight (messages
+--                  granted and not settled), epoch (leader epoch of the record right before the cursor, empty
+--                  if not known), leader (the latest leader epoch of any record that the cursor passed, empty
+--                  if not known), skipped (1 if key 7 may hold any), has_message_ttl (1 if messages with times
+--                  to live of their own are in the log), filer_lease (a lease whose messages are being filed in
+--                  their sessions), sessions_unfiled (1 if nothing may be granted before all are filed), cleared
+--                  (the highest version of a session's state that was cleared, and whose record stands),
+--                  dedup_upto (below it is known which records are duplicates), dedup_checkpoint (below it that
+--                  is known from a checkpoint), dedup_epoch (the latest leader epoch of a record below both),
+--                  schedules (1 if records of scheduled messages are in the log), scheduled (how many wait for
+--                  their time), moving (how many transfers are under way, but for scripts that died; a
+--                  checkpoint counts them anew), closed (1 if no transaction prepares anything any more),
+--                  transacts (1 if any may have stored records), ring and latest (of duplicates.lua), rules
+--                  (which version of a subscription's rules a claim must know), rules_from (from where on those
+--                  count that were changed last), clock (the latest time of this ledger, ms), slip (ms by which
+--                  it is ahead of Redis's clock, as that went back); in tests also test:skew (ms that pass
+--                  without waiting), test:clock (ms by which Redis's clock is wrong) and test:fault (which
+--                  write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
 --                  order; kind is d where the messages were deferred and go back there, s where they are being
 --                  sorted (session.lua) and no delivery counts, else n; bits, one character an
 --                  offset, are '1' where the message has left the lease; none at all means that all stay
 --                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d where they were deferred
 --       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time
---       4 returned zset: "<first>:<last>:<count>" by first: granted once, to be granted again
+--       4 redeliverable zset: "<first>:<last>:<count>" by first: granted once, to be granted again
 --       5 moving   hash: offset -> "<count>|<intent>" while a transfer is under way, or a transaction (transaction.lua)
 --       6 moves    zset: offset, with 15 digits, by when it wants attention (an unfinished transfer's orphan time,
 --                  an ended one's forgetting), ms
---       7 voids    zset: offset by itself: records beyond the cursor that no claim may grant
+--       7 skipped  zset: offset by itself: records beyond the cursor that no claim may grant
 --       8 deferred zset: "<offset>:<count>" by offset: set aside, granted by offset only
---       9 scheduled zset: "<offset>:<when, ms>" by offset: not granted before their time; void for claims
+--       9 scheduled zset: "<offset>:<when, ms>" by offset: not granted before their time; claims skip them
 --       10 due     zset: the same offsets, with 15 digits, by when that is, ms
 --       11 moved   hash: offset -> offset there, of transfers that ended lately
 --       Where the queue has sessions:
@@ -45,7 +46,7 @@
 --       17 to 20 ids  hash: id -> "<offset>:<when it was stored, ms>:<source>"; see duplicates.lua
 --       Last slot  string: "<number> <reply>" of this client's last request
 -- ARGV  1 number   of this request, raised by one each time by its client
---       2 channel  doorbell of the entity
+--       2 channel  of the entity's notifications
 --       3 partition
 --       4 JSON list of operations, done in order; each has "op" and its own members
 -- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation], "skew": ms in tests}
@@ -54,8 +55,8 @@
 -- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor
 --       comes last: Redis does not roll a script back, so what dies in between may come twice and is never lost.
 
-local META, LEASES, EXPIRIES, RETURNED = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local MOVING, MOVES, VOIDS, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[#KEYS]
+local META, LEASES, EXPIRIES, REDELIVERABLE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local MOVING, MOVES, SKIPPED, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[#KEYS]
 local SCHEDULED, DUE, MOVED = KEYS[9], KEYS[10], KEYS[11]
 local SESSIONS, FREE, HOLDERS, STATES, DUPLICATES
 local IDS = {}
@@ -76,25 +77,28 @@ local function padded(offset)
   return string.format('%015.0f', offset)
 end
 
-local meta = redis.call('HMGET', META, 'cursor', 'version', 'held', 'voids', 'test:skew', 'test:fault', 'mortal',
-  'epoch', 'leader', 'judged', 'proven', 'judged_epoch', 'schedules', 'moving', 'rules', 'clock', 'slip', 'test:clock')
+local meta = redis.call(
+  'HMGET', META, 'cursor', 'version', 'in_flight', 'skipped', 'test:skew', 'test:fault', 'has_message_ttl', 'epoch',
+  'leader', 'dedup_upto', 'dedup_checkpoint', 'dedup_epoch', 'schedules', 'moving', 'rules', 'clock', 'slip',
+  'test:clock'
+)
 local ledger = {
   cursor = tonumber(meta[1] or nil),
   version = tonumber(meta[2] or 0),
-  held = tonumber(meta[3] or 0),
-  voids = tonumber(meta[4] or 0),
-  mortal = meta[7] and true,
+  in_flight = tonumber(meta[3] or 0),
+  skipped = tonumber(meta[4] or 0),
+  has_message_ttl = meta[7] and true,
   epoch = meta[8] or '',
   epoch_at = tonumber(meta[1] or nil),
   leader = meta[9] or meta[8] or '',
-  judged = tonumber(meta[10] or 0),
-  proven = tonumber(meta[11] or 0),
-  judged_epoch = tonumber(meta[12] or -1),
-  torn = false,
+  dedup_upto = tonumber(meta[10] or 0),
+  dedup_checkpoint = tonumber(meta[11] or 0),
+  dedup_epoch = tonumber(meta[12] or -1),
+  log_truncated = false,
   schedules = meta[13] and true,
   moving = tonumber(meta[14] or 0),
   rules = tonumber(meta[15] or 0),
-  rings = false,
+  notify = false,
 }
 
 -- The ledger's clock goes on where Redis's is set back, or locks would last as much longer.

@@ -24,9 +24,11 @@ for index, op in ipairs(cjson.decode(ARGV[4])) do
 end
 
 local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies, skew = skew ~= 0 and num(skew) or nil })
-write('HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'held', num(ledger.held),
-  'voids', num(ledger.voids), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',
-  'leader', ledger.leader, 'clock', num(clock), 'slip', num(slip))
+write(
+  'HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'in_flight', num(ledger.in_flight),
+  'skipped', num(ledger.skipped), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',
+  'leader', ledger.leader, 'clock', num(clock), 'slip', num(slip)
+)
 if ledger.moving ~= tonumber(meta[14] or 0) then
   write('HSET', META, 'moving', num(math.max(0, ledger.moving)))
 end
@@ -34,11 +36,11 @@ if ledger.schedules then
   write('HSET', META, 'schedules', '1', 'scheduled', num(redis.call('ZCARD', SCHEDULED)))
 end
 if DUPLICATES then
-  write('HSET', META, 'judged', num(ledger.judged))
+  write('HSET', META, 'dedup_upto', num(ledger.dedup_upto))
 end
 -- A client that was silent for so long has lost its leases anyway; its next request counts from where it was.
 write('SET', SLOT, ARGV[1] .. ' ' .. reply, 'PX', 600000)
-if ledger.rings then
+if ledger.notify then
   redis.call('PUBLISH', ARGV[2], ARGV[3])
 end
 return reply

@@ -2,19 +2,19 @@
 --
 -- KEYS  as of prelude.lua, and instead of the slot the mark that was set before what follows was read. Where the
 --       queue has sessions, what waits is returned: whoever reads it next places it
--- ARGV  1 JSON: {"cursor", "version", "mortal", "epoch", "waiting", "deferred", "moving", "voids"} as
+-- ARGV  1 JSON: {"cursor", "version", "has_message_ttl", "epoch", "waiting", "deferred", "moving", "skipped"} as
 --         operations.snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", where the queue
 --         has sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
 --         "scheduled": [[offset, when], …]; of a subscription "rules", the version of its rules; where it detects
---         duplicates "duplicates": [[first, last], …], "proven": up to where these are known, and "judged": from
---         where the log is read once more, because what it holds from there on is in the window
+--         duplicates "duplicates": [[first, last], …], "dedup_checkpoint": up to where these are known, and
+--         "dedup_upto": from where the log is read once more, because its records from there on are in the window
 --       2 what the mark is
 -- Reply 1 where it was made, 0 where there is a ledger, 2 where the mark is another, or gone: Redis was emptied since
 --       it was set, and there may have been a ledger meanwhile that had more written down of it
 -- Effect: meta comes last, so there is no half-made ledger; what a script that died left of the others goes first.
 
-local META, RETURNED = KEYS[1], KEYS[4]
-local MOVING, MOVES, VOIDS, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local META, REDELIVERABLE = KEYS[1], KEYS[4]
+local MOVING, MOVES, SKIPPED, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 
 if redis.call('EXISTS', META) == 1 then
   return 0
@@ -31,7 +31,7 @@ local held = 0
 local scheduled = 0
 
 for _, range in ipairs(state.waiting) do
-  redis.call('ZADD', RETURNED, range[1], table.concat(range, ':'))
+  redis.call('ZADD', REDELIVERABLE, range[1], table.concat(range, ':'))
   held = held + tonumber(range[2]) - tonumber(range[1]) + 1
 end
 for _, range in ipairs(state.deferred) do
@@ -45,8 +45,8 @@ for _, one in ipairs(state.scheduled) do
   redis.call('ZADD', KEYS[9], one[1], one[1] .. ':' .. one[2])
   redis.call('ZADD', KEYS[10], one[2], string.format('%015.0f', tonumber(one[1])))
   if tonumber(one[1]) >= tonumber(state.cursor) then
-    redis.call('ZADD', VOIDS, one[1], one[1])
-    state.voids[#state.voids + 1] = one[1]
+    redis.call('ZADD', SKIPPED, one[1], one[1])
+    state.skipped[#state.skipped + 1] = one[1]
   end
   held, scheduled = held + 1, scheduled + 1
 end
@@ -56,38 +56,38 @@ for _, move in ipairs(state.moving) do
   redis.call('ZADD', MOVES, now, string.format('%015.0f', tonumber(move[1])))
   held = held + 1
 end
-for _, offset in ipairs(state.voids) do
-  redis.call('ZADD', VOIDS, offset, offset)
+for _, offset in ipairs(state.skipped) do
+  redis.call('ZADD', SKIPPED, offset, offset)
 end
 for _, one in ipairs(state.states) do
   redis.call('HSET', KEYS[15], one[1], one[2] .. '|' .. one[3] .. '|1|' .. one[4])
 end
 local fields = {
-  'cursor', state.cursor, 'version', state.version, 'held', string.format('%.0f', held),
-  'voids', #state.voids > 0 and '1' or '0', 'moving', tostring(#state.moving), 'transacts', '1',
+  'cursor', state.cursor, 'version', state.version, 'in_flight', string.format('%.0f', held),
+  'skipped', #state.skipped > 0 and '1' or '0', 'moving', tostring(#state.moving), 'transacts', '1',
 }
 if state.epoch then
   fields[#fields + 1], fields[#fields + 2] = 'epoch', state.epoch
 end
-if state.judged then
+if state.dedup_upto then
   for _, range in ipairs(state.duplicates) do
     for offset = tonumber(range[1]), tonumber(range[2]) do
       local text = string.format('%.0f', offset)
       redis.call('ZADD', KEYS[#KEYS - 5], text, text)
       if offset >= tonumber(state.cursor) then
-        redis.call('ZADD', VOIDS, text, text)
+        redis.call('ZADD', SKIPPED, text, text)
         fields[8] = '1'
       end
     end
   end
-  for _, name in ipairs({ 'judged', 'proven', 'judged_epoch' }) do
+  for _, name in ipairs({ 'dedup_upto', 'dedup_checkpoint', 'dedup_epoch' }) do
     if state[name] then
       fields[#fields + 1], fields[#fields + 2] = name, state[name]
     end
   end
 end
 if (#KEYS == 16 or #KEYS == 21) and #state.waiting > 0 then
-  fields[#fields + 1], fields[#fields + 2] = 'unplaced', '1'
+  fields[#fields + 1], fields[#fields + 2] = 'sessions_unfiled', '1'
 end
 if state.rules then
   fields[#fields + 1], fields[#fields + 2] = 'rules', state.rules
@@ -96,8 +96,8 @@ if state.schedules then
   fields[#fields + 1], fields[#fields + 2] = 'schedules', '1'
   fields[#fields + 1], fields[#fields + 2] = 'scheduled', string.format('%.0f', scheduled)
 end
-if state.mortal then
-  fields[#fields + 1], fields[#fields + 2] = 'mortal', '1'
+if state.has_message_ttl then
+  fields[#fields + 1], fields[#fields + 2] = 'has_message_ttl', '1'
 end
 redis.call('HSET', META, unpack(fields))
 return 1

@@ -30,10 +30,10 @@ end
 operations.schedule = function(op)
   for _, item in ipairs(op.items) do
     local offset = item[1]
-    if offset >= ledger.cursor and not redis.call('ZSCORE', VOIDS, num(offset)) then
+    if offset >= ledger.cursor and not redis.call('ZSCORE', SKIPPED, num(offset)) then
       put_off(offset, item[2])
-      write('ZADD', VOIDS, num(offset), num(offset))
-      ledger.voids, ledger.held = 1, ledger.held + 1
+      write('ZADD', SKIPPED, num(offset), num(offset))
+      ledger.skipped, ledger.in_flight = 1, ledger.in_flight + 1
     end
   end
   return {}
@@ -56,7 +56,7 @@ operations.cancel = function(op)
   local missing = {}
   for _, offset in ipairs(op.offsets) do
     if call_off(offset) then
-      ledger.held = ledger.held - 1
+      ledger.in_flight = ledger.in_flight - 1
     else
       missing[#missing + 1] = num(offset)
     end

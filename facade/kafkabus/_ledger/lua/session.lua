@@ -19,7 +19,7 @@
 --          Reply: {} where none waits, {"held": true} where somebody has it, {"session": name, "expiry": ms}
 --   next   {lease, want, rules}       the next messages of the session that the lease locks
 --          Reply: {"gone": true} where the lease has expired, {"unfiled": true} where nothing may be granted yet,
---                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "ruled":
+--                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "stale_rules":
 --                  as of claim}
 --   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
 --   leave  {lease}                    the session is free; what was granted and not settled goes back, uncounted.
@@ -40,12 +40,12 @@ operations.file = function(op)
   local reply, strays = { again = {}, fresh = {} }, {}
   if op.from > ledger.cursor then
     reply.ahead = true
-  elseif outruled(op) then
-    reply.ruled = true
-  elseif unjudged(op.upto) then
-    reply.unjudged = true
+  elseif has_stale_rules(op) then
+    reply.stale_rules = true
+  elseif not_deduplicated(op.upto) then
+    reply.not_deduplicated = true
   elseif op.upto > ledger.cursor then
-    local filed, clean = 0, op.from == ledger.cursor and ledger.voids == 0
+    local filed, clean = 0, op.from == ledger.cursor and ledger.skipped == 0
     for index, run in ipairs(claimable(op.strays, op.upto)) do
       filed = filed + run[2] - run[1] + 1
       strays[index] = { first = run[1], last = run[2], count = 0, kind = 's', expiry = now + op.lock_ms, bits = '' }
@@ -65,7 +65,7 @@ operations.file = function(op)
         filed = filed + count
       end
     end
-    ledger.held = ledger.held + filed
+    ledger.in_flight = ledger.in_flight + filed
     pass(op, op.upto)
   end
   reply.expiry = num(now + op.lock_ms)
@@ -108,7 +108,7 @@ operations.accept = function(op)
   local expiry = num(now + op.lock_ms)
   session.lease = op.lease
   write('ZADD', EXPIRIES, expiry, op.lease)
-  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(op.most) .. '|' .. name)
+  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(op.max_deliveries) .. '|' .. name)
   store_session(session)
   write('ZREM', FREE, name)
   return { session = name, expiry = expiry }
@@ -153,7 +153,7 @@ operations.next = function(op)
   end
   return {
     again = text, expiry = num(held.expiry), cursor = num(ledger.cursor),
-    ruled = outruled(op) or nil,
+    stale_rules = has_stale_rules(op) or nil,
   }
 end
 
@@ -164,7 +164,7 @@ operations.extend = function(op)
     return { gone = true }
   end
   local expiry = num(now + op.lock_ms)
-  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(held.most) .. '|' .. held.name)
+  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(held.max_deliveries) .. '|' .. held.name)
   write('ZADD', EXPIRIES, expiry, op.lease)
   return { expiry = expiry }
 end

@@ -121,7 +121,7 @@ local function free_session(session)
   if waiting_in(session) then
     write('ZADD', FREE, 'NX', next_turn(), session.name)
     store_session(session)
-    ledger.rings = true
+    ledger.notify = true
   else
     write('HDEL', SESSIONS, '=' .. session.name)
     write('ZREM', FREE, session.name)
@@ -256,7 +256,7 @@ local function file_words(name, words)
   if not known or session.high > chunks then
     store_session(session)
   end
-  ledger.rings = true
+  ledger.notify = true
 end
 
 -- Messages that go back to their sessions, gathered: each chunk is written once. arrive() has them there.
@@ -276,7 +276,7 @@ local function arrive()
     if session.lease == '' then
       free_session(session)
     end
-    ledger.rings = true
+    ledger.notify = true
   end
   homeward, order = {}, {}
 end
@@ -349,7 +349,7 @@ end
 local function holder(id)
   if SESSIONS then
     local expiry, most, name = string.match(redis.call('HGET', HOLDERS, id) or '', '^(%d+)|(%d+)|(.*)$')
-    return expiry and { expiry = tonumber(expiry), most = tonumber(most), name = name }
+    return expiry and { expiry = tonumber(expiry), max_deliveries = tonumber(most), name = name }
   end
 end
 
@@ -360,20 +360,20 @@ local function locked_by(id)
 end
 
 -- The lease by which somebody is about to place returned ranges.
-local function filer()
-  local id = SESSIONS and redis.call('HGET', META, 'filer')
+local function filer_lease()
+  local id = SESSIONS and redis.call('HGET', META, 'filer_lease')
   return id and redis.call('HEXISTS', LEASES, id) == 1 and id
 end
 
 -- Whether nothing may be granted yet: what was made anew of a checkpoint is not all placed. Other returned messages are
 -- on their way out, and nobody waits for them.
 local function unfiled()
-  if not redis.call('HGET', META, 'unplaced') then
+  if not redis.call('HGET', META, 'sessions_unfiled') then
     return false
   end
-  if redis.call('ZCARD', RETURNED) > 0 or filer() then
+  if redis.call('ZCARD', REDELIVERABLE) > 0 or filer_lease() then
     return true
   end
-  write('HDEL', META, 'unplaced')
+  write('HDEL', META, 'sessions_unfiled')
   return false
 end

@@ -118,11 +118,11 @@ end
 operations.complete = function(op)
   local completed = complete_words(op)
   if completed then
-    ledger.held = ledger.held - completed
+    ledger.in_flight = ledger.in_flight - completed
     return { lost = {} }
   end
   local taken, lost = take(op.lease, op.ranges, function() end)
-  ledger.held = ledger.held - taken
+  ledger.in_flight = ledger.in_flight - taken
   return { lost = lost }
 end
 

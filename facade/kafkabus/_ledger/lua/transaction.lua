@@ -92,7 +92,7 @@ end
 operations.commit = function(op)
   resolve(op, function(offset, verb, _, segment)
     if verb == 'complete' then
-      ledger.held = ledger.held - 1
+      ledger.in_flight = ledger.in_flight - 1
     elseif verb == 'defer' then
       set_aside(offset, offset, segment.count)
     else

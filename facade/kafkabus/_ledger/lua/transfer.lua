@@ -11,8 +11,8 @@
 --         too that ended and are forgotten now
 --   retreat {offset, intent, gone}             the transfer cannot be made: where it has this intent still, the message
 --         waits again; with gone (true) it is done with, because the log does not have it any more. Reply: {}
---   void  {offset}                             the record is a copy that lost: no claim grants it.
---         Reply: {"void": true}, or {"void": false} where it was granted already (a duplicate, not a loss)
+--   skip  {offset}                             the record is a copy that lost: no claim grants it.
+--         Reply: {"skip": true}, or {"skip": false} where it was granted already (a duplicate, not a loss)
 
 -- Delivery count and intent of a transfer that is under way.
 local function split_move(state)
@@ -57,7 +57,7 @@ operations.moved = function(op)
   -- Where there was a winner, a script that died left it.
   if is_moving then
     write('HDEL', MOVING, offset)
-    ledger.held, ledger.moving = ledger.held - 1, ledger.moving - 1
+    ledger.in_flight, ledger.moving = ledger.in_flight - 1, ledger.moving - 1
   end
   return { winner = winner }
 end
@@ -85,7 +85,7 @@ operations.retreat = function(op)
   local count, intent = split_move(redis.call('HGET', MOVING, offset) or '')
   if intent == op.intent then
     if op.gone then
-      ledger.held = ledger.held - 1
+      ledger.in_flight = ledger.in_flight - 1
     else
       give_back(op.offset, op.offset, tonumber(count))
     end
@@ -96,22 +96,22 @@ operations.retreat = function(op)
   return {}
 end
 
-operations.void = function(op)
+operations.skip = function(op)
   if op.offset >= ledger.cursor then
-    write('ZADD', VOIDS, num(op.offset), num(op.offset))
-    ledger.voids = 1
-    return { void = true }
+    write('ZADD', SKIPPED, num(op.offset), num(op.offset))
+    ledger.skipped = 1
+    return { skip = true }
   end
   local filed, only = 0, { { op.offset, op.offset } }
   if SESSIONS then
     each_chunk(nil, function(name, _, field) filed = filed + cut_chunk(name, field, only) end)
   end
   if filed == 0 and not returned_at(op.offset) then
-    return { void = false }
+    return { skip = false }
   end
   if filed == 0 then
     leave_returned(op.offset, op.offset)
   end
-  ledger.held = ledger.held - 1
-  return { void = true }
+  ledger.in_flight = ledger.in_flight - 1
+  return { skip = true }
 end

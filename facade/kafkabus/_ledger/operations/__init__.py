@@ -4,14 +4,14 @@ from kafkabus._ledger.operations.base import Ledger, LedgerState, Operation, Req
 from kafkabus._ledger.operations.checkpoint import Keep
 from kafkabus._ledger.operations.claim import IN_FLIGHT_LIMIT, Claim, Granted, Seen, Tail, new_lease, read_granted
 from kafkabus._ledger.operations.deferred import Recall, Seize
-from kafkabus._ledger.operations.duplicates import Judge
+from kafkabus._ledger.operations.duplicates import DetectDuplicates
 from kafkabus._ledger.operations.inspect import MARKS, Found, Mark, MarkName, Peek, Purge, Rule
 from kafkabus._ledger.operations.schedule import Activate, Cancel, Postpone, Schedule
 from kafkabus._ledger.operations.session import Accept, Extend, Filing, Leave, Next, Place, Sessions
 from kafkabus._ledger.operations.session_state import GetState, SetState, State, StateStored, StatesUpdated
 from kafkabus._ledger.operations.settle import Deferral, Renewal, Settlement
 from kafkabus._ledger.operations.transaction import Prepare, Resolve
-from kafkabus._ledger.operations.transfer import Adopt, Begin, Moved, Orphan, Retreat, Void
+from kafkabus._ledger.operations.transfer import Adopt, Begin, Moved, Orphan, Retreat, Skip
 from kafkabus._ledger.operations.wire_format import read_ranges, read_runs, words_of, words_of_offsets
 
 __all__ = [
@@ -24,12 +24,12 @@ __all__ = [
     "Cancel",
     "Claim",
     "Deferral",
+    "DetectDuplicates",
     "Extend",
     "Filing",
     "Found",
     "GetState",
     "Granted",
-    "Judge",
     "Keep",
     "Leave",
     "Ledger",
@@ -57,11 +57,11 @@ __all__ = [
     "Sessions",
     "SetState",
     "Settlement",
+    "Skip",
     "State",
     "StateStored",
     "StatesUpdated",
     "Tail",
-    "Void",
     "new_lease",
     "read_granted",
     "read_ranges",

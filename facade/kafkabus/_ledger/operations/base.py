@@ -88,30 +88,30 @@ class LedgerState:
 
     Attributes:
         cursor: The next offset never granted.
-        held: How many messages were granted and are not settled.
+        in_flight: How many messages were granted and are not settled.
         version: Raised by every request.
-        mortal: Whether messages with times to live of their own were sent.
+        has_message_ttl: Whether messages with times to live of their own were sent.
         epoch: Leader epoch of the record right before the cursor, where it is known.
-        judged: Up to where it is known which records are duplicates; None where none are detected.
-        scheduled: How many of the messages held wait for their time.
+        dedup_upto: Up to where it is known which records are duplicates; None where none are detected.
+        scheduled: How many of these wait for their time.
         schedules: Whether the log holds records of such.
-        moving: How many of the messages held are on their way into another log.
+        moving: How many of these are on their way into another log.
         transacts: Whether transactions may have stored records in the log.
-        voids: Whether some records beyond the cursor may be none that will be granted: duplicates, those that are or were
+        skipped: Whether some records beyond the cursor may be none that will be granted: duplicates, those that are or were
             scheduled, those that were granted out of turn.
     """
 
     cursor: int
-    held: int
+    in_flight: int
     version: int
-    mortal: bool
+    has_message_ttl: bool
     epoch: int | None = None
-    judged: int | None = None
+    dedup_upto: int | None = None
     scheduled: int = 0
     schedules: bool = False
     moving: int = 0
     transacts: bool = False
-    voids: bool = False
+    skipped: bool = False
 
 
 class Operation:

@@ -39,16 +39,16 @@ class Keep(Operation):
         self.snapshot = Snapshot(
             cursor=int(reply["cursor"]),
             version=int(reply["version"]),
-            mortal="mortal" in reply,
+            has_message_ttl="has_message_ttl" in reply,
             waiting=[(int(first), int(last), int(count)) for first, last, count in reply["waiting"]],
             deferred=[(int(first), int(last), int(count)) for first, last, count in reply["deferred"]],
             moving=[(int(offset), int(count), intent) for offset, count, intent in reply["moving"]],
             # Those that were found to be duplicates are voids anyway.
-            voids=[offset for offset in map(int, reply["voids"]) if offset not in duplicates],
+            skipped=[offset for offset in map(int, reply["skipped"]) if offset not in duplicates],
             epoch=int(reply["epoch"]) if "epoch" in reply else None,
             schedules="schedules" in reply,
             scheduled=[(int(offset), int(when)) for offset, when in reply["scheduled"]],
-            judged=int(reply["judged"]) if "judged" in reply else None,
+            dedup_upto=int(reply["dedup_upto"]) if "dedup_upto" in reply else None,
             judged_epoch=int(reply["judged_epoch"]) if "judged_epoch" in reply else None,
             duplicates=merge_offsets(duplicates),
         )

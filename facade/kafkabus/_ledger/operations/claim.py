@@ -50,14 +50,15 @@ class Granted:
         ahead: Whether the claimer had read beyond the cursor: it must go back to it.
         now: When it was granted, ms since 1970 on Redis's clock.
         expiry: When the lock expires, likewise.
-        returned: How many ranges still wait to be granted again.
+        redeliverable: How many ranges still wait to be granted again.
         due_in: Seconds until the next lease of the ledger expires, None where none is held.
         moves: Whether a transfer wants attention.
         limited: Whether more would have been granted, had there not been so many in flight.
-        unproved: Whether nothing was granted ahead, because another leader took over: the log is to be read from the cursor.
+        epoch_mismatch: Whether nothing was granted ahead because another leader took over; the log has to be read from the
+            cursor.
         free: Whether sessions wait that nobody holds.
         overdue: Whether some scheduled messages were not activated in time.
-        ruled: Whether a subscription's rules were changed since those by which the caller goes: then nothing new was granted.
+        stale_rules: Whether the caller goes by rules that were changed since; then nothing new was granted.
     """
 
     again: list[tuple[int, int, int]]
@@ -66,14 +67,14 @@ class Granted:
     ahead: bool
     now: int
     expiry: int
-    returned: int
+    redeliverable: int
     due_in: float | None
     moves: bool
     limited: bool = False
-    unproved: bool = False
+    epoch_mismatch: bool = False
     free: bool = False
     overdue: bool = False
-    ruled: bool = False
+    stale_rules: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +95,24 @@ class Claim(Operation):
 
     Attributes:
         granted: What was granted, known when done.
-        take: Whether what was never granted before was settled by it; where scheduled messages may be among it, it was not.
-        alone: Whether nothing is granted while anything else is under way, and nothing new before what was granted before.
+        settle_on_claim: Whether messages that were never granted before were settled by it; they were not if scheduled
+            messages may be among them.
+        exclusive: Whether nothing is granted while anything else is under way, and nothing new before what was granted before.
         rules: Version of the subscription's rules by which what was seen was chosen; 0 where there are none.
     """
 
-    __slots__ = ("_granted", "ahead", "alone", "lease", "limit", "lock_ms", "rules", "seen", "take", "want")
+    __slots__ = (
+        "_granted",
+        "ahead",
+        "exclusive",
+        "lease",
+        "limit",
+        "lock_ms",
+        "rules",
+        "seen",
+        "settle_on_claim",
+        "want",
+    )
     grants = True
 
     def __init__(
@@ -111,25 +124,25 @@ class Claim(Operation):
         lock_ms: int,
         seen: Seen | None = None,
         ahead: Tail | None = None,
-        take: bool = False,
+        settle_on_claim: bool = False,
         limit: int = IN_FLIGHT_LIMIT,
-        alone: bool = False,
+        exclusive: bool = False,
         rules: int = 0,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.rules = rules
         self.want = want
-        self.alone = alone
+        self.exclusive = exclusive
         self.lock_ms = lock_ms
         self.seen = seen
         self.ahead = ahead
-        self.take = take
+        self.settle_on_claim = settle_on_claim
         self.limit = limit
         self._granted: Granted | None = None
 
     @classmethod
-    def of_nothing(cls, ledger: Ledger) -> Claim:
+    def poll(cls, ledger: Ledger) -> Claim:
         """A claim that is granted nothing: what has expired goes back, and the answer says where the ledger stands."""
         return cls(ledger, "", want=0, lock_ms=0)
 
@@ -161,14 +174,14 @@ class Claim(Operation):
             "lease": self.lease,
             "want": self.want,
             "lock_ms": self.lock_ms,
-            "take": self.take,
+            "settle_on_claim": self.settle_on_claim,
             "limit": self.limit,
         }
         if self.seen is not None:
             arguments.update({"from": self.seen.start, "upto": self.seen.upto, "runs": self.seen.runs})
             arguments.update(self.seen.epochs)
-        if self.alone:
-            arguments["alone"] = True
+        if self.exclusive:
+            arguments["exclusive"] = True
         if self.ahead is not None:
             arguments["ahead"] = self.ahead.end
             if self.ahead.epoch is not None:
@@ -182,7 +195,7 @@ class Claim(Operation):
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self._granted = read_granted(reply)
-        self.take = self.take and "leased" not in reply
+        self.settle_on_claim = self.settle_on_claim and "leased" not in reply
         super().resolve(reply)
 
 
@@ -196,14 +209,14 @@ def read_granted(reply: dict[str, Any]) -> Granted:
         ahead=bool(reply.get("ahead")),
         now=reply["now"],
         expiry=int(reply["expiry"]),
-        returned=int(reply["returned"]),
+        redeliverable=int(reply["redeliverable"]),
         due_in=None if not due else max(0.0, (int(due) - reply["now"]) / 1000),
         moves=bool(reply["moves"]),
         limited="limited" in reply,
-        unproved="unproved" in reply,
+        epoch_mismatch="epoch_mismatch" in reply,
         free="free" in reply,
         overdue="overdue" in reply,
-        ruled="ruled" in reply,
+        stale_rules="stale_rules" in reply,
     )
 
 

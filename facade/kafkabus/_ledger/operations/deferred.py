@@ -21,12 +21,24 @@ class Recall(Operation):
         gone: Whether nothing was done because the session's lock, by which they were to be locked, has expired.
         missing: Ranges that are not deferred, for which nothing was done; known when done.
         again: First and last offset and delivery count of what was locked.
-        ruled: Whether a subscription's rules were changed since those by which the caller goes.
+        stale_rules: Whether a subscription's rules were changed since those by which the caller goes.
         now: When that was, ms since 1970 on Redis's clock.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("again", "expiry", "gone", "lease", "lock_ms", "missing", "now", "ranges", "ruled", "rules", "session")
+    __slots__ = (
+        "again",
+        "expiry",
+        "gone",
+        "lease",
+        "lock_ms",
+        "missing",
+        "now",
+        "ranges",
+        "rules",
+        "session",
+        "stale_rules",
+    )
     grants = True
 
     def __init__(
@@ -42,7 +54,7 @@ class Recall(Operation):
         super().__init__(ledger)
         self.session = session
         self.rules = rules
-        self.gone = self.ruled = False
+        self.gone = self.stale_rules = False
         self.lease = lease
         self.ranges = ranges
         self.lock_ms = lock_ms
@@ -73,7 +85,7 @@ class Recall(Operation):
             self.again = [(int(first), int(last), int(count)) for first, last, count in reply["again"]]
             self.now = reply["now"]
             self.expiry = int(reply["expiry"])
-            self.ruled = "ruled" in reply
+            self.stale_rules = "stale_rules" in reply
         super().resolve(reply)
 
 
@@ -106,10 +118,16 @@ class Seize(Operation):
         self._arguments = with_rules(arguments, rules)
 
     @classmethod
-    def hopeless(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:
+    def max_deliveries_exceeded(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:
         """Locks up to ``limit`` returned ranges that were delivered ``count`` times or more."""
         seize = cls(ledger, lease, [], lock_ms)
-        seize._arguments = {"op": "hopeless", "lease": lease, "count": count, "lock_ms": lock_ms, "limit": limit}
+        seize._arguments = {
+            "op": "max_deliveries_exceeded",
+            "lease": lease,
+            "count": count,
+            "lock_ms": lock_ms,
+            "limit": limit,
+        }
         return seize
 
     @override

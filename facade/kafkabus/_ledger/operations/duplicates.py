@@ -10,7 +10,7 @@ from typing_extensions import override
 from kafkabus._ledger.operations.base import Ledger, Operation
 
 
-class Judge(Operation):
+class DetectDuplicates(Operation):
     """Finds which of the records that were read are duplicates; see ``lua/detect.lua``.
 
     Args:
@@ -26,12 +26,12 @@ class Judge(Operation):
     Attributes:
         start: As given.
         ahead: Whether nothing was judged, because what lies before was not; known when done.
-        judged: Up to where it is known which records are duplicates.
-        torn: The latest leader epoch of the records that were judged, where one of those seen has a later one: the log was
-            truncated. Else None.
+        dedup_upto: Up to where it is known which records are duplicates.
+        log_truncated: The latest leader epoch of the scanned records if a record seen now has a later one, which shows that
+            the log was truncated; else None.
     """
 
-    __slots__ = ("_arguments", "ahead", "judged", "start", "torn")
+    __slots__ = ("_arguments", "ahead", "dedup_upto", "log_truncated", "start")
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Judge(Operation):
         super().__init__(ledger)
         self.start = start
         self.ahead = False
-        self.judged = 0
-        self.torn: int | None = None
+        self.dedup_upto = 0
+        self.log_truncated: int | None = None
         self._arguments: dict[str, Any] = {
-            "op": "judge",
+            "op": "detect_duplicates",
             "from": start,
             "upto": upto,
             "ids": ids,
@@ -65,6 +65,6 @@ class Judge(Operation):
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        self.ahead, self.judged = "ahead" in reply, int(reply["judged"])
-        self.torn = int(reply["torn"]) if "torn" in reply else None
+        self.ahead, self.dedup_upto = "ahead" in reply, int(reply["dedup_upto"])
+        self.log_truncated = int(reply["log_truncated"]) if "log_truncated" in reply else None
         super().resolve(reply)

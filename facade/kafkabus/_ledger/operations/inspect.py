@@ -33,12 +33,12 @@ class Peek(Operation):
     """Looks at up to ``limit`` messages below the cursor, all or those that may be of a session.
 
     Attributes:
-        cursor: The ledger's; from there on all messages but ``voids`` wait. Known when done.
+        cursor: The ledger's; from there on all messages but ``skipped`` wait. Known when done.
         found: What is not settled below it, and scheduled beyond it, ascending.
-        voids: Offsets of records beyond it that are no messages.
+        skipped: Offsets of records beyond it that are no messages.
     """
 
-    __slots__ = ("cursor", "found", "limit", "session", "start", "voids")
+    __slots__ = ("cursor", "found", "limit", "session", "skipped", "start")
 
     def __init__(self, ledger: Ledger, start: int, limit: int, session: str | None = None) -> None:
         super().__init__(ledger)
@@ -47,7 +47,7 @@ class Peek(Operation):
         self.limit = limit
         self.cursor = 0
         self.found: list[Found] = []
-        self.voids: set[int] = set()
+        self.skipped: set[int] = set()
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Peek(Operation):
             Found(int(first), int(last), kind == "d", int(count), kind == "t")
             for first, last, kind, count in reply["found"]
         ]
-        self.voids = set(map(int, reply["voids"]))
+        self.skipped = set(map(int, reply["skipped"]))
         super().resolve(reply)
 
 
@@ -93,11 +93,11 @@ class Purge(Operation):
         super().resolve(reply)
 
 
-MarkName = Literal["mortal", "schedules", "transacts"]
+MarkName = Literal["has_message_ttl", "schedules", "transacts"]
 """What senders say of a log: that it may hold messages with times to live of their own, scheduled ones, transactions'."""
 
 
-MARKS: tuple[MarkName, ...] = ("mortal", "schedules", "transacts")
+MARKS: tuple[MarkName, ...] = ("has_message_ttl", "schedules", "transacts")
 
 
 class Mark(Operation):

@@ -133,22 +133,27 @@ class Accept(Operation):
         expiry: When the lock expires, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("accepted", "expiry", "held", "lease", "lock_ms", "most", "session")
+    __slots__ = ("accepted", "expiry", "held", "lease", "lock_ms", "max_deliveries", "session")
     grants = True
 
-    def __init__(self, ledger: Ledger, lease: str, session: str | None, lock_ms: int, most: int) -> None:
+    def __init__(self, ledger: Ledger, lease: str, session: str | None, lock_ms: int, max_deliveries: int) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.session = session
         self.lock_ms = lock_ms
-        self.most = most
+        self.max_deliveries = max_deliveries
         self.accepted: str | None = None
         self.held = False
         self.expiry = 0
 
     @override
     def arguments(self) -> dict[str, Any]:
-        arguments = {"op": "accept", "lease": self.lease, "lock_ms": self.lock_ms, "most": self.most}
+        arguments = {
+            "op": "accept",
+            "lease": self.lease,
+            "lock_ms": self.lock_ms,
+            "max_deliveries": self.max_deliveries,
+        }
         return arguments if self.session is None else arguments | {"session": self.session}
 
     @override
@@ -172,11 +177,11 @@ class Next(Operation):
         again: First and last offset and delivery count of what was granted, in the session's order.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
         cursor: Up to where the log was filed.
-        ruled: Whether a subscription's rules were changed since those by which the caller goes.
+        stale_rules: Whether a subscription's rules were changed since those by which the caller goes.
         now: When that was, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "now", "ruled", "rules", "unfiled", "want")
+    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "now", "rules", "stale_rules", "unfiled", "want")
     grants = True
 
     def __init__(self, ledger: Ledger, lease: str, want: int, rules: int = 0) -> None:
@@ -184,7 +189,7 @@ class Next(Operation):
         self.lease = lease
         self.want = want
         self.rules = rules
-        self.gone = self.unfiled = self.ruled = False
+        self.gone = self.unfiled = self.stale_rules = False
         self.again: list[tuple[int, int, int]] = []
         self.expiry = self.cursor = self.now = 0
 
@@ -202,7 +207,7 @@ class Next(Operation):
         if not (self.gone or self.unfiled):
             self.again = read_runs(reply["again"])
             self.expiry, self.cursor, self.now = int(reply["expiry"]), int(reply["cursor"]), reply["now"]
-            self.ruled = "ruled" in reply
+            self.stale_rules = "stale_rules" in reply
         super().resolve(reply)
 
 

@@ -122,25 +122,25 @@ class Retreat(Operation):
         return {"op": "retreat", "offset": self.offset, "intent": self.intent, "gone": self.gone}
 
 
-class Void(Operation):
+class Skip(Operation):
     """Takes a record that is a losing copy out of what will be granted.
 
     Attributes:
-        void: False where it was granted already.
+        skip: False where it was granted already.
     """
 
-    __slots__ = ("offset", "void")
+    __slots__ = ("offset", "skip")
 
     def __init__(self, ledger: Ledger, offset: int) -> None:
         super().__init__(ledger)
         self.offset = offset
-        self.void = False
+        self.skip = False
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "void", "offset": self.offset}
+        return {"op": "skip", "offset": self.offset}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        self.void = bool(reply["void"])
+        self.skip = bool(reply["skip"])
         super().resolve(reply)

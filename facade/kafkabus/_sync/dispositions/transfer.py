@@ -19,7 +19,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
-from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Retreat, Void
+from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Retreat, Skip
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._sync.connections import Connections
@@ -348,7 +348,7 @@ class Transfers:
         outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
         if destination.entity.expires and any_lives(record for record, _ in copies):
             # As before they are sent.
-            self._marks.mark(destination.entity, {destination.partition}, "mortal")
+            self._marks.mark(destination.entity, {destination.partition}, "has_message_ttl")
         # Judged directly before producing: whoever was paused for longer may find that another has finished this.
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
@@ -372,15 +372,15 @@ class Transfers:
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
             readers = self._catalog.readers_of(destination.entity)
-            voids = [Void(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
-            self._connections.ledger_client.execute(*voids)
-            for void in voids:
+            skipped = [Skip(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
+            self._connections.ledger_client.execute(*skipped)
+            for skip in skipped:
                 LOGGER.info(
                     "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
                     destination.entity.path,
                     destination.partition,
-                    void.offset,
-                    not void.void,
+                    skip.offset,
+                    not skip.skip,
                 )
 
     def adopt(self, source: Place) -> list[Orphan]:

@@ -320,7 +320,7 @@ class EntityCatalog:
         self._by_ledger[ledger] = entity
         try:
             self.create_ledgers([ledger])
-            self._connections.ledger_client.execute(Claim.of_nothing(ledger))
+            self._connections.ledger_client.execute(Claim.poll(ledger))
             self._connections.ledger_client.forget([ledger])
         finally:
             del self._by_ledger[ledger]

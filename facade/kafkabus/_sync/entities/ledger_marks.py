@@ -76,7 +76,7 @@ class LedgerMarks:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         if any(one.envelope.time_to_live is not None for one in outgoing):
-            self.mark(entity, partitions, "mortal")
+            self.mark(entity, partitions, "has_message_ttl")
         if any(map(is_scheduled, outgoing)):
             self.mark(entity, partitions, "schedules")
 
@@ -120,8 +120,8 @@ def schedules(
         place_of: Partition and offset by a message's position among them, None where it was not stored.
     """
     items: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for index, one in enumerate(outgoing):
-        due, place = one.envelope.scheduled_enqueue_time_utc, place_of(index)
+    for position, one in enumerate(outgoing):
+        due, place = one.envelope.scheduled_enqueue_time_utc, place_of(position)
         if due is not None and place is not None:
             items[place[0]].append((place[1], to_milliseconds(due)))
     return [Schedule(entity.ledgers[partition], sorted(several)) for partition, several in items.items()]

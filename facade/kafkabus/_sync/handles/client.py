@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from typing_extensions import Self
 
-from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.enums import (
     NEXT_AVAILABLE_SESSION,
     ServiceBusReceiveMode,
@@ -64,7 +64,7 @@ class ServiceBusClient:
         credential: object = None,  # noqa: ARG002 - carried, not checked
         **unsupported: object,
     ) -> None:
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         self._open(settings_for(host_of(fully_qualified_namespace)))
 
     @classmethod
@@ -82,7 +82,7 @@ class ServiceBusClient:
         Raises:
             ValueError: The string is malformed (the message says which part), or it is not said where Kafka or Redis is.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         client = cls.__new__(cls)
         client._open(parse_settings(conn_str, environment))
         return client
@@ -137,7 +137,7 @@ class ServiceBusClient:
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         self._check_entity_path(queue_name)
         sender = ServiceBusSender(self._connections(), check_entity(queue_name), client_identifier)
         self._handles.add(sender)
@@ -180,7 +180,7 @@ class ServiceBusClient:
         Raises:
             ValueError: An argument is none of its choices or not positive, or the connection string is for another entity.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         self._check_entity_path(queue_name)
         return self._receiver(
             check_entity(queue_name),
@@ -212,7 +212,7 @@ class ServiceBusClient:
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         return self.get_queue_sender(topic_name, client_identifier=client_identifier)
 
     def get_subscription_receiver(
@@ -248,7 +248,7 @@ class ServiceBusClient:
         Raises:
             ValueError: See ``get_queue_receiver``.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         name = subscription_path(topic_name, subscription_name)
         self._check_entity_path(topic_name, name)
         return self._receiver(
@@ -554,7 +554,7 @@ class ServiceBusClient:
             ValueError: The timeout is not positive, or the connection string is for another entity. When it is iterated:
                 ServiceBusError where there is no such queue, it has no sessions, or Kafka or Redis cannot be reached.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         self._check_entity_path(queue_name)
         return self._sessions(check_entity(queue_name), state_updated_after)
@@ -580,7 +580,7 @@ class ServiceBusClient:
         Raises:
             ValueError: As of ``list_queue_sessions``.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         name = subscription_path(topic_name, subscription_name)
         self._check_entity_path(topic_name, name)

@@ -19,7 +19,7 @@ from typing_extensions import Self
 
 from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.settlement import Held, by_delivery
+from kafkabus._core.settlement import SettlementBatch, by_delivery
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import CALLBACK_ERRORS, Bell, Worker, guarded
 from kafkabus._sync.handles.session import ServiceBusSession
@@ -35,7 +35,7 @@ class LockHolder(Protocol):
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float: ...
 
-    def _renew(self, held: list[Held]) -> list[ServiceBusReceivedMessage]: ...
+    def _renew(self, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]: ...
 
 
 Renewable = ServiceBusReceivedMessage | ServiceBusSession

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from kafkabus._core.compatibility import check_timeout, warn_of
+from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import (
     AutoLockRenewFailed,
@@ -87,7 +87,7 @@ class ServiceBusSession:
             SessionLockLostError: The lock expired before.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         lock = self._locked()
         entity = self._context.catalog.entity(self._path)
@@ -112,7 +112,7 @@ class ServiceBusSession:
             SessionLockLostError: The session's lock has expired.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         lock = self._locked()
         entity = self._context.catalog.entity(self._path)
@@ -137,7 +137,7 @@ class ServiceBusSession:
             SessionLockLostError: The session's lock has expired; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; whether it was set is unknown.
         """
-        warn_of(unsupported)
+        warn_unsupported(unsupported)
         check_timeout(timeout)
         content = _state_bytes(state)
         lock = self._locked()

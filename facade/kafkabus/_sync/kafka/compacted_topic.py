@@ -25,7 +25,7 @@ class CompactedTopic:
         config: Its settings.
         topics: The cluster's topics.
         record_producer: Writes records.
-        points: Reads them.
+        offset_reader: Reads them.
         pool: Threads for blocking calls.
         servers: Where Kafka is, for errors.
 
@@ -40,7 +40,7 @@ class CompactedTopic:
         *,
         topics: Topics,
         record_producer: RecordProducer,
-        points: OffsetReader,
+        offset_reader: OffsetReader,
         pool: Pool,
         servers: str,
     ) -> None:
@@ -48,7 +48,7 @@ class CompactedTopic:
         self._config = config
         self._topics = topics
         self._producer = record_producer
-        self._points = points
+        self._offset_reader = offset_reader
         self._pool = pool
         self._servers = servers
         self._exists = False
@@ -133,7 +133,7 @@ class CompactedTopic:
         yield at, []
         while at < end:
             upto = min(end, at + at_once)
-            yield upto, self._points.read(self.name, 0, at, upto - 1)
+            yield upto, self._offset_reader.read(self.name, 0, at, upto - 1)
             at = upto
 
     def read_one(self, offset: int, timeout: float = READ_TIMEOUT) -> Record:
@@ -143,5 +143,5 @@ class CompactedTopic:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ValueError: There is none any more.
         """
-        (record,) = self._points.read(self.name, 0, offset, offset, timeout)
+        (record,) = self._offset_reader.read(self.name, 0, offset, offset, timeout)
         return record

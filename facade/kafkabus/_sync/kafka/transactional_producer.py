@@ -123,7 +123,7 @@ class TransactionalProducer:
         until: float,
     ) -> None:
         """Have Kafka's client take a record."""
-        partition, key, value, headers = record
+        partition, key, value, headers, _ = record
         try:
             producer.produce(topic, value, key, partition, told, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
         except BufferError as error:

@@ -148,7 +148,7 @@ class MessagePeeker:
             for record in self._read(parts, entity, partition, at, upto - 1):
                 offset = record.offset() or 0
                 found = waiting.get(offset)
-                if (found or offset not in peek.voids) and not self._add(
+                if (found or offset not in peek.skipped) and not self._add(
                     entity, partition, record, found, room, messages
                 ):
                     return messages

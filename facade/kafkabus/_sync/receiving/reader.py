@@ -22,7 +22,7 @@ from operator import methodcaller
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkabus._core.delivery import Delivery, Grant
-from kafkabus._core.duplicate_detection import home_of, judge
+from kafkabus._core.duplicate_detection import detect_duplicates, home_of
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._core.fetch_plan import PartitionView, Plan, PlannedClaim, home_partitions, runs_of, sweeps
@@ -34,8 +34,8 @@ from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 from kafkabus._ledger.operations import (
     IN_FLIGHT_LIMIT,
     Claim,
+    DetectDuplicates,
     Granted,
-    Judge,
     LedgerState,
     Postpone,
     Purge,
@@ -149,13 +149,15 @@ class Reader:
         self._consumer: Consumer | None = None
         self._next_slow_poll = 0.0
         self._closed = False
-        self._astray = False
-        self._doubted: set[int] = set()
+        self._needs_resync = False
+        self._maybe_truncated: set[int] = set()
         self._unverified: dict[int, int] = {}
         self._full = False
         self._looked_at = 0.0
         # What may be a duplicate, or is not wanted by a subscription, is read before it is claimed.
-        self._few_until = math.inf if entity.detects_duplicates or entity.subscription_filter is not None else 0.0
+        self._small_batches_until = (
+            math.inf if entity.detects_duplicates or entity.subscription_filter is not None else 0.0
+        )
         self._taken: list[Grant] = []
 
     def go_by(self, entity: Entity) -> None:
@@ -181,7 +183,7 @@ class Reader:
         """
         deadline = time.monotonic() + timeout
         if want < AHEAD_FROM:
-            self._few_until = max(self._few_until, time.monotonic() + 2 * SLOW_POLL)
+            self._small_batches_until = max(self._small_batches_until, time.monotonic() + 2 * SLOW_POLL)
         if not acquire(self._turn, timeout):
             return []
         grants: list[Grant] = []
@@ -204,7 +206,7 @@ class Reader:
                     if looks and not grants and time.monotonic() >= deadline:
                         # However much there is that is to be looked at first, or no message.
                         return grants
-                elif grants or self._is_over(deadline):
+                elif grants or self._is_out_of_time(deadline):
                     return grants
                 else:
                     self._rest()
@@ -212,7 +214,7 @@ class Reader:
             return []
         except BaseException:
             # Where the consumer stands, and what it has read, is no longer known for sure.
-            self._astray = True
+            self._needs_resync = True
             self.put_back(grants)
             raise
         finally:
@@ -220,7 +222,7 @@ class Reader:
 
     def _read_on(self, want: int, wait: float) -> bool:
         """Read up to ``want`` messages, where that is what comes next; False where the log is to be read from elsewhere."""
-        if want <= 0 or self._plan.ahead or self._plan.returned is not None:
+        if want <= 0 or self._plan.claims_unread or self._plan.redeliverable is not None:
             return True
         if self._consumer is None:
             # Others are at home in all partitions, and none was read yet.
@@ -233,21 +235,21 @@ class Reader:
             return False
         return True
 
-    def _is_over(self, deadline: float) -> bool:
+    def _is_out_of_time(self, deadline: float) -> bool:
         """Whether time ran out, and nothing waits that may be claimed ahead."""
         now, plan = time.monotonic(), self._plan
         if now < deadline:
             return False
-        if self._full or plan.few or plan.alone or self._looked_at >= min(deadline, now - POLL_SLICE):
+        if self._full or plan.small_batches or plan.sole_reader or self._looked_at >= min(deadline, now - POLL_SLICE):
             return True
         self._look_around()
-        return not plan.behind
+        return not plan.backlogged
 
     def _rest(self) -> None:
         """Nothing is at hand."""
         if self._full or self._plan.resting:
             sleep(POLL_SLICE)
-        elif self._plan.ahead:
+        elif self._plan.claims_unread:
             self._look_around()
 
     def _find_way_back(self, view: PartitionView, error: Exception) -> None:
@@ -274,10 +276,10 @@ class Reader:
                     partition,
                     [(state.cursor, start - 1)],
                 )
-            if state.judged is not None and state.judged < start:
-                connections.ledger_client.execute(judge(self._entity, partition, 0, 0, [], log_start=start))
+            if state.dedup_upto is not None and state.dedup_upto < start:
+                connections.ledger_client.execute(detect_duplicates(self._entity, partition, 0, 0, [], log_start=start))
         # Else only this reader lagged behind what others settled.
-        self._astray = True
+        self._needs_resync = True
 
     def _check_end(self, partition: int, state: LedgerState, start: int, end: int, cut: int | None) -> None:
         """Where the log was truncated, have the entity go on from there.
@@ -293,15 +295,15 @@ class Reader:
             ServiceBusError: It was.
         """
         if cut is not None and cut >= 0:
-            self._parts.recovery.go_on_from(self._entity, partition, cut)
+            self._parts.recovery.recover_from_truncation(self._entity, partition, cut)
         elif cut is not None and start == end == state.cursor:
             # The brokers know no epoch of a log without records; none was lost.
             self._unverified[partition] = state.cursor
-        elif cut is not None or (state.cursor > end and (state.epoch is None or partition in self._doubted)):
-            self._parts.recovery.go_on_from(self._entity, partition, None)
+        elif cut is not None or (state.cursor > end and (state.epoch is None or partition in self._maybe_truncated)):
+            self._parts.recovery.recover_from_truncation(self._entity, partition, None)
         elif state.cursor > end:
             # Begun anew at the cursor, Kafka's client asks where the log was truncated.
-            self._doubted.add(partition)
+            self._maybe_truncated.add(partition)
 
     def put_back(self, grants: Sequence[Grant]) -> None:
         """Messages that were granted and reached nobody: others get them, and no delivery is counted.
@@ -364,7 +366,7 @@ class Reader:
         for view in self._plan.views:
             view.start(view.seen_from)
             view.assigned = False
-        self._astray, self._next_slow_poll = False, 0.0
+        self._needs_resync, self._next_slow_poll = False, 0.0
         self._bell.close()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
@@ -405,14 +407,14 @@ class Reader:
                 self._entity.subscription_filter,
                 self._entity.rules_version,
             )
-            self._astray = True
-        if self._astray:
+            self._needs_resync = True
+        if self._needs_resync:
             self._connections.pool.run(self._stop_reading, [view for view in self._plan.views if view.assigned])
-            self._astray = False
+            self._needs_resync = False
         if now >= self._next_slow_poll:
             self._next_slow_poll = now + SLOW_POLL
-            self._plan.stir(now)
-            self._plan.few = now < self._few_until
+            self._plan.clear_backoff(now)
+            self._plan.small_batches = now < self._small_batches_until
             self._find_homes()
             self._ask_for_returned()
             self._look_around()
@@ -431,7 +433,7 @@ class Reader:
 
     def _hear(self, partition: int) -> None:
         """The doorbell rang: something may have become available."""
-        self._plan.views[partition].returned = True
+        self._plan.views[partition].redeliverable = True
 
     def _find_homes(self) -> None:
         connections, entity = self._connections, self._entity
@@ -443,7 +445,7 @@ class Reader:
 
     def _ask_for_returned(self) -> None:
         """Ask every ledger, without claiming, for ranges to be granted again."""
-        claims = [(view, Claim.of_nothing(self._entity.ledgers[view.partition])) for view in self._plan.views]
+        claims = [(view, Claim.poll(self._entity.ledgers[view.partition])) for view in self._plan.views]
         self._connections.ledger_client.execute(*(claim for _, claim in claims))
         for view, claim in claims:
             if view.assigned:
@@ -453,8 +455,8 @@ class Reader:
     def _look_around(self) -> None:
         """See what waits in partitions that others read, and whether to claim all before it is read."""
         plan, connections = self._plan, self._connections
-        plan.ahead = False
-        if plan.alone or plan.few:
+        plan.claims_unread = False
+        if plan.sole_reader or plan.small_batches:
             return
         try:
             tails = connections.pool.run(
@@ -469,8 +471,8 @@ class Reader:
         self._looked_at = time.monotonic()
 
     def _claim_no_more_ahead(self) -> None:
-        self._few_until = max(self._few_until, time.monotonic() + NOT_AHEAD)
-        self._plan.few, self._plan.ahead = True, False
+        self._small_batches_until = max(self._small_batches_until, time.monotonic() + NOT_AHEAD)
+        self._plan.small_batches, self._plan.claims_unread = True, False
 
     def _look_at_memory(self) -> None:
         """While Redis is nearly full, nothing new is claimed; settling and what was granted before go on."""
@@ -481,7 +483,7 @@ class Reader:
 
     def _note(self, view: PartitionView, granted: Granted) -> None:
         view.cursor = granted.cursor
-        view.returned = granted.returned > 0
+        view.redeliverable = granted.redeliverable > 0
         view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
         if granted.moves:
             self._parts.transfers.finish(self._entity, view.partition)
@@ -501,32 +503,32 @@ class Reader:
                 seen=plan.seen,
                 ahead=plan.ahead,
                 # Records that are yet to be read are settled afterwards, and those that wait for their time not at all.
-                take=take
+                settle_on_claim=take
                 and plan.ahead is None
                 and not self._entity.keeps_expired
                 and not self._looks_at_granted
                 and not schedule_of(plan.view.records[: plan.want]),
                 limit=IN_FLIGHT_LIMIT,
-                alone=self._in_order,
+                exclusive=self._in_order,
                 rules=self._rules_version,
             )
             for plan in planned
         ]
-        judges = self._judges((plan.view, plan.seen) for plan in planned)
+        detections = self._detections((plan.view, plan.seen) for plan in planned)
         try:
             if take:
                 # What is settled by being granted must be seen to arrive, also by a task that is cancelled.
                 uninterrupted(
-                    self._connections.ledger_client.execute(*judges, *claims)  # type: ignore[func-returns-value, unused-ignore]
+                    self._connections.ledger_client.execute(*detections, *claims)  # type: ignore[func-returns-value, unused-ignore]
                 )
             else:
-                self._connections.ledger_client.execute(*judges, *claims)
+                self._connections.ledger_client.execute(*detections, *claims)
         finally:
             # Nothing is waited for until all that is here already is in the list, where no error can lose it.
             settled = [(plan, claim) for plan, claim in zip(planned, claims, strict=True) if claim.was_granted]
             for plan, claim in settled:
                 self._add_fresh(plan, claim, grants)
-        self._follow_judges(judges)
+        self._follow_detections(detections)
         for plan, claim in settled:
             self._add_unseen(claim, grants)
             self._add_again(claim, grants)
@@ -568,15 +570,15 @@ class Reader:
         for home, strays in by_home.items():
             self._parts.dispositions.move(self._entity, grant.delivery, home, strays)
 
-    def _judges(self, seen: Iterable[tuple[PartitionView, Seen | None]]) -> list[Judge]:
+    def _detections(self, seen: Iterable[tuple[PartitionView, Seen | None]]) -> list[DetectDuplicates]:
         """What has ledgers find the duplicates among what was read and is to be granted."""
         if not self._entity.detects_duplicates:
             return []
         return [
-            judge(
+            detect_duplicates(
                 self._entity,
                 view.partition,
-                min(max(view.judged, one.start), one.upto),
+                min(max(view.dedup_upto, one.start), one.upto),
                 one.upto,
                 view.before(one.upto),
             )
@@ -584,29 +586,29 @@ class Reader:
             if one is not None
         ]
 
-    def _follow_judges(self, judges: Sequence[Judge]) -> None:
+    def _follow_detections(self, detections: Sequence[DetectDuplicates]) -> None:
         """Note what is judged, and look at what has to be before.
 
         Raises:
             ServiceBusError: A log was truncated; who comes again is served.
         """
-        for one in judges:
+        for one in detections:
             view = self._plan.views[one.ledger.partition]
-            view.judged = one.judged
-            if one.torn is not None:
-                cut = view.first_later(one.torn)
-                self._parts.recovery.go_on_from(self._entity, view.partition, cut)
+            view.dedup_upto = one.dedup_upto
+            if one.log_truncated is not None:
+                cut = view.first_later(one.log_truncated)
+                self._parts.recovery.recover_from_truncation(self._entity, view.partition, cut)
             elif one.ahead:
                 # A ledger made anew looks at the window once more.
                 upto = min(one.start, view.seen_from)
-                view.judged = self._parts.duplicate_scan.scan(self._entity, view.partition, one.judged, upto)
+                view.dedup_upto = self._parts.duplicate_scan.scan(self._entity, view.partition, one.dedup_upto, upto)
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:
         """What was granted out of the buffer; and a place for what must be read again, which holds its lease till then."""
         granted = claim.granted
         delivery = self._delivery(claim, 0)
         if granted.fresh and not claim.unseen:
-            fresh = replace(delivery, lease="", expiry=0) if claim.take else delivery
+            fresh = replace(delivery, lease="", expiry=0) if claim.settle_on_claim else delivery
             grants.append(Grant(fresh, plan.view.take(granted.fresh)))
         if granted.again or claim.unseen:
             grants.append(Grant(delivery, []))
@@ -622,7 +624,7 @@ class Reader:
             grants.append(Grant(delivery, records))
         else:
             # Where many offsets hold no message, reading passes them faster.
-            self._plan.ahead = False
+            self._plan.claims_unread = False
 
     def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
         for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
@@ -644,9 +646,9 @@ class Reader:
             if granted.ahead or granted.cursor > seen.upto or passed_over:
                 self._plan.lost_race(view, time.monotonic() + LEAVE_ALONE)
             self._go_to(view, granted)
-        if granted.unproved:
-            self._doubt(view)
-        if granted.ruled:
+        if granted.epoch_mismatch:
+            self._mark_unverified(view)
+        if granted.stale_rules:
             self._learn_rules()
             # While they are being changed, nothing new is granted.
             view.resting = self._entity.rules_version == self._rules_version
@@ -657,15 +659,15 @@ class Reader:
         """The rules were changed: whatever is granted is known by those that count now, and read on by them."""
         self._entity = self._parts.catalog.entity_anew(self._entity)
 
-    def _doubt(self, view: PartitionView) -> None:
+    def _mark_unverified(self, view: PartitionView) -> None:
         """Read a log from its ledger's cursor before anything else: Kafka's client says then whether it was truncated."""
-        view.unproved = True
-        self._astray = True
+        view.epoch_mismatch = True
+        self._needs_resync = True
         self._claim_no_more_ahead()
 
     def _limit(self, view: PartitionView, granted: Granted) -> None:
         """Leave a partition alone for a moment where too much of it is in flight, and say so once."""
-        view.resting = granted.limited or (view.resting and granted.ruled)
+        view.resting = granted.limited or (view.resting and granted.stale_rules)
         if granted.limited and not view.limited and not self._in_order:
             LOGGER.warning(
                 "in_flight_limit entity=%s partition=%d limit=%d: nothing new is received there until some are settled",
@@ -738,7 +740,7 @@ class Reader:
         try:
             read = self._parts.archive.read_as_stored(entity, view.partition, first, last, timeout)
         except LogTruncatedError:
-            self._doubt(view)
+            self._mark_unverified(view)
             raise
         except UnfinishedReadError as error:
             if delivery.deferred or self._in_order:

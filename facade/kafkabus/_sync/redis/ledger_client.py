@@ -44,8 +44,19 @@ ANEW_SECONDS = 600
 """How long what was written down of a ledger may be read before it has to be read once more."""
 
 _STATE = (
-    *("cursor", "held", "version", "mortal", "epoch", "judged", "scheduled", "schedules", "moving", "transacts"),
-    "voids",
+    *(
+        "cursor",
+        "in_flight",
+        "version",
+        "has_message_ttl",
+        "epoch",
+        "dedup_upto",
+        "scheduled",
+        "schedules",
+        "moving",
+        "transacts",
+    ),
+    "skipped",
 )
 """Fields of a ledger's head that say where it stands."""
 
@@ -155,18 +166,18 @@ class LedgerClient:
                 finally:
                     self._wake()
 
-    def create(self, ledger: Ledger, cursor: int, *, mortal: bool = False) -> bool:
+    def create(self, ledger: Ledger, cursor: int, *, has_message_ttl: bool = False) -> bool:
         """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
 
         Args:
             ledger: Which.
             cursor: Where it begins.
-            mortal: Whether messages that are in the log already may bring times to live of their own.
+            has_message_ttl: Whether messages that are in the log already may bring times to live of their own.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        arguments: list[str | int] = [cursor, int(mortal), int(ledger.keys.detects)]
+        arguments: list[str | int] = [cursor, int(has_message_ttl), int(ledger.keys.detects)]
         return bool(self._script_call(create_script().text, [ledger.keys.meta], arguments))
 
     def restore(
@@ -321,24 +332,7 @@ class LedgerClient:
             return pipeline.execute()
 
         replies = self._patiently(read)
-        return [
-            None
-            if cursor is None
-            else LedgerState(
-                int(cursor),
-                int(held),
-                int(version),
-                mortal is not None,
-                int(epoch) if epoch else None,
-                int(judged) if judged else None,
-                int(scheduled) if scheduled else 0,
-                schedules is not None,
-                int(moving) if moving else 0,
-                transacts is not None,
-                voids is not None and int(voids) > 0,
-            )
-            for cursor, held, version, mortal, epoch, judged, scheduled, schedules, moving, transacts, voids in replies
-        ]
+        return [_state_of(values) for values in replies]
 
     def is_full(self) -> bool:
         """Whether so much of Redis's memory is used that nothing new may be granted, so that what was can be settled.
@@ -569,3 +563,27 @@ def _fail(request: Request, error: Exception) -> None:
     for operation in request.operations:
         if not operation.done:
             operation.fail(error)
+
+
+def _state_of(values: Sequence[Any]) -> LedgerState | None:
+    """Return a ledger's state, made of the fields that ``_STATE`` names; None if there is no ledger."""
+    head: dict[str, Any] = dict(zip(_STATE, values, strict=True))
+    if head["cursor"] is None:
+        return None
+
+    def number(name: str) -> int | None:
+        return int(head[name]) if head[name] else None
+
+    return LedgerState(
+        int(head["cursor"]),
+        int(head["in_flight"]),
+        int(head["version"]),
+        head["has_message_ttl"] is not None,
+        number("epoch"),
+        number("dedup_upto"),
+        number("scheduled") or 0,
+        head["schedules"] is not None,
+        number("moving") or 0,
+        head["transacts"] is not None,
+        bool(number("skipped")),
+    )
