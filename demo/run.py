@@ -77,6 +77,8 @@ def run(console: Console, interrupt: Interrupt, *, limit: int | None, plot: Path
         limit: The number of flights; None for all.
         plot: The file of the picture.
 
+    Returns:
+        The exit status: 0, or 1 if the counts differ.
     """
     with _progress(console) as progress:
         with _step(progress, "load flights"):

@@ -67,7 +67,7 @@ class Receivers:
 
     @property
     def total(self) -> Counts:
-        """Return the counts of all receivers so far."""
+        """The counts of all receivers so far."""
         each = self.each
         return Counts(
             sum(one.completed for one in each),
@@ -77,7 +77,7 @@ class Receivers:
 
     @property
     def each(self) -> list[Counts]:
-        """Return the counts of each receiver so far."""
+        """The counts of each receiver so far."""
         return list(self._counts)
 
     def ended(self) -> str | None:

@@ -93,8 +93,11 @@ def lint(folder: Path, fragments: Sequence[str], parts: Sequence[Sequence[str]] 
     Args:
         folder: The folder of the `.lua` files.
         fragments: Names of the files that are joined into one program, in order.
-        parts: Names of the files of each smaller program, which has only some operations; unused definitions in it are no fault.
+        parts: Names of the files of each smaller program, which has only some operations; unused definitions in it are
+            no fault.
 
+    Returns:
+        The findings, and whether luacheck was installed and ran too.
 
     Raises:
         LuacheckError: luacheck failed, or is missing in CI.
@@ -120,7 +123,7 @@ def lint(folder: Path, fragments: Sequence[str], parts: Sequence[Sequence[str]] 
 
 
 def redis_findings(path: Path, *, is_fragment: bool) -> Iterator[Finding]:
-    """Yield where a file breaks Redis's rules or the rule about heads."""
+    """Yield a finding for each place at which a file breaks a rule for Redis or the rule about opening comments."""
     text = path.read_text("utf-8")
     if text.startswith("#!"):
         yield Finding(path.name, 1, "a shebang needs Redis 7, and 6.2 is supported")
@@ -133,7 +136,7 @@ def redis_findings(path: Path, *, is_fragment: bool) -> Iterator[Finding]:
 
 
 def head_findings(name: str, text: str, *, is_fragment: bool) -> Iterator[Finding]:
-    """Yield what a file's opening comment fails to say."""
+    """Yield a finding for the parts that a file's opening comment lacks."""
     lines = text.splitlines()
     head = "\n".join(lines[: next((n for n, x in enumerate(lines) if x[:2] != "--"), len(lines))])
     if is_fragment and re.search(r"^--\s*Defines\b", head, re.MULTILINE):
@@ -145,7 +148,7 @@ def head_findings(name: str, text: str, *, is_fragment: bool) -> Iterator[Findin
 
 
 def command_faults(command: str, key: str | None) -> Iterator[str]:
-    """Yield what is wrong with a Redis command and its first argument."""
+    """Yield the faults of a Redis command and its first argument."""
     if command in {"KEYS", "SCAN"}:
         yield f"{command} walks every key of the server"
     elif key is not None and command not in KEYLESS_COMMANDS:
@@ -156,7 +159,7 @@ def command_faults(command: str, key: str | None) -> Iterator[str]:
 
 
 def without_comments(text: str) -> str:
-    """Return Lua without its comments, every line where it was."""
+    """Return Lua without its comments, with the same line numbers."""
 
     def blank(token: re.Match[str]) -> str:
         return token[0] if token["comment"] is None else "\n" * token[0].count("\n")
@@ -165,18 +168,18 @@ def without_comments(text: str) -> str:
 
 
 def luacheck_is_installed() -> bool:
-    """Tell whether luacheck is there; say so where it is not, and fail in CI."""
+    """Return whether luacheck is installed; if it is not, print a note, or raise in CI."""
     if shutil.which("luacheck"):
         return True
     message = "luacheck is not installed (Debian: lua-check)"
     if os.environ.get("CI"):
         raise LuacheckError(message)
-    print(f"{message}: undefined globals and unused locals are not looked for", file=sys.stderr)
+    print(f"{message}: undefined globals and unused locals are not checked", file=sys.stderr)
     return False
 
 
 def luacheck_findings(program: Sequence[Path]) -> Iterator[Finding]:
-    """Yield what luacheck finds in files joined as the ledger joins them."""
+    """Yield luacheck's findings in files that are joined as the ledger joins them."""
     texts = [path.read_text("utf-8") for path in program]
     with tempfile.TemporaryDirectory() as folder:
         joined = Path(folder, "joined.lua")

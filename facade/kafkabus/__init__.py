@@ -1,6 +1,6 @@
-"""Azure Service Bus's queues on your own Kafka and Redis: the names of ``azure.servicebus``.
+"""Azure Service Bus's queues and topics on your own Kafka and Redis: the names of ``azure.servicebus``.
 
-A name is imported when it is first asked for: the command line need not wait for Kafka's and Redis's clients.
+A name is imported when it is first used, so that the command line need not wait for Kafka's and Redis's clients.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Messages as AMQP has them: any body, header, footer, annotations; the names of ``azure.servicebus.amqp``."""
+"""AMQP messages with any body, header, footer and annotations: the names of ``azure.servicebus.amqp``."""
 
 from kafkabus._core.amqp_message import (
     AmqpAnnotatedMessage,

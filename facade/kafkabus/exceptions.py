@@ -3,7 +3,7 @@
 ::
 
     ServiceBusError
-    ├── ServiceBusConnectionError           Kafka or Redis broke off
+    ├── ServiceBusConnectionError           Kafka or Redis closed the connection
     ├── ServiceBusCommunicationError        Kafka, Redis or a partition cannot be reached
     ├── ServiceBusAuthenticationError       credentials refused
     ├── ServiceBusAuthorizationError        no right to do this
@@ -21,14 +21,14 @@
     ├── ServiceBusServerBusyError
     ├── AutoLockRenewFailed
     ├── AutoLockRenewTimeout
-    ├── LedgerError                         ours: Redis refused a request to a ledger
-    ├── UnsuitableRedisError                ours: Redis would drop locks, or is part of a cluster
-    └── EmbeddedRuntimeError                ours, in kafkabus.embedded: Kafka or Redis cannot be provided
+    ├── LedgerError                         kafkabus only: Redis refused a request to a ledger
+    ├── UnsuitableRedisError                kafkabus only: Redis would drop locks, or is part of a cluster
+    └── EmbeddedRuntimeError                kafkabus.embedded only: Kafka or Redis cannot be provided
 
     MessageAlreadySettled                   a ValueError and no ServiceBusError, as in azure.servicebus
 
-Where azure-core is installed they are its errors, too, so that applications go on that catch those: all are an ``AzureError``;
-what the service's administration answers with an HTTP status is an ``HttpResponseError`` with that.
+If azure-core is installed, the errors are also azure-core's, so that applications that catch those keep working: all are an
+``AzureError``; errors for which the service's administration returns an HTTP status are an ``HttpResponseError`` with it.
 """
 
 from kafkabus._core.exceptions import (

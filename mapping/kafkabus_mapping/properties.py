@@ -152,7 +152,7 @@ _CONTENT_OF = {
 def _decode_value(value: object) -> PropertyValue:
     if not isinstance(value, dict):
         if isinstance(value, list):
-            raise ValueError("an application property is no list")
+            raise ValueError("an application property cannot be a list")
         return value  # type: ignore[return-value]  # json.loads yields only str, int, float, bool and None here
     if len(value) != 1:
         raise ValueError(f"a tagged application property has one member, not {len(value)}")

@@ -1,1 +1,1 @@
-"""What both halves share of Kafka: options of its clients, topics, delivery reports, errors."""
+"""Access to Kafka for the blocking and the asyncio SDK: client options, topics, delivery reports, errors."""

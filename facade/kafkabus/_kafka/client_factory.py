@@ -1,4 +1,4 @@
-"""Clients of Kafka: librdkafka's, or those of a namespace in this process."""
+"""Factory of Kafka clients: librdkafka's, or those of an in-memory namespace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafkabus._kafka.topic_admin import Topics
 
 
 def open_producer(settings: Settings, options: Options) -> Producer:
-    """A producer; see ``producer_options``."""
+    """Open a producer; see ``producer_options``."""
     here = in_process.find(settings.bootstrap_servers)
     return (
         Producer(options, logger=LOGGER)
@@ -23,12 +23,12 @@ def open_producer(settings: Settings, options: Options) -> Producer:
 
 
 def open_consumer(settings: Settings, options: Options) -> Consumer:
-    """A consumer; see ``consumer_options`` and ``point_options``."""
+    """Open a consumer; see ``consumer_options`` and ``point_options``."""
     here = in_process.find(settings.bootstrap_servers)
     return Consumer(options, logger=LOGGER) if here is None else cast("Consumer", here.consumer())
 
 
 def open_topics(settings: Settings, *, timeout: float = 30.0) -> Topics:
-    """The cluster's topics; ``timeout`` is for one call, in seconds."""
+    """Return access to the cluster's topics; ``timeout`` is for one call, in seconds."""
     here = in_process.find(settings.bootstrap_servers)
     return Topics(settings, timeout=timeout) if here is None else cast("Topics", here.topics())

@@ -14,11 +14,11 @@ from kafkabus._core.settings import Settings
 from kafkabus_mapping.secret import revealed
 
 AGAIN_AFTER = 60.0
-"""After how many seconds Kafka's client is heard again with what it said before."""
+"""The time after which a repeated message of Kafka's client is logged again, in seconds."""
 
 
 class _Sparingly(logging.Filter):
-    """Lets Kafka's client say a thing once a minute. It repeats itself with each attempt to connect, from each handle."""
+    """Logs each message of Kafka's client once a minute; the client repeats it for each attempt to connect and each handle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class _Sparingly(logging.Filter):
 
 
 _VARIES = re.compile(r"\[rdkafka#[^]]*\]|\(after [^)]*\)")
-"""The handle that speaks, and how long it tried how often."""
+"""The parts of a log message that vary: the handle, and the time and number of attempts."""
 
 LOGGER = logging.getLogger("kafkabus.kafka")
 LOGGER.addFilter(_Sparingly())
@@ -53,13 +53,13 @@ PASSING = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.REQUEST_TIMED_OUT,
 }
-"""Errors that Kafka's client mends by itself, without going on elsewhere."""
+"""Errors from which Kafka's client recovers by itself on the same connection."""
 
 Options = dict[str, str | int | float | bool]
 
 
 def common_options(settings: Settings) -> Options:
-    """Options that every role shares: addresses, TLS and SASL, quick reconnection."""
+    """Return the options that every role shares: addresses, TLS and SASL, quick reconnection."""
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "reconnect.backoff.ms": 50,
@@ -73,11 +73,11 @@ def common_options(settings: Settings) -> Options:
 
 
 def producer_options(settings: Settings, *, message_timeout: float) -> Options:
-    """Options of a producer: nothing is acknowledged before it is durable, nothing is stored twice by a retry.
+    """Return options of a producer: records are acknowledged once they are durable, and retries store none twice.
 
     Args:
-        settings: Where Kafka is.
-        message_timeout: After how many seconds a record is given up.
+        settings: Settings with Kafka's address.
+        message_timeout: The time after which the client gives up a record, in seconds.
     """
     return {
         **common_options(settings),
@@ -96,13 +96,13 @@ def producer_options(settings: Settings, *, message_timeout: float) -> Options:
 def transactional_options(
     settings: Settings, transactional_id: str, *, timeout: float, message_timeout: float
 ) -> Options:
-    """Options of a producer that stores its records in transactions.
+    """Return options of a producer that stores its records in transactions.
 
     Args:
-        settings: Where Kafka is.
-        transactional_id: The name by which Kafka knows it.
-        timeout: After how many seconds the broker aborts a transaction that is not ended.
-        message_timeout: After how many seconds a record is given up.
+        settings: Settings with Kafka's address.
+        transactional_id: The producer's transactional id.
+        timeout: The time after which the broker aborts an open transaction, in seconds.
+        message_timeout: The time after which the client gives up a record, in seconds.
     """
     return {
         **producer_options(settings, message_timeout=message_timeout),
@@ -112,11 +112,11 @@ def transactional_options(
 
 
 def consumer_options(settings: Settings, group: str) -> Options:
-    """Options of a consumer that assigns its partitions itself and never commits.
+    """Return options of a consumer that assigns its partitions itself and never commits.
 
     Args:
-        settings: Where Kafka is.
-        group: The group's name, which Kafka's client insists on.
+        settings: Settings with Kafka's address.
+        group: The group's name, which Kafka's client requires.
     """
     return {
         **common_options(settings),
@@ -126,7 +126,7 @@ def consumer_options(settings: Settings, group: str) -> Options:
         "auto.offset.reset": "error",
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
-        # With the default of a second, a consumer whose small queue was full crawls.
+        # With the default of a second, a consumer whose small queue was full is very slow.
         "fetch.queue.backoff.ms": 1,
         # Kafka's client has one fetch under way at each broker. While it has enough of the busy partitions, that is one of the
         # idle ones alone, which the broker holds for so long; the busy ones wait behind it. With the default of 500, a fast
@@ -140,10 +140,10 @@ def consumer_options(settings: Settings, group: str) -> Options:
 
 
 def point_options(settings: Settings) -> Options:
-    """Options of a consumer that reads single records by offset, and so fetches little ahead.
+    """Return options of a consumer that reads single records by offset, and so fetches little ahead.
 
     Args:
-        settings: Where Kafka is.
+        settings: Settings with Kafka's address.
     """
     return {
         **consumer_options(settings, "kafkabus.offset_reader"),

@@ -1,4 +1,4 @@
-"""Records given to a producer together, and what became of them."""
+"""Delivery reports of records that are given to a producer together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from confluent_kafka import KafkaError, Message
 from kafkabus._core.record import as_bytes
 
 SERVE_SLICE = 0.01
-"""Longest time, in seconds, for which one waiter serves acknowledgements before it looks whether its own have come."""
+"""How long a waiting thread serves acknowledgements before it checks for its own, in seconds."""
 
 
 UNKNOWN_OFFSET = -1
-"""Offset of a record that is stored, where the broker did not say where."""
+"""The offset of a stored record if the broker did not report it."""
 
 
 Content = tuple[int | None, bytes | None, bytes | None]
@@ -26,8 +26,8 @@ class Failure:
     """A record that was not acknowledged.
 
     Attributes:
-        content: Its partition, key and value; Kafka's client gives back no more of it.
-        error: What Kafka's client said.
+        content: The record's partition, key and value; Kafka's client returns no other fields.
+        error: The error of Kafka's client.
     """
 
     content: Content
@@ -35,12 +35,12 @@ class Failure:
 
     @property
     def unknown(self) -> bool:
-        """Whether the record may have been stored all the same: the broker got it and did not answer."""
+        """Whether the record may have been stored nevertheless: the broker may have received it, but did not answer."""
         return self.error.code() in {KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another partition may take the record: nothing is wrong with the record itself."""
+        """Whether another partition may accept the record, because the record itself is valid."""
         return self.unknown or self.error.code() in _PARTITION_UNAVAILABLE
 
 
@@ -61,13 +61,13 @@ class DeliveryReports:
     """Records given to a producer together.
 
     Args:
-        count: How many there are.
-        keep_offsets: Whether the offsets at which they were stored are wanted.
+        count: The number of records.
+        keep_offsets: Whether to keep the offsets at which the records were stored.
 
     Attributes:
-        left: How many were neither acknowledged nor given up yet.
+        left: The number of records that were neither acknowledged nor given up yet.
         failures: Records that were not acknowledged.
-        stored: Partition and offset of each stored record in order of acknowledgement, where wanted.
+        stored: Partition and offset of each stored record in order of acknowledgement, if ``keep_offsets`` is set.
     """
 
     __slots__ = ("_guard", "_keep_offsets", "_when_done", "failures", "left", "stored")
@@ -86,7 +86,7 @@ class DeliveryReports:
         return self.left == 0
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Call something once, from whichever thread serves acknowledgements, or at once where all is done."""
+        """Call a function once all records are done, in the thread that serves acknowledgements; at once if they are done."""
         with self._guard:
             if self.left:
                 self._when_done.append(call)
@@ -94,7 +94,7 @@ class DeliveryReports:
         call()
 
     def acknowledge(self, error: KafkaError | None, message: Message) -> None:
-        """Kafka's client calls this for each record."""
+        """Note the acknowledgement or the failure of a record; Kafka's client calls this."""
         calls: list[Callable[[], object]] = []
         with self._guard:
             if error is not None:

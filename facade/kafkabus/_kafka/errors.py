@@ -1,4 +1,4 @@
-"""Kafka's refusals: why no broker is reached, and what a user may not do."""
+"""Errors of Kafka: causes for which no broker is reached, and missing rights of the user."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_options import common_options
 
 AT_FIRST = 1.5
-"""For how long, in seconds, brokers are asked before it is looked why none answers."""
+"""How long to wait for a broker's answer before looking for the cause, in seconds."""
 REACHED_WITHIN = 7.0
-"""For how long, in seconds, a client tries to reach the first broker: one that starts takes that long."""
+"""How long a client tries to reach the first broker, in seconds; a broker takes that long to start."""
 NO_RIGHTS = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -34,21 +34,21 @@ NO_RIGHTS = frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""Codes with which Kafka says that the user may not do something."""
+"""Kafka's error codes for missing rights."""
 
 _OF_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 _VARIES = re.compile(r" \(after .*\)$|/(?:bootstrap|\d+)(?=: )")
 _SHOWN = 3
-"""Of how many causes an error tells: each address of a host has one of its own."""
+"""The maximum number of causes in an error; each address of a host has its own cause."""
 
 
 def no_rights(servers: str, action: str, error: KafkaError) -> ServiceBusAuthorizationError:
-    """What is said where Kafka's user may not do something.
+    """Return the error for an action that Kafka's user has no right to.
 
     Args:
-        servers: Where Kafka is.
-        action: What was to be done, as in "write to topic 'shop.orders'".
-        error: Kafka's.
+        servers: Kafka's address.
+        action: The action, as in "write to topic 'shop.orders'".
+        error: Kafka's error.
     """
     return ServiceBusAuthorizationError(
         f"Kafka {servers} does not let its user {action}: {error.str()}; grant that with 'kafka-acls.sh --add', or name "
@@ -58,11 +58,14 @@ def no_rights(servers: str, action: str, error: KafkaError) -> ServiceBusAuthori
 
 
 class FirstContact:
-    """Reaches a broker once. A client that cannot is told why within some seconds; once it has, Kafka's client waits by itself.
+    """The first contact with a broker.
+
+    If no broker can be reached, the caller gets an error with the cause within some seconds. Once one was reached, Kafka's
+    client waits for brokers by itself.
 
     Args:
-        settings: Where Kafka is.
-        admin: A client, which is asked first.
+        settings: Settings with Kafka's address.
+        admin: The client that tries first.
 
     Attributes:
         made: Whether a broker was reached.
@@ -77,11 +80,11 @@ class FirstContact:
         self._outcome: ServiceBusError | None = None
 
     def make(self) -> None:
-        """Reach a broker where none was reached before.
+        """Reach a broker, unless one was reached before.
 
         Raises:
-            ServiceBusAuthenticationError: All refuse the credentials.
-            ServiceBusCommunicationError: None can be reached.
+            ServiceBusAuthenticationError: All brokers refuse the credentials.
+            ServiceBusCommunicationError: No broker can be reached.
         """
         if not self.made:
             failure = self._attempt(time.monotonic())
@@ -89,7 +92,7 @@ class FirstContact:
                 raise type(failure)(failure.message, error=failure.inner_exception)
 
     def _attempt(self, asked_at: float) -> ServiceBusError | None:
-        """Try to reach a broker; who waited for another one's attempt is told what came of that."""
+        """Try to reach a broker; a thread that waited for the attempt of another returns the result of that attempt."""
         with self._guard:
             if self._ended_at <= asked_at:
                 self._outcome = None if _answers(self._admin, AT_FIRST) else self._look_why()
@@ -98,14 +101,14 @@ class FirstContact:
             return self._outcome
 
     def _look_why(self) -> ServiceBusError | None:
-        """Ask on, with a client that tells why it reaches no broker; None once it does."""
+        """Try again with a client that reports why it reaches no broker; return the error, or None once it reaches one."""
         causes: dict[str, KafkaError] = {}
 
         def hear(error: KafkaError) -> None:
             if error.code() != KafkaError._ALL_BROKERS_DOWN:
                 causes[_VARIES.sub("", error.str())] = error
 
-        # What it hears it tells; the client that was asked first goes on logging.
+        # This client passes its errors to hear; the first client goes on logging.
         setup: dict[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log_level": 0, "error_cb": hear}
         admin = AdminClient(common_options(self._settings) | setup)
         found = _look_up(self._settings.bootstrap_servers)
@@ -116,7 +119,7 @@ class FirstContact:
             admin.poll(0)
         told = [text for text, error in causes.items() if error.code() == KafkaError._RESOLVE]
         for host in [host for host, known in found.items() if not known and not any(host in text for text in told)]:
-            # Kafka's client waits for the name server, and says nothing until then.
+            # Kafka's client reports nothing while it waits for the name server.
             causes[f"Failed to resolve '{host}' in time"] = KafkaError(KafkaError._RESOLVE)
         return self._unreachable(causes)
 
@@ -148,12 +151,12 @@ class FirstContact:
 
 
 def _of_credentials(causes: Mapping[str, KafkaError]) -> bool:
-    """Whether a broker was reached and refused the credentials, which no waiting changes."""
+    """Return whether a broker was reached and refused the credentials, so that waiting is useless."""
     return any(cause.code() in _OF_CREDENTIALS for cause in causes.values())
 
 
 def _look_up(servers: str) -> dict[str, bool]:
-    """Look the hosts' names up meanwhile; whether each is known is there once the name server has answered."""
+    """Look up the hosts' names in the background; the result gains an entry for each host that the name server answered."""
     hosts = {server.strip().rpartition("://")[2].rpartition(":")[0].strip("[]") for server in servers.split(",")}
     found = dict.fromkeys(sorted(hosts - {""}), False)
 
@@ -167,7 +170,7 @@ def _look_up(servers: str) -> dict[str, bool]:
 
 
 def _answers(admin: AdminClient, timeout: float) -> bool:
-    """Whether a broker answers in time."""
+    """Return whether a broker answers in time."""
     try:
         admin.list_topics("__nothing", timeout=timeout)
     except KafkaException:

@@ -1,4 +1,4 @@
-"""Topics: creating, describing and deleting them, and where their logs begin and end. Blocking calls."""
+"""Blocking administration of topics: creating, describing and deleting them, and the offsets of their logs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from kafkabus._ledger.operations import Tail
 ENTITY_TOPIC: Mapping[str, str] = {
     # The broker's clock is EnqueuedTimeUtc.
     "message.timestamp.type": "LogAppendTime",
-    # Records leave only by delete_records, below what every ledger has settled.
+    # Records are deleted only by delete_records, below the offsets that every ledger has settled.
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "max.message.bytes": "2000000",
@@ -69,9 +69,9 @@ MARKER_TOPIC: Mapping[str, str] = {
 
 
 APPEARS_WITHIN = 5.0
-"""For how long, in seconds, brokers may not know of a topic that is there: it may be new."""
+"""How long brokers may not know a topic that exists, because it is new, in seconds."""
 ASKED_FOR = 3.0
-"""For how long, in seconds, one broker is asked; then its connection is closed, and another one is asked."""
+"""How long to wait for a broker's answer before closing its connection and asking another one, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class Topic:
 
     Attributes:
         name: Its name.
-        topic_id: Its id, made by the broker: another one after the topic was deleted and created again.
-        partitions: How many it has.
+        topic_id: The id that the broker gave the topic; it changes if the topic is deleted and created again.
+        partitions: The number of its partitions.
         unavailable: Partitions without a leader or with too few replicas in sync, which take no records now.
     """
 
@@ -95,8 +95,8 @@ class Topics:
     """A cluster's topics.
 
     Args:
-        settings: Where Kafka is.
-        timeout: Longest time for one call, in seconds.
+        settings: Settings with Kafka's address.
+        timeout: The longest time for one call, in seconds.
     """
 
     def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
@@ -120,7 +120,7 @@ class Topics:
         return self._contact.made
 
     def reach(self) -> None:
-        """Reach a broker, where that was not done before; within some 7 seconds it is known why none can be reached.
+        """Reach a broker, unless one was reached before; if none can be reached, raise within some 7 seconds.
 
         Raises:
             ServiceBusAuthenticationError: Kafka refuses the credentials.
@@ -129,14 +129,14 @@ class Topics:
         self._contact.make()
 
     def brokers(self) -> int:
-        """How many brokers the cluster has, at least one.
+        """Return how many brokers the cluster has, at least one.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or says that no broker serves at present.
         """
 
         def ask() -> int | None:
-            # One that has not been heard of for a while, as on a machine that stalls, is left out, and so may be the only one.
+            # Kafka leaves out a broker that was not heard of for a while, as on a stalled machine, even if it is the only one.
             return len(self._admin.list_topics("__nothing", timeout=ASKED_FOR).brokers) or None
 
         try:
@@ -150,11 +150,11 @@ class Topics:
         return count
 
     def create_entity(self, name: str, partitions: int) -> bool:
-        """Create an entity's topic, with as many replicas as the settings say; see ``create``."""
+        """Create an entity's topic with the number of replicas in the settings; see ``create``."""
         return self.create(name, partitions, ENTITY_TOPIC, self._replicas)
 
     def configure_entity(self, name: str) -> None:
-        """Give a topic that others created the settings that an entity's topic needs.
+        """Configure an existing topic as an entity's topic.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -170,13 +170,13 @@ class Topics:
             raise self._translate(error, f"configure topic {name!r}") from error
 
     def create(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> bool:
-        """Create a topic; False where it was there.
+        """Create a topic; return False if it existed already.
 
         Args:
-            name: Its name.
-            partitions: How many it has.
-            config: Its settings.
-            replicas: How many there are of each partition; by default three, or as many as there are brokers.
+            name: The topic's name.
+            partitions: The number of partitions.
+            config: The topic's settings.
+            replicas: The number of replicas of each partition; by default three, or the number of brokers if that is less.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -194,7 +194,7 @@ class Topics:
         return self._have_done(ask, f"create topic {name!r}", KafkaError.TOPIC_ALREADY_EXISTS)
 
     def delete(self, name: str) -> bool:
-        """Delete a topic, and return when it is gone; False where there was none.
+        """Delete a topic, and return when it is gone; return False if there was none.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -221,11 +221,11 @@ class Topics:
         return True
 
     def describe(self, name: str, timeout: float | None = None) -> Topic | None:
-        """What the cluster knows of a topic; None where there is none.
+        """Return the description of a topic, or None if it does not exist.
 
         Args:
-            name: Its name.
-            timeout: Longest time for this call, in seconds; default that of all.
+            name: The topic's name.
+            timeout: The longest time for this call, in seconds; default that of all calls.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -252,26 +252,26 @@ class Topics:
         return Topic(name, str(described.topic_id), len(described.partitions), unavailable)
 
     def wait_for(self, name: str) -> Topic:
-        """A topic that was just created, once the brokers know it and each partition's leader serves it.
+        """Return a topic that was just created, once the brokers know it and each partition's leader serves it.
 
         Raises:
-            ServiceBusCommunicationError: They did not within the timeout.
+            ServiceBusCommunicationError: The brokers did not serve the topic within the timeout.
         """
         described = self._again(_PASSING)(self.describe, name)
         if described is None:
             raise ServiceBusCommunicationError(
-                f"Kafka {self._servers} took topic {name!r} and does not know it after {self._timeout:.0f} s"
+                f"Kafka {self._servers} created topic {name!r} but does not serve it after {self._timeout:.0f} s"
             )
         self.ends(name, range(described.partitions))
         return described
 
     def starts(self, name: str, partitions: Iterable[int], timeout: float | None = None) -> dict[int, int]:
-        """The first offset of each partition's log.
+        """Return the first offset of each partition's log.
 
         Args:
-            name: Of the topic.
-            partitions: Their numbers.
-            timeout: Longest time for this call, in seconds; default that of all.
+            name: The topic's name.
+            partitions: The partitions' numbers.
+            timeout: The longest time for this call, in seconds; default that of all calls.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
@@ -279,7 +279,7 @@ class Topics:
         return self._offsets(name, partitions, OffsetSpec.earliest(), timeout)
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The committed end of each partition's log: the offset that the next committed record will not be below.
+        """Return the committed end of each partition's log: later committed records have at least this offset.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
@@ -287,7 +287,7 @@ class Topics:
         return self._offsets(name, partitions, OffsetSpec.latest())
 
     def stored_ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The end of each partition's log, records of open transactions included.
+        """Return the end of each partition's log, records of open transactions included.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
@@ -296,12 +296,12 @@ class Topics:
         return {partition: one.offset for partition, one in found.items()}
 
     def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:
-        """The committed end of each partition's log, and its leader's epoch.
+        """Return the committed end of each partition's log, and its leader's epoch.
 
         Args:
-            name: Of the topic.
-            partitions: Their numbers.
-            timeout: Longest time for this call, in seconds.
+            name: The topic's name.
+            partitions: The partitions' numbers.
+            timeout: The longest time for this call, in seconds.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
@@ -310,7 +310,7 @@ class Topics:
         return {partition: Tail(one.offset, one.leader_epoch) for partition, one in found.items()}
 
     def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
-        """The first offset of each partition whose record is not older than a moment, ms since 1970; the end where none is.
+        """Return each partition's first offset whose record is not older than a moment, ms since 1970; else the log's end.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
@@ -321,7 +321,7 @@ class Topics:
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
 
     def newest(self, name: str, partitions: Iterable[int]) -> int | None:
-        """When the newest record was stored, ms since 1970; None where there is none.
+        """Return when the newest record was stored, ms since 1970, or None if there is no record.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
@@ -359,7 +359,7 @@ class Topics:
         timeout: float | None = None,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[int, ListOffsetsResultInfo]:
-        """What each partition's leader answers when it is asked for an offset."""
+        """Return the answer of each partition's leader to a request for an offset."""
         wanted = {TopicPartition(name, partition): spec for partition in partitions}
         asked_for = min(ASKED_FOR, timeout or self._timeout)
 
@@ -367,7 +367,7 @@ class Topics:
             futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=asked_for)
             found = {where.partition: future.result() for where, future in futures.items()}
             if any(one.offset == OFFSET_INVALID for one in found.values()):
-                # What Kafka's client says, without an error, of a partition whose broker did not answer in time.
+                # If a broker did not answer in time, Kafka's client returns this for its partitions, without an error.
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             return found
 
@@ -377,15 +377,15 @@ class Topics:
             raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
 
     def _have_done(self, ask: Callable[[], Future[None]], action: str, already: int) -> bool:
-        """Have the controller do something, and ask once more where it is silent.
+        """Send a request to the controller, and repeat it if there is no answer.
 
         Args:
-            ask: Asks it.
-            action: What it is asked for.
-            already: The error's code with which it says that this is so already.
+            ask: Sends the request.
+            action: The action that the request is for, in words for errors.
+            already: The error code with which Kafka answers that the action was done before.
 
         Returns:
-            Whether it was done now.
+            Whether this call did the action.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -403,19 +403,19 @@ class Topics:
         except KafkaException as error:
             if _code(error) != already:
                 raise self._translate(error, action) from error
-            # A broker may have been slower to answer than to do it.
+            # The broker may have done the action although it did not answer in time.
             return len(asked) > 1
         return done
 
     def _again(self, codes: Set[int], name: str | None = None, timeout: float | None = None) -> Retrying:
-        """Tries again where there is no result, or an error with one of these codes.
+        """Return a policy that retries after no result, and after an error with one of these codes.
 
         Args:
-            codes: Of Kafka.
-            name: A topic about which the cluster is asked before each new attempt. Kafka's client keeps what it knows of
-                leaders, and of the broker that it asks about topics: where one says that it is not, or is silent, too.
-            timeout: How long new attempts are made, in seconds; by default as long as a call may take. A topic that the cluster
-                has not known for some seconds is gone, and not waited for any longer.
+            codes: Kafka's error codes.
+            name: A topic whose metadata to refresh before each retry. Kafka's client caches the leaders and the broker that it
+                asks for metadata, even if one of these answers that it is not responsible, or does not answer.
+            timeout: How long to retry, in seconds; by default as long as a call may take. If the cluster has not known a topic
+                for some seconds, the topic is considered deleted.
         """
         unknown_since: float | None = None
 
@@ -452,7 +452,7 @@ class Topics:
 
 
 def _needed(replicas: int) -> int:
-    """How many replicas must be in sync for a partition to take records: an acknowledged one outlives a broker."""
+    """Return how many replicas must be in sync to store records, so that acknowledged records survive a broker's loss."""
     return 2 if replicas > 2 else 1
 
 
@@ -477,7 +477,7 @@ _SILENCE = {
     KafkaError._TRANSPORT,
     KafkaError._DESTROY_BROKER,  # The client learned meanwhile that the broker it asked is another one, or none any more.
 }
-"""Of a broker; another one may answer."""
+"""Error codes of a broker after which another one may answer."""
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError._NOENT,  # No leader is known.
@@ -486,16 +486,16 @@ _PASSING = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.FENCED_LEADER_EPOCH,
 }
-"""While a topic is so new, or a leader so fresh, that not all brokers know."""
+"""Error codes while not all brokers know a new topic or a new leader."""
 
 
 def _with(codes: Set[int]) -> Callable[[BaseException], bool]:
-    """Whether an error is one of Kafka's with one of these codes."""
+    """Return a function that tells whether an error is one of Kafka's with one of these codes."""
     return lambda error: isinstance(error, KafkaException) and _code(error) in codes
 
 
 def _outcome(state: RetryCallState) -> Any:
-    """The last attempt's result or error, rather than tenacity's own error."""
+    """Return the last attempt's result or raise its error, in place of tenacity's own error."""
     return None if state.outcome is None else state.outcome.result()
 
 

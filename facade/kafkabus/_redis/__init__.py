@@ -1,1 +1,1 @@
-"""What both halves share of Redis: what its refusals mean."""
+"""Access to Redis for the blocking and the asyncio SDK: the meaning of Redis's errors."""

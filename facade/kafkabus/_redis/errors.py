@@ -1,4 +1,4 @@
-"""Redis's errors: which of them pass, and which of the SDK's errors the others are."""
+"""Redis's errors: those that are temporary, and the SDK's errors for the others."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ PASSING = {
     "LOADING": "it loads its data; wait until it has",
     "BUSY": "it runs a script that does not end; 'SCRIPT KILL' ends it",
 }
-"""Codes of errors that a failover or a restart brings and takes away, and what the user is told where they stay."""
+"""Codes of errors that are temporary during a failover or a restart, and the text for the user if they persist."""
 
 _OF_CREDENTIALS = (AuthenticationError, AuthorizationError)
 _OWN_CODE = re.compile(r"(?:^|of pipeline caused error: )([A-Z]+)(?: |$)")
 _CODE_IN_SCRIPT = re.compile(r"@user_script: ?\d+: -([A-Z]+) ")
-"""In Redis 6, an error inside a script loses its own code to that of the script."""
+"""In Redis 6, the code of a script's error replaces that of the error inside it."""
 _NO_RIGHTS_IN_SCRIPT = re.compile(r"user executing the script can't|ACL failure in script", re.IGNORECASE)
 _AROUND_IN_SCRIPT = re.compile(r"^.*@user_script: ?\d+: (?:-[A-Z]+ )?|,? script: [0-9a-f]{40}.*$")
 
 
 def code_of(error: BaseException) -> str:
-    """The word in capitals by which Redis names a kind of error; empty where there is none."""
+    """Return the code of an error, a word in capitals; empty if the error has none."""
     if not isinstance(error, RedisError):
         return ""
     text = str(error)
@@ -72,11 +72,11 @@ _CODES = {
     "AskError": "ASK",
     "ClusterCrossSlotError": "CROSSSLOT",
 }
-"""Of redis-py's classes, whose instances before version 7 do not keep it."""
+"""Codes of redis-py's error classes, whose instances do not keep the code before version 7."""
 
 
 def passes(error: BaseException) -> bool:
-    """Whether an error is one of those that pass: the same call is made again for a while."""
+    """Return whether an error is temporary, so that the caller retries for a while."""
     if isinstance(error, _OF_CREDENTIALS):
         return False
     return isinstance(error, (ConnectionError, TimeoutError)) or code_of(error) in PASSING
@@ -84,7 +84,7 @@ def passes(error: BaseException) -> bool:
 
 _CLUSTER = (
     "Redis {address} is part of a Redis Cluster, which kafkabus does not support yet: use a Redis without cluster mode, with "
-    "replicas where one is to stand in for it"
+    "replicas for failover"
 )
 _TOLD: Mapping[str, tuple[type[ServiceBusError], str]] = {
     "NOAUTH": (
@@ -112,7 +112,7 @@ _TOLD: Mapping[str, tuple[type[ServiceBusError], str]] = {
         for code, why in PASSING.items()
     },
 }
-"""What becomes of errors with these codes."""
+"""The SDK's errors for errors with these codes."""
 _REFUSED = (LedgerError, "Redis {address} refused {what}: {error}")
 _UNREACHABLE = (
     ServiceBusCommunicationError,
@@ -123,14 +123,14 @@ _UNREACHABLE = (
 def translated(
     error: RedisError, *, address: str, namespace: str, tried_for: float = 0.0, what: str = "a command"
 ) -> ServiceBusError:
-    """The SDK's error for one of Redis's.
+    """Return the SDK's error for an error of Redis.
 
     Args:
-        error: Redis's, or redis-py's.
-        address: Of Redis, without its password.
-        namespace: Whose keys are used.
-        tried_for: For how long the call was made again, in seconds.
-        what: Redis was asked for.
+        error: The error of Redis or redis-py.
+        address: The address of Redis, without its password.
+        namespace: The namespace whose keys are used.
+        tried_for: How long the call was retried, in seconds.
+        what: The command that failed, in words.
     """
     code = "NOAUTH" if isinstance(error, _OF_CREDENTIALS) else code_of(error)
     kind, message = _TOLD.get(code, _REFUSED if isinstance(error, ResponseError) else _UNREACHABLE)
@@ -148,5 +148,5 @@ def translated(
 
 
 def of_cluster(address: str) -> UnsuitableRedisError:
-    """What is said of a Redis that is part of a cluster."""
+    """Return the error for a Redis that is part of a cluster."""
     return UnsuitableRedisError(_CLUSTER.format(address=address))

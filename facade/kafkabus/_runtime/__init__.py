@@ -1,1 +1,1 @@
-"""What the process brings: forks, signals, weak references, repeated log lines."""
+"""Effects of the process: forks, signals, weak references, repeated log lines."""

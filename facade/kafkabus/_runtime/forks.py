@@ -1,9 +1,9 @@
-"""Processes that are forked: what a child leaves alone of its parent's clients, so that they work there as they are.
+"""Forked processes: SDK clients that the parent opened also work in the child.
 
-A child has a copy of the parent's objects and none of its threads: locks stay taken that another thread held, a client of
-Kafka waits for threads that are not there, even where it is only freed, and a lock of a message is the parent's. So objects
-that are watched begin anew in a child. Clients of Kafka are never freed there: what nobody refers to any more is kept by
-``gc.freeze``, and what an object let go by ``abandon``.
+A child has a copy of the parent's objects but none of its threads: locks that another thread held stay taken, a client of
+Kafka waits for missing threads, even when it is freed, and message locks belong to the parent. Therefore watched objects
+reset themselves in a child. Clients of Kafka are never freed there: ``gc.freeze`` keeps unreferenced ones, and ``abandon``
+those that an object drops.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from kafkabus._runtime.weak import WeakList
 
 
 class Forked(Protocol):
-    """Something that begins anew in a child."""
+    """An object that resets itself in a child."""
 
     def _after_fork(self) -> None:
-        """Called in the child, which has one thread, before anything else is done there."""
+        """Reset the object; called first in the child, which then has one thread."""
         ...
 
 
 opening = threading.RLock()
-"""Held by the thread of a child that opens what it has in place of its parent's."""
+"""The lock of a child's thread while it opens replacements for its parent's clients."""
 
 _watched: WeakList[Forked] = WeakList()
 _paused: list[bool] = []
-"""Whether garbage was collected before each fork that is under way."""
+"""For each fork under way, whether garbage collection was enabled before."""
 
 
 def watch(one: Forked) -> None:
-    """Have an object begin anew in a child."""
+    """Reset an object in each child."""
     _watched.add(one)
 
 
 def abandon(attributes: dict[str, object]) -> None:
-    """Keep what an object held until the process ends, and even then from being freed."""
+    """Keep the values of an object's attributes alive, so that they are not freed even when the process ends."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(attributes.copy()))
     attributes.clear()
 
 
 def _pause() -> None:
-    # The child may collect garbage before it comes to _begin_anew.
+    # Otherwise the child could collect garbage before it calls _begin_anew.
     _paused.append(gc.isenabled())
     gc.disable()
 
@@ -58,7 +58,7 @@ def _go_on() -> None:
 def _begin_anew() -> None:
     global opening  # noqa: PLW0603
     gc.freeze()
-    # Of several threads that fork at once, the first one knows.
+    # If several threads fork at once, the first entry counts.
     del _paused[1:]
     opening = threading.RLock()
     _watched.after_fork()

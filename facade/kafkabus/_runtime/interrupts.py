@@ -1,10 +1,10 @@
-"""Calls that an exception from a signal handler does not break off in the middle.
+"""Calls that an exception from a signal handler does not interrupt in the middle.
 
-Python runs the handlers of signals in the main thread, between any two of its instructions. Where one raises, as that of
-Ctrl-C does, or of Celery's soft time limit, the main thread leaves off there, with a lock taken, or an assignment made and
-not noted. So a guarded call of the main thread is done by another thread, and the main thread waits. An exception ends the
-waiting alone: the call goes on to its end, which comes soon where it asks ``caller_left``, and what it received for its
-caller is given back.
+Python runs signal handlers in the main thread, between any two of its instructions. If a handler raises, as those of Ctrl-C
+and of Celery's soft time limit do, the main thread stops there, perhaps with a lock taken or a result not yet stored.
+Therefore another thread runs a guarded call of the main thread, which only waits. An exception ends only the waiting: the
+call continues to its end, which comes soon if it checks ``caller_left``, and the messages that it received for its caller are
+given back.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any, TypeVar, cast
 F = TypeVar("F", bound=Callable[..., Any])
 
 LET_END = 1.0
-"""How long, in seconds, the end of a call is waited for whose caller leaves: it may have something to give back."""
+"""How long a leaving caller waits for the end of its call, which may have messages to give back, in seconds."""
 SLICE = 0.25
-"""Longest time, in seconds, that the main thread sleeps at a stretch."""
+"""The longest single sleep of the main thread, in seconds."""
 
 _here = threading.local()
 _END = object()
 
 
 class _Call:
-    """Something to do for the main thread.
+    """A call to run for the main thread.
 
-    An exception may come between any two steps of the main thread, and a lock would stay taken then. So there is none: each
-    side notes what it does before it looks at what the other one noted.
+    An exception may come between any two steps of the main thread, which would leave a lock taken. Therefore there is no lock:
+    each side notes its own step before it reads the note of the other.
     """
 
     __slots__ = ("_begun", "_context", "_ended", "_over", "_undo", "_work", "error", "left", "origin", "result")
@@ -53,7 +53,7 @@ class _Call:
         self._ended.acquire()
 
     def run(self) -> None:
-        """Do it, unless nobody waits for it any more."""
+        """Run the call, unless its caller has left."""
         self._begun = True
         if not self.left:
             _here.call = self
@@ -68,21 +68,21 @@ class _Call:
             self.undo()
 
     def end(self) -> None:
-        """Let the caller go on."""
+        """Wake the caller."""
         self._ended.release()
 
     def wait(self) -> None:
-        """Wait for the end."""
-        # In slices: of a signal that comes just before the thread sleeps, Python tells when it wakes.
+        """Wait for the end of the call."""
+        # In slices, because Python handles a signal that comes just before the sleep only when the thread wakes.
         while not self._ended.acquire(timeout=SLICE):
             pass
 
     def wait_a_little(self) -> None:
-        """Wait for the end, but not for long."""
+        """Wait briefly for the end of the call."""
         self._ended.acquire(timeout=LET_END)
 
     def leave(self) -> None:
-        """Nobody wants its result."""
+        """Note that the caller has left."""
         self.left = True
         if self._over:
             undoing = _Call(self.undo)
@@ -92,11 +92,11 @@ class _Call:
             self.wait_a_little()
 
     def on_left(self, undo: Callable[[], object]) -> None:
-        """What is to be done where nobody wants the result."""
+        """Register a function to run if the caller has left."""
         self._undo.append(undo)
 
     def undo(self) -> None:
-        """Do that; once, though both sides may come to it."""
+        """Run the registered function once, even if both sides call this."""
         while True:
             try:
                 undo = self._undo.pop()
@@ -106,7 +106,7 @@ class _Call:
 
 
 class _Workers:
-    """Threads that do calls: one, and others while calls go on that were left."""
+    """Threads that run calls: one, and further ones while abandoned calls still run."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[_Call] = SimpleQueue()
@@ -114,7 +114,7 @@ class _Workers:
         self._free = 0
 
     def do(self, call: _Call) -> None:
-        """Have a thread do something; for the main thread, which takes no lock for it."""
+        """Hand a call to a thread; the main thread takes no lock for this."""
         if self._free <= self._calls.qsize():
             threading.Thread(target=self._work, name="kafkabus-call", daemon=True).start()
         self._calls.put(call)
@@ -136,7 +136,7 @@ class _Workers:
             self._free += change
 
     def _stay(self) -> bool:
-        """Count as free, unless another one does."""
+        """Become the free thread, unless there is one already; return whether this thread became it."""
         with self._guard:
             stays = self._free == 0
             self._free += stays
@@ -147,7 +147,7 @@ _workers = _Workers()
 
 
 def _renew_workers() -> None:
-    """A process that was forked has none of its parent's threads."""
+    """Replace the workers in a forked process, which has none of its parent's threads."""
     global _workers  # noqa: PLW0603
     _workers = _Workers()
     _here.call = None
@@ -158,7 +158,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def guarded(method: F) -> F:
-    """A method, or a generator, that an exception from a signal handler does not break off in the middle."""
+    """Decorate a method or a generator so that an exception from a signal handler does not interrupt it."""
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
@@ -186,7 +186,7 @@ def _have_done(work: Callable[[], Any], origin: FrameType) -> Any:
     except BaseException:
         call.leave()
         raise
-    # From here on no function is called, where an exception could come between the result and the caller.
+    # From here on no function is called, since an exception could come between the result and the caller.
     if call.error is None:
         return call.result
     try:
@@ -196,19 +196,19 @@ def _have_done(work: Callable[[], Any], origin: FrameType) -> Any:
 
 
 def caller_left() -> bool:
-    """Whether nobody waits any more for the guarded call that this thread does."""
+    """Return whether the caller of this thread's guarded call has left."""
     call: _Call | None = getattr(_here, "call", None)
     return call is not None and call.left
 
 
 def on_left(undo: Callable[[], object]) -> None:
-    """What is to be done where nobody waits any more for the result of the guarded call that this thread does."""
+    """Register a function to run if the caller of this thread's guarded call leaves before it gets the result."""
     call: _Call | None = getattr(_here, "call", None)
     if call is not None:
         call.on_left(undo)
 
 
 def origin() -> FrameType | None:
-    """Where the main thread waits for the guarded call that this thread does; None where it does none."""
+    """Return the main thread's frame that waits for this thread's guarded call, or None without such a call."""
     call: _Call | None = getattr(_here, "call", None)
     return None if call is None else call.origin

@@ -1,4 +1,4 @@
-"""Warnings that come again and again, said once a minute."""
+"""Logging of repeated warnings once a minute."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 
 PERIOD_S = 60.0
-"""For how long, in seconds, warnings like one that was logged are counted instead."""
+"""How long similar warnings are counted instead of logged, in seconds."""
 
 _KAFKA_TEMPLATE = "%s [%s] %s"
-"""Of all messages of Kafka's client: kind, client and text, in which numbers change."""
+"""The template of all messages of Kafka's client: kind, client and text; the text contains changing numbers."""
 
 
 class RepetitionFilter(logging.Filter):
@@ -34,7 +34,7 @@ class RepetitionFilter(logging.Filter):
         self._passed: dict[tuple[str, int, str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is to be logged."""
+        """Return whether to log a record."""
         kind = _kind(record)
         if kind is None:
             return True
@@ -49,13 +49,13 @@ class RepetitionFilter(logging.Filter):
 
 
 def limit_repetitions() -> None:
-    """Have all that this process logs pass a ``RepetitionFilter``; logging is configured already."""
+    """Add a ``RepetitionFilter`` to all log handlers of this process; logging must be configured already."""
     for handler in logging.getLogger().handlers:
         handler.addFilter(RepetitionFilter())
 
 
 def _kind(record: logging.LogRecord) -> tuple[str, str] | None:
-    """Message template and class of error of a record that others may be like; None if all such records are logged."""
+    """Return the template and the error class by which records are similar, or None if each is logged."""
     raised = record.exc_info[1] if record.exc_info else None
     arguments = record.args if isinstance(record.args, tuple) else ()
     errors = (one for one in (raised, *arguments) if isinstance(one, BaseException))

@@ -1,4 +1,4 @@
-"""Objects that are remembered for as long as somebody else does."""
+"""A list of weak references to objects."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 FEW = 100
-"""As long as there are fewer, those that are gone are left in the list."""
+"""The length up to which dead references stay in the list."""
 
 
 class WeakList(Generic[T]):
-    """Objects, as long as they live. Safe to share between threads.
+    """Weakly referenced objects. Safe to share between threads.
 
-    No ``weakref.WeakSet``: that runs code wherever an object dies, and an exception of a signal handler is lost there.
+    It is not a ``weakref.WeakSet``, because that runs code when an object is freed, and loses exceptions of signal handlers.
     """
 
     def __init__(self) -> None:
@@ -39,5 +39,5 @@ class WeakList(Generic[T]):
             self._references.append(weakref.ref(one))
 
     def after_fork(self) -> None:
-        """Another thread may have been adding something when this process was forked."""
+        """Replace the lock, which another thread may have held when this process was forked."""
         self._guard = threading.Lock()

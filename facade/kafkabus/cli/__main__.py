@@ -1,4 +1,4 @@
-"""``python -m kafkabus.cli``: the command line where its script is not on the PATH."""
+"""``python -m kafkabus.cli``: the command line, if its script is not on the PATH."""
 
 from kafkabus.cli.program import main
 

@@ -1,4 +1,4 @@
-"""Which namespace a command is about."""
+"""The namespace that a command uses."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     )
 
 ADDRESSES = "KAFKABUS_BOOTSTRAP_SERVERS", "KAFKABUS_REDIS_URL"
-"""Environment variables that go with ``CONNECTION_STRING_VARIABLE``."""
+"""Environment variables that complement ``CONNECTION_STRING_VARIABLE``."""
 
 
 @dataclass
 class GlobalOptions:
-    """What was said before the command.
+    """The options given before the command.
 
     Attributes:
-        connection_string: The namespace, or None.
+        connection_string: The connection string of the namespace, or None.
         debug: Whether an error shows its traceback.
     """
 
@@ -43,10 +43,10 @@ class GlobalOptions:
 
 
 def open_client(context: typer.Context) -> ServiceBusClient:
-    """A client of the namespace that the command is about.
+    """Return a client of the namespace that the command uses.
 
     Raises:
-        CommandError: It is not said which, or what says so is malformed.
+        CommandError: No namespace is named, or its connection string is malformed.
     """
     from kafkabus._sync.handles.client import ServiceBusClient
 
@@ -56,10 +56,10 @@ def open_client(context: typer.Context) -> ServiceBusClient:
 
 
 def open_administration(context: typer.Context) -> ServiceBusAdministrationClient:
-    """An administration client of the namespace that the command is about.
+    """Return an administration client of the namespace that the command uses.
 
     Raises:
-        CommandError: It is not said which, or what says so is malformed.
+        CommandError: No namespace is named, or its connection string is malformed.
     """
     from kafkabus.management import ServiceBusAdministrationClient
 
@@ -69,12 +69,12 @@ def open_administration(context: typer.Context) -> ServiceBusAdministrationClien
 
 
 def receiver_of(client: ServiceBusClient, entity: str, **settings: Any) -> ServiceBusReceiver:
-    """A receiver from a queue, or from a subscription where ``entity`` is ``<topic>/Subscriptions/<subscription>``.
+    """Return a receiver of a queue, or of a subscription if ``entity`` is ``<topic>/Subscriptions/<subscription>``.
 
     Args:
         client: The client.
-        entity: Which.
-        **settings: As of ``ServiceBusClient.get_queue_receiver``.
+        entity: The path of the queue or subscription.
+        **settings: Arguments of ``ServiceBusClient.get_queue_receiver``.
     """
     names = split_subscription(entity)
     if names is None:
@@ -85,10 +85,10 @@ def receiver_of(client: ServiceBusClient, entity: str, **settings: Any) -> Servi
 def counts_of(
     administration: ServiceBusAdministrationClient, entity: str
 ) -> QueueRuntimeProperties | SubscriptionRuntimeProperties:
-    """The counts of a queue, or of a subscription where ``entity`` is ``<topic>/Subscriptions/<subscription>``.
+    """Return the counts of a queue, or of a subscription if ``entity`` is ``<topic>/Subscriptions/<subscription>``.
 
     Raises:
-        MessagingEntityNotFoundError: There is none.
+        MessagingEntityNotFoundError: The entity does not exist.
     """
     names = split_subscription(entity)
     if names is None:
@@ -97,10 +97,10 @@ def counts_of(
 
 
 def open_settings(context: typer.Context) -> Settings:
-    """Where the namespace is that the command is about.
+    """Return the settings of the namespace that the command uses.
 
     Raises:
-        CommandError: It is not said which, or what says so is malformed.
+        CommandError: No namespace is named, or its connection string is malformed.
     """
     from kafkabus._core.settings import parse_settings
 
@@ -111,11 +111,11 @@ def open_settings(context: typer.Context) -> Settings:
 
 @contextlib.contextmanager
 def existing_entity(context: typer.Context, name: str) -> Generator[None, None, None]:
-    """Say what to type where the queue, topic or subscription that a command is about turns out not to exist.
+    """If the command's queue, topic or subscription does not exist, raise an error that says what to type.
 
     Raises:
-        CommandError: There is no such entity.
-        MessagingEntityNotFoundError: There is; something else that the command names is not there.
+        CommandError: The entity does not exist.
+        MessagingEntityNotFoundError: The entity exists, but something else that the command names does not.
     """
     from kafkabus.exceptions import MessagingEntityNotFoundError
 
@@ -152,7 +152,7 @@ def existing_entity(context: typer.Context, name: str) -> Generator[None, None, 
 
 
 def _find(context: typer.Context) -> tuple[str, str]:
-    """What says where the namespace is, and what it says."""
+    """Return the source of the connection string, for errors, and the connection string."""
     given = context.find_object(GlobalOptions)
     if given is not None and given.connection_string is not None:
         return "--connection-string", given.connection_string
@@ -162,14 +162,14 @@ def _find(context: typer.Context) -> tuple[str, str]:
     addresses = [name for name in ADDRESSES if os.environ.get(name)]
     if addresses:
         raise CommandError(
-            f"{' and '.join(addresses)}: this says where Kafka and Redis are, and not which namespace is meant; set "
+            f"{' and '.join(addresses)}: these give the addresses of Kafka and Redis, but name no namespace; set "
             f"{CONNECTION_STRING_VARIABLE} too, or unset it to use what 'kafkabus up' runs"
         )
     running = _running()
     if running is not None:
         return "kafkabus up", running
     raise CommandError(
-        "no namespace: none runs on this machine, none was named. Start one with 'kafkabus up --detach', or name one: "
+        "no namespace: none runs on this machine, and none was named. Start one with 'kafkabus up --detach', or name one: "
         f"set {CONNECTION_STRING_VARIABLE}, or write 'kafkabus --connection-string … COMMAND'"
     )
 
@@ -178,7 +178,7 @@ def _running() -> str | None:
     try:
         from kafkabus.embedded import default_data_folder, status
     except ModuleNotFoundError:
-        # Without the embedded runtime's libraries nothing was started with them.
+        # If the embedded runtime's libraries are missing, no namespace was started with them.
         return None
     running = status(default_data_folder())
     return None if running is None else running.connection_string

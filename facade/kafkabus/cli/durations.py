@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Parsing and formatting of durations and times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parse_duration(text: str) -> timedelta:
         text: The duration, in either case.
 
     Raises:
-        ValueError: It is none, or longer than the service's longest; the message names value, rule and remedy.
+        ValueError: The text is not a duration, or exceeds the service's longest; the error names value, rule and remedy.
     """
     given = text.strip()
     match = _SHORT.fullmatch(_in_letters(given.lower())) or _ISO.fullmatch(given.upper())
@@ -49,14 +49,14 @@ def parse_duration(text: str) -> timedelta:
 
 
 def parse_moment(text: str, now: datetime) -> datetime:
-    """Read a time: ISO 8601, as in ``2030-01-31T12:00:00+01:00``, in UTC where it names no zone; or ``in 5 minutes``.
+    """Read a time: ISO 8601, as in ``2030-01-31T12:00:00+01:00``, in UTC if it names no zone; or ``in 5 minutes``.
 
     Args:
         text: The time.
-        now: From when on ``in …`` counts, in UTC.
+        now: The time that ``in …`` is relative to, in UTC.
 
     Raises:
-        ValueError: It is none; the message names value, rule and remedy.
+        ValueError: The text is not a time; the error names value, rule and remedy.
     """
     given = text.strip()
     if given.lower() == "now":
@@ -67,7 +67,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
         except OverflowError as error:
             raise ValueError(f"{text!r} is after the year 9999: choose an earlier time") from error
     try:
-        # Python 3.10 knows no Z.
+        # Python 3.10 does not accept Z.
         moment = datetime.fromisoformat(re.sub("[zZ]$", "+00:00", given))
     except ValueError as error:
         raise ValueError(
@@ -78,14 +78,14 @@ def parse_moment(text: str, now: datetime) -> datetime:
 
 
 def _in_letters(text: str) -> str:
-    """A duration in words, as in ``1 hour and 30 minutes``, with the letters of its units."""
+    """Replace the words of units in a duration, as in ``1 hour and 30 minutes``, by their letters."""
     for word, unit in _WORDS.items():
         text = re.sub(rf"(?<=[\d ]){word}s?\b", unit, text)
     return re.sub(r"\s+|,|\band\b", "", text)
 
 
 def format_duration(duration: timedelta) -> str:
-    """Write a duration for people, and so that ``parse_duration`` reads it again: ``1m30s``.
+    """Write a duration for people, in a form that ``parse_duration`` accepts: ``1m30s``.
 
     Args:
         duration: Not negative. The service's longest one is written ``forever``.
@@ -114,5 +114,5 @@ def iso_duration(duration: timedelta) -> str:
 
 
 def _example(given: str) -> str:
-    # Who forgot the unit most likely meant seconds.
+    # A number without a unit most likely means seconds.
     return f"{given}s" if re.fullmatch(_NUMBER, given) else "30s or 1h30m"

@@ -1,4 +1,4 @@
-"""What the program's exit status says."""
+"""The program's exit statuses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ExitCode(IntEnum):
 
 
 class CommandError(Exception):
-    """A command cannot do what was asked.
+    """A command failed.
 
     Args:
-        message: What went wrong, and the remedy.
-        code: The exit status that says so.
+        message: The error and the remedy.
+        code: The exit status for it.
 
     Attributes:
-        code: As given.
+        code: The exit status.
     """
 
     def __init__(self, message: str, code: ExitCode = ExitCode.FAILED) -> None:
@@ -36,14 +36,14 @@ class CommandError(Exception):
 
 
 class OutputClosed(Exception):
-    """Whoever read the output reads no more, as ``head`` does when it has enough."""
+    """The reader of the output has closed it, as ``head`` does when it has enough."""
 
 
 EXIT_CODES_HELP = (
     """\
 [bold]Exit status[/bold]: 0 done; 1 failed, stderr says why; 2 wrong usage; 3 nothing there: no message came, nothing
-runs; 4 no such queue, topic, subscription or rule; 130 interrupted by Ctrl-C; 129 the terminal was closed; 141 nobody reads
-the output any more; 143 terminated.
+runs; 4 no such queue, topic, subscription or rule; 130 interrupted by Ctrl-C; 129 the terminal was closed; 141 the reader
+closed the output; 143 terminated.
 
 [bold]Connection[/bold]: --connection-string before the command, else the variable KAFKABUS_CONNECTION_STRING, else
 the namespace that 'kafkabus up' runs on this machine.""".replace("\n\n", "\0")

@@ -1,4 +1,4 @@
-"""Messages as the commands write them."""
+"""Formatting of messages for output."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 def body_text(message: ServiceBusReceivedMessage) -> str:
-    """A message's body as it is printed."""
+    """Return a message's body as the commands print it."""
     return printable(body_of(message))
 
 
 def json_text(message: ServiceBusReceivedMessage) -> str:
-    """A message as a JSON object on one line."""
+    """Return a message as a JSON object on one line."""
     return json.dumps(_fields(message), ensure_ascii=False)
 
 
 def body_of(message: ServiceBusReceivedMessage) -> bytes:
-    """A message's body as Kafka holds it: bytes, or JSON for a body of another kind."""
+    """Return a message's body as Kafka holds it: bytes, or JSON for a body of another kind."""
     return message._body or b""
 
 
 def _fields(message: ServiceBusReceivedMessage) -> dict[str, object]:
-    """A message as JSON has it: what it does not have is left out."""
+    """Return the fields of a message for JSON, without those that are not set."""
     fields: dict[str, object] = {
         **_body_field(message),
         "message_id": message.message_id,
@@ -69,7 +69,7 @@ def _body_field(message: ServiceBusReceivedMessage) -> dict[str, object]:
 
 
 def _json_value(value: object) -> object:
-    """A property's value in JSON's types; text was received as bytes."""
+    """Return a property's value in JSON's types; received texts are bytes."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     if isinstance(value, datetime):

@@ -29,24 +29,24 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 
 JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")]
 
-DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="Of the queue's dead-letter queue.")]
+DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="Use the queue's dead-letter queue.")]
 
 TransferDeadLetterOption = Annotated[
-    bool, typer.Option("--transfer-dead-letter", help="Of the queue of messages that could not be forwarded.")
+    bool, typer.Option("--transfer-dead-letter", help="Use the queue of messages that could not be forwarded.")
 ]
 
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, also in a terminal.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation, not even in a terminal.")]
 
 
 def given_values(texts: Sequence[str], option: str) -> dict[str, str | int | float | bool]:
-    """Names and values: ``NAME=TEXT``, or ``NAME:=JSON`` for a number, true or false.
+    """Return names and values: ``NAME=TEXT``, or ``NAME:=JSON`` for a number, true or false.
 
     Args:
-        texts: What was given.
-        option: Which option it was given with.
+        texts: The arguments of the option.
+        option: The option, for errors.
 
     Raises:
-        typer.BadParameter: One says no name and value.
+        typer.BadParameter: An argument is not a name with a value.
     """
     values: dict[str, str | int | float | bool] = {}
     for text in texts:
@@ -70,10 +70,10 @@ def _json_value(value: str, option: str, text: str) -> str | int | float | bool:
 
 
 def sub_queue(dead_letter: bool, transfer_dead_letter: bool) -> ServiceBusSubQueue | None:
-    """Which queue two options ask for.
+    """Return the sub-queue that two options select.
 
     Raises:
-        typer.BadParameter: Both are given.
+        typer.BadParameter: Both options are given.
     """
     if dead_letter and transfer_dead_letter:
         raise typer.BadParameter("--dead-letter and --transfer-dead-letter are different queues: choose one")
@@ -83,21 +83,21 @@ def sub_queue(dead_letter: bool, transfer_dead_letter: bool) -> ServiceBusSubQue
 
 
 def duration_option(text: str, *names: str) -> object:
-    """An option that takes a duration.
+    """Return an option that takes a duration.
 
     Args:
-        text: What is said of it.
-        *names: Where they are others than the parameter's.
+        text: The help text.
+        *names: The option's names; by default from the parameter's name.
     """
     return typer.Option(*names, parser=_duration, metavar="DURATION", help=text, show_default=False)
 
 
 def moment_option(text: str, *names: str) -> object:
-    """An option that takes a time.
+    """Return an option that takes a time.
 
     Args:
-        text: What is said of it.
-        *names: Where they are others than the parameter's.
+        text: The help text.
+        *names: The option's names; by default from the parameter's name.
     """
     return typer.Option(*names, parser=_moment, metavar="TIME", help=text, show_default=False)
 

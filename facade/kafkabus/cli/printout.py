@@ -1,4 +1,4 @@
-"""Messages printed, and those that nobody read because the output was closed."""
+"""Printing of messages, and a report of those that were not read because the output was closed."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from kafkabus._core.message import ServiceBusReceivedMessage
 
 GOING_MS = 1
-"""How long, in milliseconds, the reader of a pipe has to close it before more is received: ``head`` goes when it has enough."""
+"""How long a command waits for a reader such as ``head`` to close the pipe before it receives more, in milliseconds."""
 
 
 class Printout:
-    """The standard output, which takes messages.
+    """Prints messages to the standard output.
 
     Args:
-        text_of: How a message is printed.
+        text_of: A function that returns the printed text of a message.
 
     Attributes:
-        may_close: Whether a reader may close it, or a terminal: what was printed may have been read by nobody then.
+        may_close: Whether the output is a pipe or a terminal, which may close before the printed messages were read.
     """
 
     def __init__(self, text_of: Callable[[ServiceBusReceivedMessage], str]) -> None:
@@ -51,7 +51,7 @@ class Printout:
 
         Raises:
             OutputClosed: The reader is gone.
-            OSError: They cannot be written, as where a disk is full.
+            OSError: The messages cannot be written, for example because the disk is full.
         """
         lines: list[bytes] = []
         for message in messages:
@@ -65,7 +65,7 @@ class Printout:
             raise OutputClosed
 
     def _write(self, text: bytes) -> None:
-        # Not by sys.stdout, which does not say how much was written before an error.
+        # Not through sys.stdout, which does not tell how much was written before an error.
         view = memoryview(text)
         while view:
             try:
@@ -76,7 +76,7 @@ class Printout:
             view = view[count:]
 
     def _forget_read(self) -> None:
-        """Of a pipe it is known how much was read; of anything else, that it was written."""
+        """Forget messages that were read from a pipe, or that were written to any other output."""
         waiting = array("i", [0])
         if self._is_pipe:
             with contextlib.suppress(OSError):
@@ -85,10 +85,10 @@ class Printout:
             self._unread.popleft()
 
     def tell_unread(self, kept: Collection[ServiceBusReceivedMessage] = ()) -> None:
-        """Write to the standard error which messages nobody read.
+        """Write the messages that were taken off the queue but not read to the standard error.
 
         Args:
-            kept: Messages that are not gone, whether they were read or not.
+            kept: Messages that are still in the queue, whether they were read or not.
         """
         self._forget_read()
         given_back = {message.sequence_number for message in kept}
@@ -98,7 +98,7 @@ class Printout:
         count = "1 message was" if len(gone) == 1 else f"{len(gone)} messages were"
         lines = [f"error: {count} taken off the queue and not read here:", *map(self._text_of, gone)]
         text = "".join(f"{line}\n" for line in lines)
-        # Where the standard error is closed as well, there is nobody to tell.
+        # If the standard error is closed as well, the report cannot be written.
         with contextlib.suppress(OSError):
             sys.stderr.write(without_controls(text) if sys.stderr.isatty() else text)
             sys.stderr.flush()

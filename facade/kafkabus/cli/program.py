@@ -1,4 +1,4 @@
-"""The program: its global options, its commands, and what becomes of their errors."""
+"""The program: its global options, its commands, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}
 
 
 class _Program(TyperGroup):
-    """Commands, with a hint for who writes a global option after one of them."""
+    """The group of commands, which gives a hint if a global option follows a command."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except Exception as error:
-            # Typer's usage errors are private classes; those of unknown options carry this name.
+            # Typer's usage errors are private classes; the class for unknown options has this name.
             option = getattr(error, "option_name", None)
             if isinstance(error, typer.BadParameter) or option not in _GLOBAL_OPTIONS:
                 raise
@@ -58,7 +58,7 @@ class _Program(TyperGroup):
         if args[0].lower().startswith("endpoint="):
             # The error for an unknown command would show it.
             raise typer.BadParameter(
-                f"a connection string is no command: set {CONNECTION_STRING_VARIABLE}, or write kafkabus -c … COMMAND"
+                f"a connection string is not a command: set {CONNECTION_STRING_VARIABLE}, or write kafkabus -c … COMMAND"
             )
         return super().resolve_command(ctx, args)
 
@@ -71,7 +71,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    # An error is told in a line of ours; --debug shows Python's own traceback.
+    # The program prints an error in one line; --debug shows Python's own traceback.
     pretty_exceptions_enable=False,
 )
 app.add_typer(runtime.app)
@@ -156,7 +156,7 @@ def _told(error: Exception) -> str:
 
 
 def _exit_code(error: Exception) -> ExitCode | None:
-    """The exit status of an error that a user can do something about; None for one of the program's own."""
+    """Return the exit status for an error that the user can remedy; None for an error of the program itself."""
     from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 
     if isinstance(error, CommandError):

@@ -1,4 +1,4 @@
-"""Settings of entities and rules, for people and as JSON."""
+"""Settings of entities and rules as readable text and as JSON."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _WRITTEN: Mapping[type, Callable[[Any], str]] = {
     UUID: str,
     bytes: lambda value: base64.b64encode(value).decode(),
 }
-"""How JSON has what it has no kind of value for."""
+"""Functions that convert values of types that JSON does not have."""
 
 
 def given_changes(given: Mapping[str, object], what: str) -> dict[str, object]:
-    """Those settings that were given.
+    """Return the settings that were given.
 
     Args:
-        given: All that could be; None where one was not.
-        what: What they are of, as its command is named.
+        given: All settings; None for one that was not given.
+        what: The kind of entity, as its command is named.
 
     Raises:
-        typer.BadParameter: None was.
+        typer.BadParameter: No setting was given.
     """
     changes = {setting: value for setting, value in given.items() if value is not None}
     changes.update({setting: None for setting in _CLEARED if changes.get(setting) == ""})
@@ -45,14 +45,14 @@ def given_changes(given: Mapping[str, object], what: str) -> dict[str, object]:
 
 
 def status_of(properties: QueueProperties | TopicProperties | SubscriptionProperties) -> str:
-    """An entity's status, and what is wrong with its partitions."""
+    """Return an entity's status, with its availability if not all partitions are available."""
     status = properties.status.value
     available = properties.availability_status.value
     return status if available == "Available" else f"{status}, {available}"
 
 
 def settings_text(properties: Mapping[str, object]) -> dict[str, str]:
-    """Settings as a person reads them."""
+    """Return settings as readable text."""
     return {name: _shown(value) for name, value in properties.items()}
 
 
@@ -67,7 +67,7 @@ def _shown(value: object) -> str:
 
 
 def settings_json(properties: Mapping[str, object]) -> dict[str, object]:
-    """Settings as JSON has them, durations as Azure writes them."""
+    """Return settings for JSON, with durations in Azure's format."""
     return {name: _json_value(value) for name, value in properties.items()}
 
 

@@ -1,4 +1,4 @@
-"""Signals that ask the program to end, and commands that finish what they hold before."""
+"""Handling of signals that ask the program to end; commands settle the messages that they hold first."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kafkabus.cli.exits import OutputClosed
 from kafkabus.cli.terminal import discard_output
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that ask for an end: of Ctrl-C, of ``kill``, of a terminal that closes."""
+"""Signals that ask the program to end: from Ctrl-C, from ``kill``, from a terminal that closes."""
 REPEAT_S = 1.0
-"""How long after a signal, in seconds, a further one counts: shells and terminals may send the same one twice."""
+"""The time after a signal before a further one counts, in seconds: shells and terminals may send the same one twice."""
 
 
 def unwind_on_signals() -> None:
-    """Have SIGTERM and SIGHUP unwind the program, as Ctrl-C does, unless they are ignored, as ``nohup`` has it."""
+    """Make SIGTERM and SIGHUP unwind the program, as Ctrl-C does, unless they are ignored, for example by ``nohup``."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, _unwind)
@@ -30,17 +30,17 @@ def _unwind(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 class Stop:
-    """A signal that asked a command to end; the command looks for it where it holds nothing."""
+    """A signal that asked a command to end; the command checks for it when it holds no messages."""
 
     def __init__(self) -> None:
         self._number: int | None = None
         self._noted_at = 0.0
 
     def note(self, number: int, _frame: FrameType | None) -> None:
-        """Note a signal; a further one, a second later or more, unwinds the program wherever it is.
+        """Note a signal; if it is a further one, a second later or more, unwind the program at once.
 
         Raises:
-            SystemExit: It is a further one.
+            SystemExit: It is a further signal.
         """
         now = time.monotonic()
         repeated = self._number is not None and now - self._noted_at > REPEAT_S
@@ -50,14 +50,14 @@ class Stop:
             raise SystemExit(128 + number)
 
     def requested(self) -> bool:
-        """Whether a signal came."""
+        """Return whether a signal came."""
         return self._number is not None
 
     def end(self) -> None:
         """End the program if a signal came.
 
         Raises:
-            SystemExit: With the exit status that names the signal.
+            SystemExit: A signal came; the exit status names it.
         """
         if self._number is not None:
             raise SystemExit(128 + self._number)
@@ -65,10 +65,10 @@ class Stop:
 
 @contextlib.contextmanager
 def stopping() -> Generator[Stop, None, None]:
-    """Have signals noted while a block runs, instead of unwinding it at once.
+    """Note signals while a block runs, instead of unwinding it at once.
 
     Raises:
-        SystemExit: A signal came, and the block looked for it, or its output was closed, as Ctrl-C ends a whole pipeline.
+        SystemExit: A signal came, and the block checked for it or its output was closed, since Ctrl-C ends a whole pipeline.
     """
     stop = Stop()
     before = {number: signal.getsignal(number) for number in SIGNALS}

@@ -1,6 +1,6 @@
-"""What goes to the terminal, or wherever output is sent.
+"""Output to the terminal, a file or a pipe.
 
-Results go to stdout, as plain text wherever a program might read them; everything said to a person goes to stderr.
+Results go to stdout, as plain text if a program may read them; messages to the user go to stderr.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rich.table import Table
 from kafkabus.cli.exits import OutputClosed
 
 _QUICK_S = 0.5
-"""What takes no longer than this, in seconds, needs no progress bar."""
-# What could move the cursor, recolour the terminal or retitle its window; tab and newline are text.
+"""The duration up to which work has no progress bar, in seconds."""
+# Characters that could move the cursor, recolour the terminal or retitle its window; tab and newline are text.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -31,13 +31,13 @@ class _Console(Console):
 
 
 def interactive() -> bool:
-    """Whether a person can be asked."""
+    """Return whether a user can be asked for input."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def say(text: str) -> None:
-    """Tell a person something, on stderr."""
-    # Names and paths are shown as they are: no markup, no colours, no line breaks of our own.
+    """Write a message to the user, on stderr."""
+    # Names and paths are shown unchanged: without markup, colours or additional line breaks.
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -45,7 +45,7 @@ def write(text: str) -> None:
     """Write a line of the result.
 
     Raises:
-        OutputClosed: Nobody reads it any more.
+        OutputClosed: The reader has closed the output.
     """
     try:
         sys.stdout.write(f"{text}\n")
@@ -54,10 +54,10 @@ def write(text: str) -> None:
 
 
 def flush() -> None:
-    """Hand over what was written.
+    """Flush the output.
 
     Raises:
-        OutputClosed: Nobody reads it any more.
+        OutputClosed: The reader has closed the output.
     """
     try:
         sys.stdout.flush()
@@ -71,13 +71,13 @@ def write_json(value: object) -> None:
 
 
 def printable(body: bytes) -> str:
-    """A body as text: a terminal is not given control characters, other programs get all but broken UTF-8 unchanged."""
+    """Return a body as text: without control characters for a terminal; for a program only broken UTF-8 is replaced."""
     text = body.decode("utf-8", "backslashreplace")
     return without_controls(text) if sys.stdout.isatty() else text
 
 
 def without_controls(text: str) -> str:
-    """Text as a terminal may be given it: control characters are written out."""
+    """Return a text that is safe for a terminal: control characters are escaped."""
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
 
@@ -102,7 +102,7 @@ def write_table(
         )
     for row in rows:
         table.add_row(*row)
-    # Where nobody looks, no line is folded.
+    # Without a terminal, no line is folded.
     width = None if sys.stdout.isatty() else 10_000
     _Console(width=width, highlight=False, markup=False).print(table)
 
@@ -116,7 +116,7 @@ def write_fields(fields: Mapping[str, str]) -> None:
 
 @contextlib.contextmanager
 def activity() -> Generator[Callable[[str], None], None, None]:
-    """Show what is being done while it takes: a spinner in a terminal, else a line for each step."""
+    """Show the current step of work: with a spinner in a terminal, else with a line for each step."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield say
@@ -127,14 +127,14 @@ def activity() -> Generator[Callable[[str], None], None, None]:
 
 @contextlib.contextmanager
 def counting(what: str, total: int | None) -> Generator[Callable[[int], None], None, None]:
-    """Show how far something is, once it has taken a while, in a terminal.
+    """Show a progress bar in a terminal, once the work has taken a while.
 
     Args:
-        what: What is being done.
-        total: How much there is to do; None where that is unknown.
+        what: The description of the work.
+        total: The total amount of work; None if it is unknown.
 
     Yields:
-        To be told how much more has been done.
+        A function to call with the amount of work done since the last call.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -158,7 +158,7 @@ def counting(what: str, total: int | None) -> Generator[Callable[[int], None], N
 
 
 def discard_output() -> None:
-    """Let what is still to be written go nowhere: the interpreter would complain of it at its end."""
+    """Discard unwritten output, because the interpreter would report an error about it at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

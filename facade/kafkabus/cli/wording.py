@@ -1,4 +1,4 @@
-"""Errors as the command line says them: with its commands and options where the SDK names methods and arguments."""
+"""Errors in the words of the command line: its commands and options replace the SDK's methods and arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPTIONS = {
     "settled_retention": "--settled-retention",
     "user_metadata": "--user-metadata",
 }
-"""What arguments of the SDK are called here."""
+"""The command line's names of the SDK's arguments."""
 _SENTENCES: list[tuple[str, str]] = [
     (
         r"(\w+) (\S+) has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION",
@@ -51,12 +51,12 @@ _SENTENCES: list[tuple[str, str]] = [
     (r"\bdelete it with delete_(queue|topic|subscription|rule)\b", r"delete it with 'kafkabus \1 delete'"),
     (r"; change what get_\w+ returns, and give that", ""),
 ]
-"""What is said otherwise here."""
+"""Patterns of the SDK's error texts, and their replacements."""
 _NAMES = re.compile(r"(?<![\w.-])(" + "|".join(map(re.escape, OPTIONS)) + r")(?![\w(])")
 
 
 def as_commands(text: str) -> str:
-    """An error's text, with commands and options in place of methods and arguments."""
+    """Return an error's text with commands and options in place of methods and arguments."""
     for said, here in _SENTENCES:
         text = re.sub(said, here, text)
     return _NAMES.sub(_option, text)

@@ -1,7 +1,7 @@
 """A real Kafka and a real Redis on this machine, without installing either.
 
-`EmbeddedRuntime` runs them for as long as the program that asks for them; `up` has them run on
-until `down`.
+`EmbeddedRuntime` runs them as long as the program that starts it; `up` keeps them running until
+`down`.
 """
 
 from __future__ import annotations

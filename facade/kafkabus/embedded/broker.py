@@ -1,4 +1,4 @@
-"""The embedded Kafka: its configuration and how it is run."""
+"""The configuration and the command lines of the embedded Kafka."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ logger.clients.level = warn
 
 @dataclass(frozen=True)
 class Broker:
-    """One broker, which is a controller too.
+    """A broker, which is also a controller.
 
     Attributes:
-        number: Its id, from 1.
-        cluster: The cluster it belongs to.
-        folder: Where its settings and records are.
-        log: The file it logs to.
-        java: What it is run with.
+        number: The broker's id, from 1.
+        cluster: The cluster that the broker belongs to.
+        folder: The folder of its settings and records.
+        log: The file of its log.
+        java: The Java that runs it.
         jars: The folder of Kafka's jars.
-        archive: Kafka's classes, loaded ahead.
+        archive: The archive of Kafka's classes.
     """
 
     number: int
@@ -71,30 +71,30 @@ class Broker:
 
     @property
     def name(self) -> str:
-        """Its name among the runtime's processes."""
+        """The broker's name among the runtime's processes."""
         return broker_names(self.number)[-1]
 
     @property
     def formatted(self) -> bool:
-        """Whether its storage has been formatted."""
+        """Whether the broker's storage has been formatted."""
         return (self.folder / _FORMATTED).exists()
 
     def prepare(self) -> None:
-        """Write its settings, with the ports of this run."""
+        """Write the broker's settings, with the ports of this run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write(_SETTINGS, self._settings())
         self._write(_CONTROLLER_SETTINGS, self._controller_settings())
         (self.folder / _LOGGING).write_text(_LOGGING_TEXT)
         if not self.formatted:
-            # What a formatting that was interrupted left behind.
+            # Left over from an interrupted formatting.
             shutil.rmtree(self.folder / _RECORDS, ignore_errors=True)
 
     def mark_formatted(self) -> None:
-        """Remember that its storage is formatted: it must happen once only."""
+        """Note that the storage is formatted, which must happen only once."""
         (self.folder / _FORMATTED).touch()
 
     def format_command(self) -> list[str]:
-        """Return how to format its storage, to be run in its folder."""
+        """Return the command that formats the storage, to be run in the broker's folder."""
         return [
             *self._java("-Xmx128m", "-XX:TieredStopAtLevel=1", *self._loaded_ahead()),
             *("kafka.tools.StorageTool", "format", "--cluster-id", self.cluster.cluster_id),
@@ -102,7 +102,7 @@ class Broker:
         ]
 
     def command(self) -> list[str]:
-        """Return how to run it, in its folder."""
+        """Return the command that runs the broker, in its folder."""
         several = len(self.cluster.broker_ports) > 1
         heap = ("-Xms128m", "-Xmx512m") if several else ("-Xms256m", "-Xmx768m")
         options = (*heap, "-XX:+ExitOnOutOfMemoryError", *self.archive.options(self.class_list))
@@ -116,7 +116,7 @@ class Broker:
 
     @property
     def class_list(self) -> Path:
-        """Where it lists the classes it loads, while there is no archive of them."""
+        """The file in which the broker lists the classes that it loads, as long as there is no archive of them."""
         return self.folder / "classes.list"
 
     def _loaded_ahead(self) -> list[str]:
@@ -151,7 +151,7 @@ class Broker:
             "advertised.listeners": clients,
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            # Relative to the broker's folder: the list is split at commas, which a path may hold.
+            # Relative to the broker's folder: Kafka splits the list at commas, which a path may contain.
             "log.dirs": _RECORDS,
             **_replication(len(self.cluster.broker_ports)),
             **_sessions(len(self.cluster.broker_ports)),
@@ -159,7 +159,7 @@ class Broker:
         }
 
     def _controller_settings(self) -> dict[str, object]:
-        """As a controller alone, to which a broker is gone that does not answer at once; see ``fenced_start``."""
+        """Return settings of a controller without a broker, which soon fences a silent broker; see ``fenced_start``."""
         settings = self._settings() | {
             "process.roles": "controller",
             "broker.session.timeout.ms": 100,
@@ -174,7 +174,7 @@ _TUNING: dict[str, object] = {
     "auto.create.topics.enable": "false",
     "delete.topic.enable": "true",
     "num.partitions": 1,
-    # Records leave only when they are deleted on purpose.
+    # Records are deleted only explicitly.
     "log.retention.ms": -1,
     "log.retention.bytes": -1,
     "log.retention.check.interval.ms": 10_000,
@@ -182,12 +182,12 @@ _TUNING: dict[str, object] = {
     "log.segment.delete.delay.ms": 1_000,
     "offsets.topic.num.partitions": 4,
     "transaction.state.log.num.partitions": 4,
-    # Readers wait behind a transaction that nobody ends until the broker has noticed.
+    # Readers wait behind an abandoned transaction until the broker aborts it.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1_000,
     "share.coordinator.state.topic.num.partitions": 4,
     "group.initial.rebalance.delay.ms": 0,
-    # Brokers stop together: one that first hands its partitions over waits for a controller that
-    # may have stopped already. Their logs are closed in order all the same.
+    # Brokers stop together: a broker that hands its partitions over first would wait for a
+    # controller that may have stopped already. The logs are closed in order nevertheless.
     "controlled.shutdown.enable": "false",
     "num.network.threads": 2,
     "num.io.threads": 4,
@@ -197,7 +197,7 @@ _TUNING: dict[str, object] = {
 
 
 def _replication(brokers: int) -> dict[str, object]:
-    """Have as many copies as make sense, and go on with one of them missing."""
+    """Return the number of replicas for a number of brokers; with several, the cluster works with one missing."""
     copies = min(3, brokers)
     in_sync = max(1, copies - 1)
     return {
@@ -212,10 +212,10 @@ def _replication(brokers: int) -> dict[str, object]:
 
 
 def _sessions(brokers: int) -> dict[str, object]:
-    """After how long without being heard of a broker is taken for dead.
+    """Return the session timeouts after which a silent broker is considered dead.
 
-    One of several that was killed is let in again only when its last session has run out. One that is alone has nobody to take
-    over from it, and may have to wait for a busy machine.
+    If one of several brokers was killed, the cluster admits it again only when its last session has expired. No other broker
+    can take over from a single broker, which may be slow on a busy machine.
     """
     return {"broker.session.timeout.ms": 4_000 if brokers > 1 else 60_000, "broker.heartbeat.interval.ms": 500}
 

@@ -1,4 +1,4 @@
-"""The servers as child processes: started, watched, started again, stopped."""
+"""The servers as child processes, which are started, watched, restarted and stopped."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _logger = logging.getLogger(__name__)
 
 _FIRST_DELAY_S = 0.2
 _LONGEST_DELAY_S = 5.0
-# A child that lived this long was well: what ended it is news.
+# A child that lived this long was healthy: its end counts as a first failure.
 _WELL_AFTER_S = 10.0
 _CHECK_S = 1.0
 LARGEST_LOG = 10 * 1024 * 1024
-"""How large a log may become, in bytes, before it is kept aside and begun anew."""
+"""The maximum size of a log before it is rotated, in bytes."""
 
 
 def spawn(
@@ -41,8 +41,8 @@ def spawn(
         command: Program and arguments.
         folder: The folder to run it in.
         log: The file that takes its output.
-        environment: Variables that it has besides those of this process. Secrets belong here: every user of the machine
-            sees its arguments.
+        environment: Additional environment variables. Secrets belong here, because every user of the machine can see a
+            program's arguments.
 
     Returns:
         The process.
@@ -62,14 +62,14 @@ def spawn(
 
 
 def cut_log(log: Path, largest: int = LARGEST_LOG) -> None:
-    """Keep a log that has become too large aside, as ``NAME.1`` for this user alone, and begin it anew.
+    """Copy a log that is too large to ``NAME.1``, which only this user can read, and truncate it.
 
-    The programs that write it are not asked: they append, so they go on at its new end. Lines that they write between the copy
-    and the cut are lost.
+    The programs that write the log append, so they continue at its new end. Lines that they write between the copy and the
+    truncation are lost.
 
     Args:
         log: The log; it need not exist.
-        largest: How large it may be, in bytes.
+        largest: The maximum size of the log, in bytes.
     """
     try:
         if log.stat().st_size <= largest:
@@ -82,7 +82,7 @@ def cut_log(log: Path, largest: int = LARGEST_LOG) -> None:
         with log.open("rb") as source, open(aside, "xb", opener=_private) as target:
             shutil.copyfileobj(source, target)
     except OSError as error:
-        # On a full disk it is cut all the more.
+        # Truncate the log even so, in particular if the disk is full.
         _logger.warning("%s could not be kept aside: %s", log, error)
     os.truncate(log, 0)
 
@@ -92,10 +92,10 @@ def _private(path: str, flags: int) -> int:
 
 
 class Child:
-    """A server that is to run all the time.
+    """A server that is restarted whenever it ends.
 
     Args:
-        name: Its name.
+        name: The server's name.
         command: Program and arguments.
         folder: The folder to run it in.
         log: The file that takes its output.
@@ -113,7 +113,7 @@ class Child:
         self.name = name
         self.log = log
         self.deaths = 0
-        """How often it ended since it was last well."""
+        """How often the server ended since it was last healthy."""
         self._command = command
         self._folder = folder
         self._environment = environment
@@ -123,14 +123,14 @@ class Child:
 
     @property
     def mark(self) -> ProcessMark | None:
-        """Its process, or None when it does not run."""
+        """The mark of the server's process, or None if it does not run."""
         return ProcessMark.of(self._process.pid) if self._process is not None else None
 
     def tend(self) -> bool:
-        """Notice that it ended, and start it when that is due.
+        """Note if the server ended, and start it when a start is due.
 
         Returns:
-            Whether it ended or was started.
+            Whether the server ended or was started.
         """
         now = time.monotonic()
         status = self._process.poll() if self._process is not None else None
@@ -143,11 +143,11 @@ class Child:
         return ended or started
 
     def seconds_to_start(self) -> float | None:
-        """Return the time until it is to be started again, or None when it runs."""
+        """Return the time until the next start of the server, or None if it runs."""
         return None if self._process is not None else max(0.0, self._due - time.monotonic())
 
     def signal(self, number: int) -> None:
-        """Send a signal to it, if it runs.
+        """Send a signal to the server, if it runs.
 
         Args:
             number: The signal.
@@ -157,7 +157,7 @@ class Child:
 
     @property
     def running(self) -> bool:
-        """Whether it runs."""
+        """Whether the server runs."""
         return self._process is not None and self._process.poll() is None
 
     def _start(self, now: float) -> None:
@@ -187,14 +187,14 @@ def stop_all(children: Sequence[Child], lifeline: Lifeline, grace: float) -> Non
 
     Args:
         children: The children.
-        lifeline: How to wait.
-        grace: How long they may take to end by themselves, in seconds; 0 kills them at once.
+        lifeline: The lifeline, which waits for their ends.
+        grace: How long the children may take to end by themselves, in seconds; 0 kills them at once.
     """
     deadline = time.monotonic() + grace
     if grace > 0:
         for child in children:
             child.signal(signal.SIGTERM)
-            # One that is paused would not hear it.
+            # A paused process would not receive the signal.
             child.signal(signal.SIGCONT)
     while any(child.running for child in children):
         if time.monotonic() >= deadline:
@@ -204,17 +204,17 @@ def stop_all(children: Sequence[Child], lifeline: Lifeline, grace: float) -> Non
 
 
 class Bench:
-    """Runs programs to their end, and waits, as long as nobody asks the supervisor to stop.
+    """Runs programs to their end, and waits, unless the supervisor is asked to stop.
 
     Args:
-        lifeline: How to wait.
+        lifeline: The lifeline, which waits and notices a stop.
     """
 
     def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
 
     def pause(self, seconds: float) -> None:
-        """Wait that many seconds, or less.
+        """Wait, at most for a number of seconds.
 
         Args:
             seconds: The longest time to wait.
@@ -225,14 +225,14 @@ class Bench:
         self._lifeline.wait(seconds)
 
     def run_together(self, programs: Sequence[tuple[Sequence[str], Path, Path]], limit: float) -> list[int]:
-        """Run several programs side by side to their ends.
+        """Run several programs in parallel to their ends.
 
         Args:
-            programs: Of each the command, the folder to run it in, and the file that takes its output.
-            limit: The time they are given, in seconds.
+            programs: The command, the folder to run it in, and the file for the output of each program.
+            limit: The time limit, in seconds.
 
         Returns:
-            Their exit statuses; negative where a program was killed because time was up.
+            The exit statuses; negative if a program was killed because it exceeded the limit.
 
         Raises:
             StopRequested: The supervisor is to stop. The programs have been killed.
@@ -241,7 +241,7 @@ class Bench:
         running: list[subprocess.Popen[bytes]] = []
         try:
             for program in programs:
-                # One by one: those started must be known when another cannot be.
+                # One by one, so that the started programs are known if another cannot be started.
                 running.append(spawn(*program))  # noqa: PERF401
             while any(process.poll() is None for process in running):
                 if time.monotonic() > deadline:

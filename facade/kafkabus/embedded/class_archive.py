@@ -1,8 +1,8 @@
-"""Kafka's classes, loaded and verified ahead of time, which halves the time a broker takes to start.
+"""An archive of Kafka's loaded and verified classes, which halves the time that a broker takes to start.
 
-The first broker that runs lists what it loads; once it serves, a program in the background turns
-the list into an archive in the cache folder, for all later brokers. Only loading is affected: the
-JVM compiles and runs the code as ever, and ignores an archive that does not suit it.
+The first broker lists the classes that it loads; once it serves, a program in the background turns
+the list into an archive in the cache folder, for all later brokers. The archive affects only loading:
+the JVM compiles and runs the code as usual, and ignores an archive that does not suit it.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class ClassArchive:
     def __init__(self, java: Java, jars: Path) -> None:
         self._java = java
         self._jars = jars
-        # An archive suits the very build of Java that made it, and jars at the very same place.
+        # An archive suits only the build of Java that made it, and jars at the same path.
         build = f"{java.program.resolve()}\n{java.build}\n{jars}"
         key = hashlib.sha256(build.encode()).hexdigest()[:12]
         self._file = jars.parent / f"classes-{key}.jsa"
 
     @property
     def exists(self) -> bool:
-        """Whether it has been made."""
+        """Whether the archive exists."""
         return self._file.exists()
 
     def options(self, class_list: Path) -> list[str]:
         """Return the options to run a broker with.
 
         Args:
-            class_list: Where the broker lists its classes while there is no archive.
+            class_list: The file in which the broker lists its classes as long as there is no archive.
 
         Returns:
             Options for Java.
@@ -60,14 +60,14 @@ class ClassArchive:
         return [f"-XX:DumpLoadedClassList={class_list}"]
 
     def lock(self) -> FileLock:
-        """Return the lock that lets one process at a time make it."""
+        """Return the lock that allows one process at a time to make the archive."""
         return FileLock(self._file.with_suffix(".lock"))
 
     def command(self, class_list: Path) -> list[str]:
-        """Return how to make a draft of it.
+        """Return the command that makes a draft of the archive.
 
         Args:
-            class_list: What a broker listed.
+            class_list: The list of classes that a broker wrote.
 
         Returns:
             Program and arguments.
@@ -85,12 +85,12 @@ class ClassArchive:
 
     @property
     def draft(self) -> Path:
-        """The file that is being written while it is made."""
+        """The file that is written while the archive is made."""
         return self._file.with_suffix(".partial")
 
     def accept(self) -> None:
         """Put the finished draft in place."""
-        # Beside the jars, in a folder that several users may have in common.
+        # Beside the jars, in a folder that several users may share.
         self.draft.chmod(0o644)
         self.draft.replace(self._file)
 
@@ -100,7 +100,7 @@ class Archiving:
 
     Args:
         archive: The archive to make.
-        class_list: What a broker listed.
+        class_list: The list of classes that a broker wrote.
         log: The file that takes the program's output.
     """
 
@@ -115,7 +115,7 @@ class Archiving:
             psutil.Process(self._process.pid).nice(_LOWEST_PRIORITY)
 
     def tend(self) -> None:
-        """Put the archive in place when it is made."""
+        """Put the archive in place if it is finished."""
         if self._process is None or self._process.poll() is None:
             return
         if self._process.returncode == 0:
@@ -124,7 +124,7 @@ class Archiving:
         self._finish()
 
     def stop(self) -> None:
-        """Give up."""
+        """Stop the program and discard its draft."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -138,7 +138,7 @@ class Archiving:
 
 
 def _whole_lines(class_list: Path) -> Path:
-    """Leave out the last line, which the broker may not have finished."""
+    """Copy the list without the last line, which the broker may not have finished; return the copy."""
     copy = class_list.with_suffix(".whole")
     copy.write_bytes(class_list.read_bytes().rpartition(b"\n")[0] + b"\n")
     return copy

@@ -1,4 +1,4 @@
-"""What must stay the same from one run on a data folder to the next."""
+"""The identity and the addresses of a data folder's cluster, which stay the same from one run to the next."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Cluster:
 
     Attributes:
         cluster_id: Kafka's cluster id, fixed when the folder is first used.
-        broker_ports: Port of each broker's clients; the broker's id is its place, from 1.
+        broker_ports: Port of each broker for clients; the broker's id is its position, from 1.
         controller_ports: Port of each broker's controller.
         redis_port: Port of Redis.
-        redis_password: Password of Redis, made up when the folder is first used.
+        redis_password: Password of Redis, generated when the folder is first used.
     """
 
     cluster_id: str
@@ -40,19 +40,19 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Kafka's addresses, as clients take them."""
+        """Kafka's addresses, in the format for clients."""
         return ",".join(f"{HOST}:{port}" for port in self.broker_ports)
 
     @property
     def redis_url(self) -> str:
-        """The address of Redis with its password, as its clients take it."""
+        """The URL of Redis with its password."""
         return f"redis://:{self.redis_password.reveal()}@{HOST}:{self.redis_port}/0"
 
     def connection_string(self, namespace: str) -> str:
         """Return the connection string of a namespace.
 
         Args:
-            namespace: Its name.
+            namespace: The namespace's name.
 
         Returns:
             An Azure connection string with the addresses of Kafka and Redis added.
@@ -69,14 +69,14 @@ class Cluster:
 
 
 class Addresses:
-    """The ports of a cluster, held against other programs while it runs.
+    """The ports of a cluster, reserved while it runs.
 
     Args:
-        data: The data folder. Its ports are taken again where they are free.
+        data: The data folder. Its earlier ports are used again if they are free.
         brokers: The number of brokers.
 
     Raises:
-        EmbeddedRuntimeError: The folder holds a cluster of another number of brokers.
+        EmbeddedRuntimeError: The folder holds a cluster with another number of brokers.
     """
 
     def __init__(self, data: Path, brokers: int) -> None:
@@ -99,19 +99,19 @@ class Addresses:
         _save(data, self.cluster)
 
     def release(self) -> None:
-        """Let other programs have the ports."""
+        """Release the ports to other programs."""
         for port in self._ports:
             port.release()
 
 
 def broker_names(brokers: int) -> list[str]:
-    """Return what the brokers are called among the runtime's processes.
+    """Return the names of the brokers among the runtime's processes.
 
     Args:
-        brokers: How many there are.
+        brokers: The number of brokers.
 
     Returns:
-        Their names, in the order of their ids, which start at 1.
+        The names, in the order of the brokers' ids, which start at 1.
     """
     return [f"broker-{number}" for number in range(1, brokers + 1)]
 
@@ -121,7 +121,7 @@ def _ports(cluster: Cluster) -> list[int]:
 
 
 def _new_cluster_id() -> str:
-    """Make an id as Kafka does; one that starts with a dash would be read as an option."""
+    """Generate an id as Kafka does, without a leading dash, which would be read as an option."""
     while True:
         text = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
         if not text.startswith("-"):
@@ -129,7 +129,7 @@ def _new_cluster_id() -> str:
 
 
 def _new_password() -> Secret:
-    """Make up a password that stands in a URL as it is."""
+    """Generate a password that needs no escaping in a URL."""
     return Secret(secrets.token_urlsafe(24))
 
 
@@ -142,7 +142,7 @@ def _load(data: Path) -> Cluster | None:
             tuple(int(port) for port in stored["broker_ports"]),
             tuple(int(port) for port in stored["controller_ports"]),
             int(stored["redis_port"]),
-            # A folder that was first used before Redis had a password.
+            # The folder was first used before Redis had a password.
             Secret(stored["redis_password"]) if "redis_password" in stored else _new_password(),
         )
     except FileNotFoundError:

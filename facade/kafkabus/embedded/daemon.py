@@ -1,4 +1,4 @@
-"""Kafka and Redis that run on by themselves: what the command line's up, down and status do."""
+"""Kafka and Redis in the background: the functions of the commands up, down and status."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ def up(
     startup_timeout: float = 120.0,
     on_progress: Callable[[str], None] | None = None,
 ) -> RunningNamespace:
-    """Have Kafka and Redis run on a data folder until `down`; start them where they do not.
+    """Run Kafka and Redis on a data folder until `down`; start them if they do not run.
 
     Args:
-        data: The data folder, made where it is missing.
+        data: The data folder; it is created if it is missing.
         brokers: The number of brokers.
         namespace: The namespace's name.
-        startup_timeout: The time the servers have to serve, in seconds, the download of Kafka not
-            counted.
-        on_progress: Told what is being done while they start.
+        startup_timeout: How long the servers may take to serve, in seconds, without the download of
+            Kafka.
+        on_progress: A function that is called with each step of the start.
 
     Returns:
-        What runs. Calls at the same time return the same.
+        The running namespace. Concurrent calls return the same one.
 
     Raises:
-        EmbeddedRuntimeError: They cannot be started, or something else runs on that folder: another
-            number of brokers, another namespace, or a runtime that ends with its program.
+        EmbeddedRuntimeError: The servers cannot be started, or the folder is in use with another
+            number of brokers, by another namespace, or by a runtime that ends with its program.
             A start that fails or is interrupted leaves no process behind.
     """
     check_request(brokers, namespace)
@@ -81,17 +81,17 @@ def up(
 
 
 def down(data: Path, timeout: float = STOP_PATIENCE_S) -> bool:
-    """Stop what runs on a data folder, and return when it has ended.
+    """Stop the servers of a data folder, and return when they have ended.
 
     Args:
         data: The data folder.
-        timeout: How long it may take, in seconds.
+        timeout: How long the servers may take to end, in seconds.
 
     Returns:
-        Whether something ran.
+        Whether servers ran.
 
     Raises:
-        EmbeddedRuntimeError: It still runs after that time.
+        EmbeddedRuntimeError: The servers still run after that time.
     """
     state = read_live_state(data.absolute())
     process = state.supervisor.find() if state is not None else None
@@ -102,7 +102,7 @@ def down(data: Path, timeout: float = STOP_PATIENCE_S) -> bool:
     while state.supervisor.find() is not None:
         if time.monotonic() > deadline:
             raise EmbeddedRuntimeError(
-                f"What runs on {data} has not ended within {timeout:g} s. Wait for it, or kill "
+                f"The runtime on {data} has not ended within {timeout:g} s. Wait for it, or kill "
                 f"process {process.pid}: its servers end with it."
             )
         time.sleep(_POLL_S)
@@ -110,13 +110,13 @@ def down(data: Path, timeout: float = STOP_PATIENCE_S) -> bool:
 
 
 def status(data: Path) -> RunningNamespace | None:
-    """Tell what runs on a data folder.
+    """Return the namespace that runs on a data folder.
 
     Args:
         data: The data folder.
 
     Returns:
-        What serves there, or None where nothing does, or not yet.
+        The running namespace, or None if none serves there, or none does yet.
     """
     state = read_live_state(data.absolute())
     return _running(state) if state is not None and state.phase == "ready" else None
@@ -134,7 +134,7 @@ def _start(
         link.launch(namespace=namespace, brokers=brokers, startup_timeout=startup_timeout)
         link.await_ready(on_progress)
     except DataFolderBusyError:
-        # Somebody else starts it; wait with the caller.
+        # Another process starts the runtime; wait for it with the caller.
         link.close(_ABANDON_S)
     except BaseException:
         link.close(STOP_PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Become another program that the kernel kills when the process that started it ends.
+"""Run a program that the kernel kills when the process that started it ends.
 
 Run as a file: ``python die_with_parent.py <parent's pid> <program> <argument>...``. Linux only. It
 stands between the supervisor and its servers because setting this up in a forked copy of a process
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     # A parent that ended before the request was in place sends no signal.
     if os.getppid() != parent:
         sys.exit(f"process {parent} ended before {program} was started")
-    # Python ignores it, and what is ignored stays ignored in the new program.
+    # Python ignores this signal, and an ignored signal stays ignored in the new program.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.execv(program, arguments[1:])
 

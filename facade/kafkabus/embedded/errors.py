@@ -1,4 +1,4 @@
-"""What the embedded runtime raises."""
+"""Errors of the embedded runtime."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _TAIL_LINES = 15
 class EmbeddedRuntimeError(ServiceBusError):
     """The embedded Kafka or Redis cannot be provided.
 
-    The message names what failed, the end of the log that tells why, and what to do about it.
+    The error says what failed and what to do about it, and shows the end of the log that says why.
     """
 
 
 def log_tail(log: Path) -> str:
-    """Return the end of a log, worded for an error message.
+    """Return the end of a log as part of an error message.
 
     Args:
         log: The log file; it need not exist.
 
     Returns:
-        Its name and last lines, or that it is empty.
+        The log's name and last lines, or a sentence that it is empty.
     """
     try:
         with log.open("rb") as file:

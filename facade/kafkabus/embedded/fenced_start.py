@@ -1,13 +1,13 @@
-"""Become a broker that is alone in its cluster, once the controller knows that the broker which it was before is gone.
+"""Run the only broker of a cluster, after the controller has noticed that the broker's previous run is over.
 
 Run as a file: ``python fenced_start.py <controller's log> <controller's program> <argument>... -- <broker's program>
 <argument>...``, in the broker's folder; it imports nothing of the package, so that it takes milliseconds.
 
-A broker that ended counts as there, and as the leader of its partitions, until its session runs out. One that is started before
-that ends transactions as their coordinator, and then its partitions have no leader for a moment, in which Kafka 4.3 takes them
-for deleted ("Couldn't find leader endpoint") and leaves out the markers that end transactions there: such a partition is not
-read beyond that transaction any more, by nobody. So the controller runs alone first, with sessions that end at once. All in all
-this takes less time than waiting for a session of the usual length.
+A broker that ended still counts as alive, and as the leader of its partitions, until its session expires. If it is started
+before that, it ends open transactions as their coordinator. Then its partitions have no leader for a moment, in which Kafka
+4.3 considers them deleted ("Couldn't find leader endpoint") and omits the markers that end the transactions: readers can
+never read such a partition beyond that transaction. Therefore the controller first runs without a broker, with sessions that
+expire at once. In total this takes less time than waiting for the end of a session of the usual length.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ENDS_WITHIN_S = 5.0
 
 
 def _forget_the_broker(log: Path, command: list[str]) -> None:
-    """Run the controller until it says that the broker is gone, or does not say so soon: then it knew before."""
+    """Run the controller until it logs that it fenced the broker, or does not do so soon because it knew before."""
     with contextlib.suppress(FileNotFoundError):
         log.unlink()
     if sys.platform == "linux":
@@ -49,7 +49,7 @@ def _forget_the_broker(log: Path, command: list[str]) -> None:
 
 
 def _says(process: subprocess.Popen[bytes], log: Path, first: str, then: str, seconds: float) -> bool:
-    """Wait until a process logs something, and after that something else."""
+    """Wait until a process logs a first text, and after that a second one; return whether it did in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(FileNotFoundError):
@@ -65,14 +65,14 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Have the controller forget the broker where it ran before, then become the broker.
+    """Let the controller fence the broker's previous run, if there was one, then become the broker.
 
     Args:
-        arguments: See above.
+        arguments: The arguments described above.
     """
     border = arguments.index("--")
     broker = arguments[border + 1 :]
-    # Also where the system does not end the controller along with this process.
+    # Needed on systems that do not end the controller together with this process.
     signal.signal(signal.SIGTERM, _end)
     if _RAN_BEFORE.exists():
         _forget_the_broker(Path(arguments[0]), arguments[1:border])

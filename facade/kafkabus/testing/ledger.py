@@ -1,8 +1,8 @@
-"""A ledger without Redis: one state for each message, and what each operation makes of it.
+"""A ledger without Redis: the state of each message, and the changes that operations make to it.
 
-This is the meaning of ``kafkabus/_ledger/lua`` in plain words. It keeps no ranges and no bits, finds things by looking at all
-of them, and answers as the scripts do; the tests let both do the same and compare. What each operation takes and replies is
-said at the head of the Lua files.
+This is a plain model of the scripts in ``kafkabus/_ledger/lua``. It keeps no ranges and no bits, searches through all
+messages, and gives the same replies as the scripts; tests run both and compare. The opening comments of the Lua files give
+the arguments and the reply of each operation.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Reply = dict[str, Any]
 
 
 OVERDUE_MS = 2000
-"""For how long whoever activates scheduled messages is waited for, as in ``lua/claim.lua``."""
+"""How long a claim waits for a client that activates scheduled messages, in ms, as in ``lua/claim.lua``."""
 
 
 class State(Enum):
-    """Where a message is that was granted before, or seized."""
+    """The state of a message that was granted before, or seized."""
 
     FILED = "filed"
-    """In its session, to be granted to whoever locks that."""
+    """In its session, to be granted to the receiver that locks the session."""
     REDELIVERABLE = "redeliverable"
     """To be granted again."""
     LEASED = "leased"
-    """Somebody's, until a moment."""
+    """Locked under a lease until a moment."""
     DEFERRED = "deferred"
-    """To be had by offset only."""
+    """Only to be received by offset."""
     SCHEDULED = "scheduled"
     """Not to be granted before its time."""
     MOVING = "moving"
@@ -42,25 +42,25 @@ class State(Enum):
     PREPARED = "prepared"
     """Settled, or not, by a transaction."""
     MOVED = "moved"
-    """There; where to is remembered for a while."""
+    """Moved into another log; the ledger remembers the place for a while."""
 
 
 @dataclass(slots=True)
 class Message:
-    """One message.
+    """A message in the ledger.
 
     Attributes:
-        state: Where it is.
-        count: Its deliveries so far.
-        lease: Lease that has it.
+        state: The message's state.
+        count: The number of its deliveries so far.
+        lease: The lease that holds it.
         expiry: When its lock expires, ms.
-        deferred: Whether it was deferred when it was leased, and goes back there.
-        due: When its transfer wants attention, or its time comes, ms.
-        intent: Of its transfer.
-        at: Offset of its copy.
-        verb: What the transaction does with it that prepared it.
-        session: The one that it is filed under.
-        sorted: Whether its lease is of one who sorts it, so that no delivery is counted.
+        deferred: Whether it was deferred before it was leased, and becomes deferred again afterwards.
+        due: When its transfer needs attention, or its scheduled time comes, ms.
+        intent: The intent of its transfer.
+        at: The offset of its copy.
+        verb: The operation that the transaction that prepared it does with it.
+        session: The session that it is filed under.
+        sorted: Whether its lease is only for sorting it into a session, so that no delivery is counted.
     """
 
     state: State
@@ -78,12 +78,12 @@ class Message:
 
 @dataclass(slots=True)
 class Lock:
-    """Of a session.
+    """The lock of a session.
 
     Attributes:
-        session: Its name.
-        expiry: When it expires, ms.
-        most: After how many deliveries a message is given up.
+        session: The session's id.
+        expiry: When the lock expires, ms.
+        most: The number of deliveries after which a message is dead-lettered.
     """
 
     session: str
@@ -93,13 +93,13 @@ class Lock:
 
 @dataclass(slots=True)
 class SessionState:
-    """What an application keeps of a session.
+    """The state that an application keeps of a session.
 
     Attributes:
-        version: A later one has a higher one.
-        updated: When it was set, ms.
-        value: It, in base 64; None where it was cleared.
-        stored: Whether its record stands.
+        version: The version of the state, which grows with each change.
+        updated: When the state was set, ms.
+        value: The state in base 64; None if it was cleared.
+        stored: Whether the record of the state is stored in Kafka.
     """
 
     version: int
@@ -109,25 +109,25 @@ class SessionState:
 
 
 class MemoryLedger:
-    """One ledger.
+    """A ledger in memory.
 
     Args:
         cursor: The first offset to grant.
-        has_message_ttl: Whether messages bring times to live of their own.
-        version: What it begins with.
+        has_message_ttl: Whether messages have their own time to live.
+        version: The first version.
 
     Attributes:
-        cursor: The next offset never granted.
-        version: Raised by every request.
-        has_message_ttl: As given, or as marked since.
-        epoch: Leader epoch of the record right before the cursor, empty where it is not known.
-        leader: The latest leader epoch of which any record was that the cursor passed, empty where none is known.
-        notify: Whether the last request made something available.
+        cursor: The first offset that was never granted.
+        version: The version, which every request raises.
+        has_message_ttl: The argument, or the value that was marked since.
+        epoch: Leader epoch of the record right before the cursor; empty if it is unknown.
+        leader: The latest leader epoch of the records before the cursor; empty if none is known.
+        notify: Whether the last request made messages available.
         has_sessions: Whether messages are filed under sessions.
-        dedup_upto: Up to where it is known which records are duplicates; None where none are detected.
+        dedup_upto: The offset up to which duplicates are known; None without duplicate detection.
         schedules: Whether records of scheduled messages are in the log.
         transacts: Whether transactions may have stored records in it.
-        rules: Which version of a subscription's rules whoever claims must know.
+        rules: The version of a subscription's rules that a claiming client must know.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class MemoryLedger:
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
-        """A ledger of what was written down of one; see ``Written.to_script``."""
+        """Return a ledger restored from its checkpoint; see ``Written.to_script``."""
         state = json.loads(text)
         ledger = cls(
             int(state["cursor"]), has_message_ttl=bool(state["has_message_ttl"]), version=int(state["version"])
@@ -193,26 +193,26 @@ class MemoryLedger:
 
     @property
     def in_flight(self) -> int:
-        """How many messages were granted and are not settled."""
+        """The number of messages that were granted and are not settled."""
         return sum(message.state is not State.MOVED for message in self._messages.values())
 
     @property
     def scheduled(self) -> int:
-        """How many of those wait for their time."""
+        """The number of these messages that wait for their scheduled time."""
         return len(self._in(State.SCHEDULED))
 
     @property
     def moving(self) -> int:
-        """How many of those are on their way into another log."""
+        """The number of these messages that are on their way into another log."""
         return len(self._in(State.MOVING))
 
     def request(self, slot: str, number: int, operations: Sequence[Arguments], now: int) -> str:
-        """Do what a client asks, once for each of its numbers.
+        """Run a client's request, once for each of its numbers.
 
         Args:
-            slot: The client's.
-            number: Of the request, raised by one each time.
-            operations: What is to be done, in order.
+            slot: The client's slot.
+            number: The number of the request, which the client raises by one each time.
+            operations: The operations to run, in order.
             now: The time, ms since 1970.
 
         Returns:
@@ -245,10 +245,10 @@ class MemoryLedger:
             self.epoch = self.leader if seen else ""
         return reply
 
-    # Looking.
+    # Operations that only read.
 
     def _in(self, *states: State) -> list[tuple[int, Message]]:
-        """Messages in these states, in the log's order."""
+        """Return the messages in these states, in the log's order."""
         return sorted(
             ((offset, message) for offset, message in self._messages.items() if message.state in states),
             key=lambda one: one[0],
@@ -297,7 +297,7 @@ class MemoryLedger:
         )
 
     def _may_be_of(self, session: str | None, message: Message) -> bool:
-        """Whether a message may be of a session, as far as is known; any may be where none is asked for."""
+        """Return whether a message may belong to a session, as far as the ledger knows; always true without a session."""
         known = message.session if message.state is State.FILED else None
         if message.state is State.LEASED and message.lease in self._locks:
             known = self._locks[message.lease].session
@@ -305,13 +305,13 @@ class MemoryLedger:
 
     @property
     def has_voids(self) -> bool:
-        """Whether records beyond the cursor are none that will be granted."""
+        """Whether some records beyond the cursor will never be granted."""
         return bool(self._voids_ahead())
 
     def _voids_ahead(self) -> list[int]:
         return sorted(offset for offset in self._skipped if offset >= self.cursor)
 
-    # Becoming somebody's.
+    # Operations that grant messages to a lease.
 
     def _claim(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
@@ -358,7 +358,7 @@ class MemoryLedger:
         return self._with_state(reply | {"fresh": merge_offsets(fresh), "expiry": now + op["lock_ms"]}, now)
 
     def _refuses(self, op: Arguments) -> str:
-        """Why what was read is not granted, where that is so."""
+        """Return the reason for which the records read are not granted; empty if they are."""
         if op["from"] > self.cursor:
             return "ahead"
         if self._has_stale_rules(op):
@@ -366,11 +366,11 @@ class MemoryLedger:
         return "not_deduplicated" if self._not_deduplicated(op["upto"]) else ""
 
     def _has_stale_rules(self, op: Arguments) -> bool:
-        """Whether what was read was chosen by a subscription's rules that were changed since."""
+        """Return whether the client selected the records by rules that were changed since."""
         return bool(op.get("rules", 0) < self.rules)
 
     def _ruled(self, op: Arguments) -> Reply:
-        """What tells a caller that it goes by rules that were changed since."""
+        """Return the reply to a client whose rules are out of date."""
         return {"stale_rules": True} if self._has_stale_rules(op) else {}
 
     def _with_state(self, reply: Reply, now: int) -> Reply:
@@ -446,7 +446,7 @@ class MemoryLedger:
             message.state, message.lease, message.deferred = State.LEASED, op["lease"], deferred
             message.expiry, message.sorted = now + op["lock_ms"], sort
 
-    # Going back.
+    # Making messages available again.
 
     def _expire(self, now: int) -> None:
         expired = [(lock.expiry, lease) for lease, lock in self._locks.items() if lock.expiry <= now]
@@ -562,7 +562,7 @@ class MemoryLedger:
 
     @property
     def _placing(self) -> bool:
-        """Whether somebody is about to place returned messages in their sessions."""
+        """Whether a client is about to place returned messages in their sessions."""
         return any(message.lease == self._filer for _, message in self._in(State.LEASED))
 
     def _waiting_in(self, session: str) -> list[tuple[int, Message]]:
@@ -581,7 +581,7 @@ class MemoryLedger:
             self.notify = True
 
     def _locked_by(self, lease: str, now: int) -> Lock | None:
-        """The session's lock, where it has not expired."""
+        """Return the session's lock, unless it has expired."""
         lock = self._locks.get(lease)
         return lock if lock is not None and lock.expiry > now else None
 
@@ -672,10 +672,10 @@ class MemoryLedger:
         names = {message.session for _, message in self._in(State.FILED)}
         return {"names": sorted({*names, *(lock.session for lock in self._locks.values())} - {None}, key=str)}
 
-    # Leaving a lease.
+    # Operations that end a lease of messages.
 
     def _take(self, op: Arguments, now: int, ranges: Sequence[Range] | None = None) -> tuple[list[Message], Reply]:
-        """What the lease holds of the ranges, and the reply that says what it does not hold."""
+        """Return the messages of the ranges that the lease holds, and the reply that lists the others."""
         taken, lost = self._held_by(op["lease"], op["ranges"] if ranges is None else ranges, now)
         return [self._messages[offset] for offset in taken], {"lost": merge_offsets(lost)}
 
@@ -689,7 +689,7 @@ class MemoryLedger:
         return taken, lost
 
     def _expiry_of(self, message: Message) -> int:
-        """Messages of a locked session are locked for as long as that is."""
+        """Return when a message's lock expires; messages of a locked session are locked as long as the session."""
         lock = self._locks.get(message.lease)
         return message.expiry if lock is None else lock.expiry
 
@@ -750,7 +750,7 @@ class MemoryLedger:
         for item, taken, _ in held:
             for message in (self._messages[offset] for offset in taken):
                 if message.state is State.PREPARED:
-                    continue  # Named twice: the first counts.
+                    continue  # If a message is named twice, the first one counts.
                 kind = "d" if message.deferred else "s" if message.sorted else "n"
                 parts = ("prepared", item["verb"], message.lease, kind, self._expiry_of(message), op["transaction"])
                 message.state, message.verb, message.due = State.PREPARED, item["verb"], now + op["orphan_ms"]
@@ -758,7 +758,7 @@ class MemoryLedger:
         return reply
 
     def _prepared(self, op: Arguments) -> list[tuple[int, Message]]:
-        """What a transaction prepared."""
+        """Return the messages that a transaction prepared."""
         wanted = set(offsets_of(op["ranges"]))
         return [
             (offset, message)

@@ -1,6 +1,6 @@
-"""What a namespace asks of Kafka, without Kafka: topics, a producer, consumers.
+"""An in-memory substitute for Kafka: topics, a producer, consumers.
 
-The clients have those methods of confluent-kafka's that the facade calls, no more.
+The clients have only the methods of confluent-kafka's clients that the SDK calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kafkabus._ledger.operations import Tail
 from kafkabus.exceptions import ServiceBusError
 
 EPOCH = 0
-"""Of the leader of all logs."""
+"""The leader epoch of all logs."""
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -36,47 +36,47 @@ class MemoryMessage:
     _error: KafkaError | None = None
 
     def topic(self) -> str:
-        """Kafka topic."""
+        """Return the Kafka topic."""
         return self._place[0]
 
     def partition(self) -> int:
-        """Kafka partition."""
+        """Return the Kafka partition."""
         return self._place[1]
 
     def offset(self) -> int:
-        """Kafka offset."""
+        """Return the Kafka offset."""
         return self._place[2]
 
     def key(self) -> bytes | None:
-        """The partition key, or None."""
+        """Return the partition key, or None."""
         return self._content[0]
 
     def value(self) -> bytes | None:
-        """The body, or None."""
+        """Return the body, or None."""
         return self._content[1]
 
     def headers(self) -> Headers:
-        """Names and values in order."""
+        """Return names and values in order."""
         return self._content[2]
 
     def timestamp(self) -> tuple[int, int]:
-        """Kind of the timestamp, and milliseconds since 1970 UTC."""
+        """Return the kind of the timestamp, and milliseconds since 1970 UTC."""
         return TIMESTAMP_LOG_APPEND_TIME, self._stored_ms
 
     def leader_epoch(self) -> int:
-        """There is one leader for ever."""
+        """Return the leader epoch, which never changes."""
         return EPOCH
 
     def error(self) -> KafkaError | None:
-        """What went wrong, where this is an event and no record."""
+        """Return the error if this is an event, or None if it is a record."""
         return self._error
 
 
 @dataclass(slots=True)
 class _Log:
-    """One partition's records; ``start`` is the first one's offset, ``open`` has those of open transactions.
+    """The log of a partition; ``start`` is the offset of the first record, ``open`` has records of open transactions.
 
-    Where a transaction wrote that it ended, and in place of what it wrote where it was aborted, there is none.
+    The log has gaps at the markers that end transactions, and at the records of aborted transactions.
     """
 
     start: int = 0
@@ -103,15 +103,15 @@ class _Topic:
 
 
 class Cluster:
-    """All topics of one namespace; safe to share.
+    """All topics of a namespace; safe to share between threads.
 
     Args:
         now_ms: The time, ms since 1970.
 
     Attributes:
-        grown: Held while topics are looked at or changed; whoever waits for records is told through it.
-        topics: By name.
-        open: What open transactions stored, by their producers' transactional ids.
+        grown: The condition that is held while topics are read or changed, and that wakes consumers that wait for records.
+        topics: The topics by name.
+        open: Records of open transactions, by their producers' transactional ids.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -127,7 +127,7 @@ class Cluster:
         content: tuple[bytes | None, bytes | None, Headers],
         transaction: list[tuple[_Log, int]] | None = None,
     ) -> MemoryMessage:
-        """Store a record, of a transaction or by itself; returns it, or an event that says why not."""
+        """Store a record, in a transaction or without one; return it, or an event with the error."""
         with self.grown:
             known = self.topics.get(topic)
             if known is None or not 0 <= partition < len(known.logs):
@@ -143,7 +143,7 @@ class Cluster:
             return stored
 
     def end(self, transaction: list[tuple[_Log, int]], *, committed: bool) -> None:
-        """End a transaction: what it stored may be read, or is gone."""
+        """End a transaction: its records become readable, or are dropped."""
         with self.grown:
             for log, offset in transaction:
                 log.open.discard(offset)
@@ -156,7 +156,7 @@ class Cluster:
 
 
 class MemoryTopics:
-    """Stands in for ``kafkabus._kafka.topic_admin.Topics``, which says what each call does."""
+    """Stands in for ``kafkabus._kafka.topic_admin.Topics``, which documents the methods."""
 
     reached = True
 
@@ -164,15 +164,15 @@ class MemoryTopics:
         self._cluster = cluster
 
     def brokers(self) -> int:
-        """One, so to say."""
+        """Return the number of brokers, 1."""
         return 1
 
     def create_entity(self, name: str, partitions: int) -> bool:
-        """Create an entity's topic; False where it was there."""
+        """Create an entity's topic; return False if it existed already."""
         return self.create(name, partitions, {})
 
     def create(self, name: str, partitions: int, config: Mapping[str, str]) -> bool:  # noqa: ARG002 - nothing is dropped
-        """Create a topic; False where it was there."""
+        """Create a topic; return False if it existed already."""
         with self._cluster.grown:
             if name in self._cluster.topics:
                 return False
@@ -180,55 +180,55 @@ class MemoryTopics:
             return True
 
     def delete(self, name: str) -> bool:
-        """Delete a topic; False where there was none."""
+        """Delete a topic; return False if there was none."""
         with self._cluster.grown:
             gone = self._cluster.topics.pop(name, None) is not None
             self._cluster.grown.notify_all()
             return gone
 
     def describe(self, name: str, timeout: float | None = None) -> Topic | None:  # noqa: ARG002  # as Kafka's
-        """A topic; None where there is none."""
+        """Return a topic, or None if it does not exist."""
         with self._cluster.grown:
             known = self._cluster.topics.get(name)
             return None if known is None else Topic(name, known.topic_id, len(known.logs), ())
 
     def wait_for(self, name: str) -> Topic:
-        """A topic that was just created."""
+        """Return a topic that was just created."""
         described = self.describe(name)
         if described is None:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return described
 
     def starts(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The first offset of each log."""
+        """Return the first offset of each log."""
         with self._cluster.grown:
             return {partition: self._log(name, partition).start for partition in partitions}
 
     def ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The end of each log."""
+        """Return the end of each log."""
         with self._cluster.grown:
             return {partition: self._log(name, partition).end for partition in partitions}
 
     def stored_ends(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The end of each log, records of open transactions included."""
+        """Return the end of each log, records of open transactions included."""
         with self._cluster.grown:
             return {partition: self._log(name, partition).stored_end for partition in partitions}
 
     def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:  # noqa: ARG002  # as Kafka's
-        """The end of each log; its leader never changes."""
+        """Return the end of each log, and its leader epoch, which never changes."""
         try:
             return {partition: Tail(end, EPOCH) for partition, end in self.ends(name, partitions).items()}
         except KafkaException as error:
             raise ServiceBusError(f"topic {name} is gone", error=error) from error
 
     def newest(self, name: str, partitions: Iterable[int]) -> int | None:
-        """When the newest record was stored, ms since 1970; None where there is none."""
+        """Return when the newest record was stored, ms since 1970, or None if there is no record."""
         with self._cluster.grown:
             logs = [self._log(name, partition) for partition in partitions]
             return max((record.timestamp()[1] for log in logs for record in log.committed[-1:]), default=None)
 
     def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
-        """The first offset of each log whose record is not older than a moment; the end where none is."""
+        """Return each log's first offset whose record is not older than a moment, else the log's end."""
         with self._cluster.grown:
             logs = {partition: self._log(name, partition) for partition in partitions}
             return {
@@ -272,35 +272,35 @@ class MemoryProducer:
         _timestamp: int = 0,
         headers: Sequence[tuple[str, str | bytes | None]] = (),
     ) -> None:
-        """Store a record; the callback is told by the next ``flush``."""
+        """Store a record; the next ``flush`` calls the callback."""
         kept = [(name, _bytes(content)) for name, content in headers]
         stored = self._cluster.append(topic, partition, (_bytes(key), _bytes(value), kept), self._transaction)
         self._told.append(lambda: callback(stored.error(), stored))
 
     def flush(self, _timeout: float = -1) -> int:
-        """Tell the callbacks; nothing is ever left to send."""
+        """Call the callbacks; no record is ever left to send."""
         while self._told:
             try:
                 tell = self._told.popleft()
             except IndexError:
-                break  # Another thread told it.
+                break  # Another thread called it.
             tell()
         return 0
 
     def init_transactions(self, _timeout: float = -1) -> None:
-        """What one of the same transactional id before left open is gone."""
+        """Abort the open transaction of an earlier producer with the same transactional id."""
         self._cluster.end(self._cluster.open.pop(self._transactional_id, []), committed=False)
 
     def begin_transaction(self) -> None:
-        """What is stored from now on is to be read together, or not at all."""
+        """Begin a transaction, whose records are read together or not at all."""
         self._transaction = self._cluster.open[self._transactional_id] = []
 
     def commit_transaction(self, _timeout: float = -1) -> None:
-        """It may be read."""
+        """Commit the transaction: its records become readable."""
         self._end(committed=True)
 
     def abort_transaction(self, _timeout: float = -1) -> None:
-        """It is gone."""
+        """Abort the transaction: its records are dropped."""
         self._end(committed=False)
 
     def _end(self, *, committed: bool) -> None:
@@ -312,7 +312,7 @@ class MemoryProducer:
 
 @dataclass(slots=True)
 class _Position:
-    """Where a consumer stands in a log; quiet: it said that it is at the end, or that it cannot go on."""
+    """The position of a consumer in a log; quiet: it has reported that it is at the end, or cannot go on."""
 
     topic: _Topic | None
     offset: int
@@ -327,35 +327,35 @@ class MemoryConsumer:
         self._positions: dict[tuple[str, int], _Position] = {}
 
     def assign(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions and no other."""
+        """Read only these partitions."""
         self._positions = {}
         self.incremental_assign(places)
 
     def incremental_assign(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions too."""
+        """Read these partitions as well."""
         with self._cluster.grown:
             for place in places:
                 known = self._cluster.topics.get(place.topic)
                 self._positions[place.topic, place.partition] = _Position(known, place.offset)
 
     def incremental_unassign(self, places: Sequence[TopicPartition]) -> None:
-        """Read these partitions no more."""
+        """Stop reading these partitions."""
         for place in places:
             self._positions.pop((place.topic, place.partition), None)
 
     def seek(self, place: TopicPartition) -> None:
-        """Read on elsewhere."""
+        """Continue reading a partition at another offset."""
         if (place.topic, place.partition) not in self._positions:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.incremental_assign([place])
 
     def poll(self, timeout: float) -> MemoryMessage | None:
-        """A record or an event, None where none comes in time."""
+        """Return a record or an event, or None if none comes in time."""
         found = self.consume(1, timeout)
         return found[0] if found else None
 
     def consume(self, count: int, timeout: float) -> list[MemoryMessage]:
-        """Up to so many records and events; waits until there is one."""
+        """Return up to ``count`` records and events; wait until there is one."""
         deadline = time.monotonic() + timeout
         with self._cluster.grown:
             while True:
@@ -368,7 +368,7 @@ class MemoryConsumer:
                 self._cluster.grown.wait(left)
 
     def get_watermark_offsets(self, place: TopicPartition, **_options: object) -> tuple[int, int]:
-        """First offset and end of a log."""
+        """Return the first offset and the end of a log."""
         with self._cluster.grown:
             known = self._cluster.topics.get(place.topic)
             if known is None:
@@ -376,14 +376,14 @@ class MemoryConsumer:
             log = known.logs[place.partition]
             return log.start, log.end
 
-    def list_topics(self, topic: str, timeout: float = -1) -> Any:  # noqa: ARG002 - nobody waits here
-        """Whether a topic is there."""
+    def list_topics(self, topic: str, timeout: float = -1) -> Any:  # noqa: ARG002 - needs no waiting
+        """Return metadata that says whether a topic exists."""
         there = topic in self._cluster.topics
         error = None if there else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
         return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
 
     def close(self) -> None:
-        """Read no more."""
+        """Close the consumer."""
         self._positions = {}
 
     def _read(self, topic: str, partition: int, position: _Position, count: int) -> list[MemoryMessage]:

@@ -1,4 +1,4 @@
-"""The in-memory namespace: the facade itself, over a log and ledgers that live in this process."""
+"""The in-memory namespace: the SDK itself, over a log and ledgers in this process."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from kafkabus_mapping.connection import format_connection_string
 
 
 class InMemoryNamespace:
-    """A namespace for unit tests: no Kafka, no Redis, nothing to install or to start, and time that can be moved.
+    """A namespace for unit tests: without Kafka and Redis, without installation, and with a clock that tests can advance.
 
-    Clients, blocking and asyncio ones, use it by its connection string, within the ``with`` block and within this process.
-    What they do is what they do elsewhere: it is the same code, over a log and ledgers in memory. Nothing outlives the
-    block. Speed and faults are not those of a real namespace.
+    Blocking and asyncio clients use it through its connection string, within the ``with`` block and within this process.
+    They run the same code as elsewhere, over a log and ledgers in memory. No data outlives the block. Speed and faults
+    differ from those of a real namespace.
 
     Args:
-        namespace: Its name, as in ``sb://<name>.servicebus.windows.net``; every instance is a namespace of its own.
-        upkeep: Whether it is looked after, so that messages expire and are dead-lettered without a receiver.
+        namespace: The name, as in ``sb://<name>.servicebus.windows.net``; every instance is a separate namespace.
+        upkeep: Whether to run the upkeep, so that messages expire and are dead-lettered without a receiver.
 
     Examples:
         >>> from kafkabus import ServiceBusClient, ServiceBusMessage
@@ -62,23 +62,23 @@ class InMemoryNamespace:
 
     @property
     def connection_string(self) -> str:
-        """How clients in this process reach it.
+        """The connection string for clients in this process.
 
         Raises:
-            RuntimeError: It is not open.
+            RuntimeError: The namespace is not open.
         """
         if not self._connection_string:
             raise RuntimeError("the in-memory namespace is not open: use it in a 'with' statement")
         return self._connection_string
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: locks and times to live that are over by then expire, as seen by the next call of anybody.
+        """Advance the namespace's time: locks and times to live that end by then have expired in the next call of any client.
 
         Args:
-            seconds: How much, 0 or more.
+            seconds: The time to advance by, 0 or more.
 
         Raises:
-            ValueError: Time does not go back.
+            ValueError: The argument is negative.
         """
         if seconds < 0:
             raise ValueError(f"seconds={seconds!r}: time does not go back; give 0 or more")
@@ -125,24 +125,24 @@ class InMemoryNamespace:
     def _now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._ahead_ms
 
-    # What clients are given in place of Kafka's and Redis's.
+    # Substitutes for the clients of Kafka and Redis.
 
     def producer(self, transactional_id: str) -> MemoryProducer:
-        """Stands in for ``confluent_kafka.Producer``."""
+        """Return a substitute for ``confluent_kafka.Producer``."""
         return MemoryProducer(self._cluster, transactional_id)
 
     def consumer(self) -> MemoryConsumer:
-        """Stands in for ``confluent_kafka.Consumer``."""
+        """Return a substitute for ``confluent_kafka.Consumer``."""
         return MemoryConsumer(self._cluster)
 
     def topics(self) -> MemoryTopics:
-        """Stands in for ``kafkabus._kafka.topic_admin.Topics``."""
+        """Return a substitute for ``kafkabus._kafka.topic_admin.Topics``."""
         return MemoryTopics(self._cluster)
 
     def redis(self) -> MemoryRedis:
-        """Stands in for ``redis.Redis``."""
+        """Return a substitute for ``redis.Redis``."""
         return MemoryRedis(self._store)
 
     def async_redis(self) -> AsyncMemoryRedis:
-        """Stands in for ``redis.asyncio.Redis``."""
+        """Return a substitute for ``redis.asyncio.Redis``."""
         return AsyncMemoryRedis(self._store)

@@ -1,6 +1,6 @@
-"""What a namespace asks of Redis, without Redis: ledgers, descriptions, heartbeats, doorbells.
+"""An in-memory substitute for Redis: ledgers, descriptions, heartbeats, doorbells.
 
-The clients have those methods of redis-py's that the facade calls, no more.
+The clients have only the methods of redis-py's clients that the SDK calls.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from kafkabus._ledger.scripts import (
 from kafkabus.testing.ledger import MemoryLedger
 
 WITH_SESSIONS = {16, 21}
-"""How many keys a request to a ledger with sessions has."""
+"""The possible numbers of keys of a request to a ledger with sessions."""
 
 
 class Store:
-    """All keys of one namespace; safe to share.
+    """All keys of a namespace; safe to share between threads.
 
     Args:
         now_ms: The time, ms since 1970.
@@ -58,16 +58,16 @@ class Store:
         self._by_text = {script.text: script.sha for script in (*others, *request_scripts())}
 
     def evaluate(self, sha: str, count: int, *arguments: Any) -> Any:
-        """Run a script; its keys come first."""
+        """Run a script; its keys are the first arguments."""
         with self._guard:
             return self._scripts[sha](list(arguments[:count]), list(arguments[count:]))
 
     def sha_of(self, text: str) -> str:
-        """A script's name by its text."""
+        """Return the SHA-1 sum of a script's text, by which it is called."""
         return self._by_text[text]
 
     def fields(self, key: str, names: Sequence[str]) -> list[bytes | None]:
-        """Fields of a hash."""
+        """Return fields of a hash."""
         with self._guard:
             ledger = self._ledgers.get(key)
             if ledger is not None:
@@ -82,17 +82,17 @@ class Store:
             return [value.encode() if (value := values.get(name)) is not None else None for name in names]
 
     def set_first(self, key: str, name: str, value: str) -> None:
-        """Set a field of a hash where there is none."""
+        """Set a field of a hash, unless it is set already."""
         with self._guard:
             self._hashes.setdefault(key, {}).setdefault(name, value)
 
     def hash(self, key: str) -> dict[bytes, bytes]:
-        """A whole hash."""
+        """Return all fields of a hash."""
         with self._guard:
             return {name.encode(): value.encode() for name, value in self._hashes.get(key, {}).items()}
 
     def latest(self, key: str) -> list[tuple[bytes, float]]:
-        """The client that was last heard of, and when."""
+        """Return the client with the latest heartbeat, and its time."""
         with self._guard:
             heard_of = self._heard_of.get(key)
             if not heard_of:
@@ -101,12 +101,12 @@ class Store:
             return [(client.encode(), self._now_ms() - (time.monotonic_ns() // 1_000_000 - moment))]
 
     def delete(self, keys: Sequence[str]) -> int:
-        """Delete ledgers by their keys; a ledger goes with its first one."""
+        """Delete ledgers by their keys; a ledger is deleted with its first key."""
         with self._guard:
             return sum(self._ledgers.pop(key, None) is not None for key in keys)
 
     def mark(self, key: str, value: str, *, anew: bool) -> bool:
-        """Set a mark, also where there is one if it shall be set anew; whether it was set."""
+        """Set a mark, replacing an existing one only if ``anew``; return whether it was set."""
         with self._guard:
             if not anew and key in self._marks:
                 return False
@@ -114,24 +114,24 @@ class Store:
             return True
 
     def marked(self, key: str) -> bytes | None:
-        """A mark."""
+        """Return a mark, or None."""
         with self._guard:
             value = self._marks.get(key)
             return None if value is None else value.encode()
 
     def listen(self, channel: str, heard: deque[int]) -> None:
-        """Have rings of a bell put into a queue."""
+        """Put further rings of a bell into a queue."""
         with self._guard:
             self._listeners.setdefault(channel, []).append(heard)
 
     def leave(self, heard: deque[int]) -> None:
-        """Put no more rings there."""
+        """Put no further rings into a queue."""
         with self._guard:
             for several in self._listeners.values():
                 several[:] = [one for one in several if one is not heard]
 
     def ring_all(self) -> None:
-        """Ring every bell: time went on."""
+        """Ring every bell, because time was advanced."""
         with self._guard:
             for channel, partition in self._bells:
                 self._ring(channel, partition)
@@ -175,7 +175,7 @@ class Store:
 
     def _heartbeat(self, keys: list[str], arguments: list[Any]) -> list[bytes]:
         client, lifetime = arguments
-        # Real time: clients are heard of by it, whatever the namespace's clock is made to show.
+        # Heartbeats use real time, even if the namespace's clock was advanced.
         now = time.monotonic_ns() // 1_000_000
         heard_of = self._heard_of.setdefault(keys[0], {})
         heard_of[client] = now
@@ -210,21 +210,21 @@ class MemoryRedis:
     """Stands in for ``redis.Redis``.
 
     Args:
-        store: What it works on.
+        store: The store with the data.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def info(self, _section: str = "default") -> dict[str, int]:
-        """Its memory has no limit, and it is no server: it says nothing of one, as to those who may not ask."""
+        """Return that memory has no limit; other facts about a server are missing, as for users without the right to ask."""
         return {"maxmemory": 0, "used_memory": 0}
 
     def execute_command(self, *arguments: Any) -> Any:
-        """``EVALSHA`` alone."""
+        """Run a command; only ``EVALSHA`` is supported."""
         command, *rest = arguments
         if command != "EVALSHA":
-            raise ResponseError(f"an in-memory namespace knows no command {command!r}")
+            raise ResponseError(f"an in-memory namespace does not support the command {command!r}")
         return self._store.evaluate(*rest)
 
     def eval(self, text: str, count: int, *arguments: Any) -> Any:
@@ -232,27 +232,27 @@ class MemoryRedis:
         return self._store.evaluate(self._store.sha_of(text), count, *arguments)
 
     def hmget(self, key: str, names: Sequence[str]) -> Any:
-        """Fields of a hash."""
+        """Return fields of a hash."""
         return self._store.fields(key, names)
 
     def hsetnx(self, key: str, name: str, value: str) -> Any:
-        """Set a field of a hash where there is none."""
+        """Set a field of a hash, unless it is set already."""
         return self._store.set_first(key, name, value)
 
     def hgetall(self, key: str) -> Any:
-        """A whole hash."""
+        """Return all fields of a hash."""
         return self._store.hash(key)
 
     def set(self, key: str, value: str, *, nx: bool = False, ex: int) -> Any:  # noqa: ARG002 - redis-py's
-        """Set a mark; marks do not expire."""
+        """Set a mark; marks never expire here."""
         return self._store.mark(key, value, anew=not nx)
 
     def get(self, key: str) -> Any:
-        """A mark."""
+        """Return a mark, or None."""
         return self._store.marked(key)
 
     def zrange(self, key: str, _start: int, _end: int, *, withscores: bool) -> Any:  # noqa: ARG002 - redis-py's
-        """The last member of a sorted set, with its score."""
+        """Return the last member of a sorted set, with its score."""
         return self._store.latest(key)
 
     def delete(self, *keys: str) -> Any:
@@ -260,15 +260,15 @@ class MemoryRedis:
         return self._store.delete(keys)
 
     def pipeline(self, *, transaction: bool = False) -> MemoryPipeline:  # noqa: ARG002 - redis-py's
-        """Calls that are made together."""
+        """Return a pipeline, whose calls are made together."""
         return MemoryPipeline(self._store)
 
     def pubsub(self, *, ignore_subscribe_messages: bool = True) -> MemoryPubSub:  # noqa: ARG002 - redis-py's
-        """Listens to channels."""
+        """Return an object that listens to channels."""
         return MemoryPubSub(self._store)
 
     def close(self) -> Any:
-        """Nothing to close."""
+        """Do nothing; there is no connection to close."""
 
 
 class MemoryPipeline:
@@ -279,27 +279,27 @@ class MemoryPipeline:
         self._calls: list[Callable[[], Any]] = []
 
     def hmget(self, key: str, names: Sequence[str]) -> None:
-        """Fields of a hash."""
+        """Queue reading fields of a hash."""
         self._calls.append(lambda: self._redis.hmget(key, names))
 
     def delete(self, *keys: str) -> None:
-        """Delete keys."""
+        """Queue deleting keys."""
         self._calls.append(lambda: self._redis.delete(*keys))
 
     def set(self, key: str, value: str, *, nx: bool, ex: int) -> None:
-        """Set a text, where there is none yet."""
+        """Queue setting a text, if there is none yet."""
         self._calls.append(lambda: self._redis.set(key, value, nx=nx, ex=ex))
 
     def get(self, key: str) -> None:
-        """A text."""
+        """Queue reading a text."""
         self._calls.append(lambda: self._redis.get(key))
 
     def execute_command(self, *arguments: Any) -> None:
-        """``EVALSHA`` alone."""
+        """Queue a command; only ``EVALSHA`` is supported."""
         self._calls.append(lambda: self._redis.execute_command(*arguments))
 
     def execute(self, *, raise_on_error: bool = True) -> Any:  # noqa: ARG002 - nothing fails here
-        """Make the calls; their replies."""
+        """Make the queued calls, and return their replies."""
         return [call() for call in self._calls]
 
 
@@ -314,8 +314,8 @@ class MemoryPubSub:
         """Listen to a channel."""
         self._store.listen(channel, self._heard)
 
-    def get_message(self, *, timeout: float = 0.0) -> Any:  # noqa: ARG002 - nobody waits here
-        """What was said first, None where nothing was."""
+    def get_message(self, *, timeout: float = 0.0) -> Any:  # noqa: ARG002 - needs no waiting
+        """Return the oldest message, or None if there is none."""
         return {"data": str(self._heard.popleft())} if self._heard else None
 
     def close(self) -> Any:
@@ -324,7 +324,7 @@ class MemoryPubSub:
 
 
 class _Awaited:
-    """A client whose calls are awaited. Nothing here waits, so each is the blocking one."""
+    """A client whose calls are awaited; each makes the blocking call, which never waits."""
 
     def __init__(self, blocking: MemoryRedis | MemoryPubSub) -> None:
         self._blocking = blocking
@@ -342,7 +342,7 @@ class AsyncMemoryRedis(_Awaited):
     """Stands in for ``redis.asyncio.Redis``.
 
     Args:
-        store: What it works on.
+        store: The store with the data.
     """
 
     def __init__(self, store: Store) -> None:
@@ -350,11 +350,11 @@ class AsyncMemoryRedis(_Awaited):
         self._store = store
 
     def pipeline(self, *, transaction: bool = False) -> AsyncMemoryPipeline:  # noqa: ARG002 - redis-py's
-        """Calls that are made together."""
+        """Return a pipeline, whose calls are made together."""
         return AsyncMemoryPipeline(self._store)
 
     def pubsub(self, *, ignore_subscribe_messages: bool = True) -> _Awaited:  # noqa: ARG002 - redis-py's
-        """Listens to channels."""
+        """Return an object that listens to channels."""
         return _Awaited(MemoryPubSub(self._store))
 
 
@@ -362,5 +362,5 @@ class AsyncMemoryPipeline(MemoryPipeline):
     """Stands in for ``redis.asyncio.client.Pipeline``."""
 
     async def execute(self, *, raise_on_error: bool = True) -> Any:
-        """Make the calls; their replies."""
+        """Make the queued calls, and return their replies."""
         return super().execute(raise_on_error=raise_on_error)

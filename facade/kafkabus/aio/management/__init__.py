@@ -1,4 +1,4 @@
-"""Administration, asyncio: the names of ``azure.servicebus.aio.management``."""
+"""Asyncio administration: the names of ``azure.servicebus.aio.management``."""
 
 from kafkabus._async.admin.queues import ServiceBusAdministrationClient
 

@@ -1,1 +1,1 @@
-"""The commands, a module for each group; what they need of Kafka and Redis they import when they run."""
+"""The commands, a module for each group; they import the modules for Kafka and Redis only when they run."""

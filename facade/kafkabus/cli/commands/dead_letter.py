@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from kafkabus._sync.handles.sender import ServiceBusSender
     from kafkabus_mapping.properties import PropertyValue
 
-app = typer.Typer(no_args_is_help=True, help="Look at dead letters, send them again.")
+app = typer.Typer(no_args_is_help=True, help="List dead letters and send them again.")
 
-TransferOption = Annotated[bool, typer.Option("--transfer", help="Those that could not be forwarded.")]
+TransferOption = Annotated[bool, typer.Option("--transfer", help="Use the messages that could not be forwarded.")]
 
 AT_ONCE = 100
-"""How many messages are sent again at a time."""
+"""The number of messages that are sent again at a time."""
 WAIT_S = 5.0
-"""How long, in seconds, it waits for one that is there but locked."""
+"""How long the command waits for a locked dead letter, in seconds."""
 LONGEST_BODY = 40
-"""How much of a body a table shows."""
+"""The number of a body's characters that a table shows."""
 
 
 @app.command("list")
@@ -42,11 +42,11 @@ def list_messages(
     context: typer.Context,
     entity: SourceArgument,
     *,
-    limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
+    limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after N dead letters.")] = 100,
     transfer: TransferOption = False,
     json: JsonLinesOption = False,
 ) -> None:
-    """List dead letters and why they are there; none is locked. With none, the exit status is 3."""
+    """List dead letters and their reasons, without locking them. If there are none, the exit status is 3."""
     messages: list[ServiceBusReceivedMessage] = []
     with (
         existing_entity(context, entity),
@@ -74,7 +74,7 @@ def resubmit(
     entity: SourceArgument,
     *,
     limit: Annotated[
-        int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all there are.")
+        int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after N; default: all dead letters.")
     ] = None,
     transfer: TransferOption = False,
     numbers: Annotated[
@@ -83,24 +83,24 @@ def resubmit(
             "--sequence-number",
             "-s",
             metavar="NUMBER",
-            help="Only this one, as 'dead-letter list' shows it. May be repeated.",
+            help="Send only this one, as 'dead-letter list' shows it. May be repeated.",
         ),
     ] = None,
     properties: PropertiesOption = None,
     removed: Annotated[
         list[str] | None,
-        typer.Option(
-            "--remove-property", metavar="NAME", help="An application property to leave out. May be repeated."
-        ),
+        typer.Option("--remove-property", metavar="NAME", help="Remove this application property. May be repeated."),
     ] = None,
     subject: SubjectOption = None,
-    body: Annotated[str | None, typer.Option("--body", metavar="TEXT", help="Another body, of each.")] = None,
+    body: Annotated[
+        str | None, typer.Option("--body", metavar="TEXT", help="Replace the body of each message.")
+    ] = None,
 ) -> None:
-    """Send dead letters to where they came from again, oldest first, and take them off the dead-letter queue.
+    """Send dead letters back to the entity they came from, oldest first, and remove them from the dead-letter queue.
 
-    Those of a subscription go to that subscription alone, whatever its rules say. Each is sent as a new message with the same
-    id and properties, but for those that options change, and completed once it is stored: if this is cut off, one may be there
-    twice, none is lost.
+    Dead letters of a subscription go only to that subscription, whatever its rules. Each is sent as a new message with the
+    same id and properties, except those that options change, and completed once it is stored: if the command is interrupted,
+    a message may be duplicated, but none is lost.
     """
     from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 
@@ -122,7 +122,7 @@ def resubmit(
         stopping() as stop,
     ):
         try:
-            # No more than there were: what fails again comes back meanwhile.
+            # At most as many as there were at first: messages that fail again come back meanwhile.
             while sent < left and looked_at < there and not stop.requested():
                 most = min(AT_ONCE, there - looked_at if wanted else left - sent)
                 waiting.extend(receive_next(receiver, most, WAIT_S, stop))
@@ -131,7 +131,7 @@ def resubmit(
                 looked_at += len(waiting)
                 while waiting and not stop.requested():
                     if wanted is not None and waiting[0].sequence_number not in wanted:
-                        # Kept from coming again until the wanted ones are found.
+                        # Kept locked, so that they are not delivered again before the wanted ones are found.
                         renewer.register(receiver, waiting[0])
                         others.append(waiting.popleft())
                         continue
@@ -140,25 +140,25 @@ def resubmit(
                     sent += 1
                     advance(1)
         finally:
-            # Those that an error or a signal left, and those that nobody asked for.
+            # The messages left by an error or a signal, and those that were not asked for.
             if others or waiting:
                 receiver.abandon_messages([*others, *waiting])
     write(f"sent {sent} message{'' if sent == 1 else 's'} to {entity} again")
     stop.end()
     if wanted is not None and sent < len(wanted):
-        say(f"{len(wanted) - sent} of the {len(wanted)} sequence numbers are no dead letter's that can be had now")
+        say(f"{len(wanted) - sent} of the {len(wanted)} sequence numbers name no dead letter that is available now")
     if not sent:
         raise typer.Exit(ExitCode.NOTHING)
 
 
 class _Edit:
-    """What is changed of messages before they are sent again.
+    """The changes to make to messages before they are sent again.
 
     Args:
-        properties: Application properties that they get.
-        removed: Those that they lose.
-        subject: Their subject; None: as it was.
-        body: Their body; None: as it was.
+        properties: Application properties to set.
+        removed: Names of application properties to remove.
+        subject: The new subject; None keeps the old one.
+        body: The new body; None keeps the old one.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class _Edit:
     def make(self, message: ServiceBusReceivedMessage) -> ServiceBusReceivedMessage:
         """Change a message, and return it."""
         if self._removed:
-            # As they were sent: where they were received, texts are bytes.
+            # Convert texts back to str, since received properties hold them as bytes.
             sent = message._envelope.application_properties or {}
             kept = {name: one for name, one in sent.items() if name not in self._removed}
             message.application_properties = {**kept, **dict(self._properties.items())}

@@ -1,4 +1,4 @@
-"""``kafkabus namespace``: its tier."""
+"""``kafkabus namespace``: creating a namespace of a tier, and showing it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PartitionsOption = Annotated[
 
 @app.command()
 def create(context: typer.Context, tier: TierOption = "Standard", partitions: PartitionsOption = None) -> None:
-    """Create the namespace, where no queue made it a Standard one already."""
+    """Create the namespace, unless an entity in it has already made it a Standard one."""
     with open_administration(context) as administration:
         created = administration.create_namespace(tier, partitions)
     write(f"namespace {created.name} is {_words(created)}")

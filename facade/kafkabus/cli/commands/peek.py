@@ -20,20 +20,21 @@ def peek(
     context: typer.Context,
     entity: SourceArgument,
     *,
-    limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many.")] = 100,
+    limit: Annotated[int, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after N messages.")] = 100,
     number: Annotated[
         int, typer.Option("--from", min=0, metavar="NUMBER", help="Begin at this sequence number.", show_default=False)
     ] = 0,
     session: Annotated[
-        str | None, typer.Option(metavar="ID", help="Where there are sessions: which one; it is locked meanwhile.")
+        str | None,
+        typer.Option(metavar="ID", help="For an entity with sessions: the session to read; it is locked meanwhile."),
     ] = None,
     dead_letter: DeadLetterOption = False,
     transfer_dead_letter: TransferDeadLetterOption = False,
     json: JsonLinesOption = False,
 ) -> None:
-    """Look at messages without locking them: waiting, locked and deferred ones.
+    """Print messages without locking them: waiting, locked and deferred ones.
 
-    Prints their bodies, one per line, partition by partition. With none, the exit status is 3.
+    Prints their bodies, one per line, partition by partition. If there are none, the exit status is 3.
     """
     text_of = json_text if json else body_text
     seen = 0

@@ -20,17 +20,17 @@ def purge(
     transfer_dead_letter: TransferDeadLetterOption = False,
     yes: YesOption = False,
 ) -> None:
-    """Throw away all messages that wait; locked and deferred ones stay.
+    """Delete all waiting messages; locked and deferred ones stay.
 
-    They stay readable in Kafka for as long as settled messages do.
+    Deleted messages stay readable in Kafka for as long as settled ones.
     """
     with existing_entity(context, entity), open_client(context) as client:
         receiver = receiver_of(client, entity, sub_queue=sub_queue(dead_letter, transfer_dead_letter))
         if not yes and interactive():
-            typer.confirm(f"Throw away what waits in {receiver.entity_path}?", abort=True, err=True)
+            typer.confirm(f"Delete all messages that wait in {receiver.entity_path}?", abort=True, err=True)
         try:
             count = receiver.purge_messages()
         except (KeyboardInterrupt, SystemExit):
-            say(f"interrupted: some or all of what waited in {receiver.entity_path} may be purged")
+            say(f"interrupted: some or all messages that waited in {receiver.entity_path} may be purged")
             raise
     write(f"purged {count} message{'' if count == 1 else 's'} from {receiver.entity_path}")

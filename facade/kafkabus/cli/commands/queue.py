@@ -23,7 +23,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the q
 
 DuplicateWindow = Annotated[
     timedelta | None,
-    duration_option("For how long an id counts where duplicates are detected: 20s to 7d, default 10m."),
+    duration_option("How long message ids are remembered to detect duplicates: 20s to 7d, default 10m."),
 ]
 LockDuration = Annotated[
     timedelta | None, duration_option("How long a received message is locked: up to 5m, default 1m.")
@@ -40,13 +40,13 @@ MaxSize = Annotated[
 ]
 TimeToLive = Annotated[
     timedelta | None,
-    duration_option("How long messages may be received that say nothing else; default for ever."),
+    duration_option("Time to live of messages without one of their own; default for ever."),
 ]
 DeadLetterExpired = Annotated[
     bool | None,
     typer.Option(
         "--dead-letter-expired/--drop-expired",
-        help="What becomes of messages whose time to live is over; default dropped.",
+        help="Whether expired messages are dead-lettered or dropped; default dropped.",
         show_default=False,
     ),
 ]
@@ -55,16 +55,16 @@ SettledRetention = Annotated[
 ]
 ForwardTo = Annotated[
     str | None,
-    typer.Option(metavar="ENTITY", help="Messages move on to this queue or topic; '' for none.", show_default=False),
+    typer.Option(metavar="ENTITY", help="Forward messages to this queue or topic; '' for none.", show_default=False),
 ]
 ForwardDeadLettersTo = Annotated[
     str | None,
     typer.Option(
-        metavar="ENTITY", help="Dead letters move on to this queue or topic; '' for none.", show_default=False
+        metavar="ENTITY", help="Forward dead letters to this queue or topic; '' for none.", show_default=False
     ),
 ]
 AutoDelete = Annotated[
-    timedelta | None, duration_option("After how long without use it is deleted: 5m or more, default never.")
+    timedelta | None, duration_option("Delete it after this time without use: 5m or more, default never.")
 ]
 UserMetadata = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
@@ -86,7 +86,9 @@ def create(
     ] = False,
     detect_duplicates: Annotated[
         bool,
-        typer.Option("--detect-duplicates", help="Of messages with one id the first is delivered; fixed from now on."),
+        typer.Option(
+            "--detect-duplicates", help="Deliver only the first of messages with the same id; fixed from now on."
+        ),
     ] = False,
     duplicate_window: DuplicateWindow = None,
     lock_duration: LockDuration = None,
@@ -100,7 +102,7 @@ def create(
     forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
 ) -> None:
-    """Create a queue, with 16 partitions unless told otherwise; a Premium namespace decides for all its queues.
+    """Create a queue, by default with 16 partitions; a Premium namespace sets the number for all its queues.
 
     Durations are written 30s, 5m, 1h30m or PT30S.
     """
@@ -145,7 +147,7 @@ def update(
     user_metadata: UserMetadata = None,
     status: StatusOption = None,
 ) -> None:
-    """Change settings of a queue; clients go by them within 5 seconds."""
+    """Change settings of a queue; clients apply them within 5 seconds."""
     given: dict[str, object] = {
         "duplicate_detection_history_time_window": duplicate_window,
         "lock_duration": lock_duration,

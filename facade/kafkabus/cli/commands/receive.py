@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 BATCH = 200
-"""Most messages that are received together: few enough to be printed well before their locks expire."""
+"""The maximum number of messages in one receive: few enough to be printed well before their locks expire."""
 SLICE_S = 0.5
-"""Longest single wait, in seconds: so late a signal is noticed."""
+"""The longest single wait, and so the longest delay before a signal is noticed, in seconds."""
 ABANDONED = 100
-"""How many messages ``--abandon`` looks at where nobody says how many."""
+"""The number of messages that ``--abandon`` receives without ``--max``."""
 
 
 class _Outcome(str, Enum):
@@ -41,17 +41,22 @@ class _Outcome(str, Enum):
 
 
 LimitOption = Annotated[
-    int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after so many; default: all that wait.")
+    int | None, typer.Option("--max", "-m", min=1, metavar="N", help="Stop after N messages; default: all that wait.")
 ]
 WaitOption = Annotated[
-    float, typer.Option("--wait", "-w", min=0.1, metavar="SECONDS", help="End after so long without a message.")
+    float, typer.Option("--wait", "-w", min=0.1, metavar="SECONDS", help="Exit after this time without a message.")
 ]
-CompleteOption = Annotated[bool, typer.Option("--complete", help="Complete each message once printed; the default.")]
+CompleteOption = Annotated[
+    bool, typer.Option("--complete", help="Complete each message once it is printed; the default.")
+]
 AbandonOption = Annotated[
-    bool, typer.Option("--abandon", help=f"Give all back at the end, a delivery counted; --max is {ABANDONED} then.")
+    bool,
+    typer.Option(
+        "--abandon", help=f"Abandon all messages at the end; counts a delivery, and --max is then {ABANDONED}."
+    ),
 ]
 DeleteOption = Annotated[
-    bool, typer.Option("--delete", help="Delete each message as it is received: if printing fails, it is gone.")
+    bool, typer.Option("--delete", help="Delete each message when it is received: if printing fails, it is lost.")
 ]
 
 
@@ -72,10 +77,10 @@ def receive(
 ) -> None:
     """Receive messages and print their bodies, one per line.
 
-    Messages are completed once they were printed. With none in time, the exit status is 3.
+    Messages are completed once they are printed. If none arrives in time, the exit status is 3.
 
-    To look at a few, use --max: a program like 'head' lets go of the output only after more was printed. Of what has
-    sessions, 'kafkabus session receive' receives.
+    To receive only a few, use --max: a program like 'head' closes the output only after more messages were printed. For an
+    entity with sessions, use 'kafkabus session receive'.
     """
     receive_from(
         context,
@@ -105,10 +110,10 @@ def receive_from(
     follow: bool = False,
     json: bool,
 ) -> None:
-    """Receive, print, settle; ``session`` holds the id of one, or None for the next one available.
+    """Receive, print and settle messages; ``session`` holds a session's id, or None for the next available one.
 
     Raises:
-        typer.Exit: Nothing came.
+        typer.Exit: No message came.
     """
     outcome = _outcome(complete, abandon, delete)
     if outcome is _Outcome.ABANDON:
@@ -124,7 +129,7 @@ def receive_from(
             receive_mode="receiveanddelete" if outcome is _Outcome.DELETE else "peeklock",
             max_wait_time=wait,
         )
-        # Until it is open, a signal ends the program at once: it holds nothing.
+        # Until the receiver is open, a signal ends the program at once: it holds no messages.
         with receiver if session is None else nullcontext(), stopping() as stop:
             received = _receive_all(
                 receiver,
@@ -151,7 +156,7 @@ def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
     """Lock a session, unless a signal comes before one is available.
 
     Raises:
-        typer.Exit: None was available in time.
+        typer.Exit: No session was available in time.
     """
     try:
         session._open(None, stop.requested)
@@ -163,7 +168,7 @@ def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
 
 
 def receive_next(receiver: ServiceBusReceiver, count: int, wait: float, stop: Stop) -> list[ServiceBusReceivedMessage]:
-    """Receive up to ``count`` messages; none if none came within ``wait`` seconds, or a signal came."""
+    """Receive up to ``count`` messages; return none if none came within ``wait`` seconds, or if a signal came."""
     deadline = time.monotonic() + wait
     while not stop.requested() and (left := deadline - time.monotonic()) > 0:
         messages = receiver.receive_messages(count, min(left, SLICE_S))
@@ -182,7 +187,7 @@ def _receive_all(
     wait: float,
     follow: bool,
 ) -> int:
-    """Receive messages until there were enough, none came, or a signal did; print and settle them. Returns how many."""
+    """Receive, print and settle messages until there were enough, none came, or a signal came; return their number."""
     if receiver.session is not None:
         _lock_session(receiver.session, stop)
     deletes = outcome is _Outcome.DELETE
@@ -204,6 +209,6 @@ def _receive_all(
     finally:
         printout.tell_unread(kept)
         if kept:
-            # Also those that a closed output or a signal kept from being printed: another receiver may have them at once.
+            # This includes messages not printed because of a closed output or a signal: other receivers may get them at once.
             receiver.abandon_messages(kept)
     return received

@@ -18,7 +18,7 @@ from kafkabus_mapping.names import SUBSCRIPTIONS
 if TYPE_CHECKING:
     from kafkabus.management import RuleProperties
 
-app = typer.Typer(no_args_is_help=True, help="Create, list and delete rules: which messages a subscription gets.")
+app = typer.Typer(no_args_is_help=True, help="Create, list and delete rules, which select a subscription's messages.")
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.", show_default=False)]
 CORRELATED = (
@@ -31,7 +31,7 @@ CORRELATED = (
     "reply_to_session_id",
     "content_type",
 )
-"""What of a message itself a correlation filter may ask for; everything else is an application property."""
+"""System properties that a correlation filter may test; all other names are application properties."""
 
 
 @app.command()
@@ -43,20 +43,23 @@ def create(
     *,
     sql: Annotated[
         str | None,
-        typer.Option(metavar="EXPRESSION", help="Messages of which it holds, as \"color = 'red' AND n > 5\"."),
+        typer.Option(
+            metavar="EXPRESSION", help="Select messages by a SQL filter, such as \"color = 'red' AND n > 5\"."
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=TEXT",
-            help="Messages that have this property (NAME:=5 for a number, true or false): an application property, or "
+            help="Select messages with this property (NAME:=5 for a number, true or false): an application property, or "
             "label, correlation_id, to, reply_to, "
             "message_id, session_id, reply_to_session_id or content_type. May be repeated; all must hold.",
         ),
     ] = None,
-    nothing: Annotated[bool, typer.Option("--nothing", help="No messages.")] = False,
+    nothing: Annotated[bool, typer.Option("--nothing", help="Select no messages.")] = False,
     action: Annotated[
-        str | None, typer.Option(metavar="STATEMENTS", help='What is done to a copy, as "SET a = 1; REMOVE b".')
+        str | None,
+        typer.Option(metavar="STATEMENTS", help='Change a copy of the message, such as "SET a = 1; REMOVE b".'),
     ] = None,
     parameter: Annotated[
         list[str] | None,
@@ -67,19 +70,19 @@ def create(
     ] = None,
     replace_default: Annotated[
         bool,
-        typer.Option(
-            "--replace-default", help="Take away the rule $Default, which all messages match, where it is there."
-        ),
+        typer.Option("--replace-default", help="Delete the rule $Default, which all messages match, if there is one."),
     ] = False,
 ) -> None:
-    """Create a rule; it counts for messages that are sent from then on. Without a filter all messages match it."""
+    """Create a rule; it applies to messages that are sent from now on. Without a filter it matches all messages."""
     from kafkabus.exceptions import MessagingEntityNotFoundError
     from kafkabus.management import FalseRuleFilter, SqlRuleAction, SqlRuleFilter, TrueRuleFilter
 
     if sum([sql is not None, bool(where), nothing]) > 1:
         raise typer.BadParameter("--sql, --where and --nothing are different filters: choose one")
     if parameter and sql is None and action is None:
-        raise typer.BadParameter("--parameter is of the expressions of --sql and --action: give one of them, too")
+        raise typer.BadParameter(
+            "--parameter sets a value in the expressions of --sql and --action: give one of these too"
+        )
     values = given_values(parameter or (), "--parameter")
     parameters: Any = {f"@{name.removeprefix('@')}": value for name, value in values.items()} or None
     if sql is not None:
@@ -100,7 +103,7 @@ def create(
             action=None if action is None else SqlRuleAction(action, parameters),
         )
         if replace_default:
-            # It may have been replaced before.
+            # $Default may have been deleted before.
             with suppress(MessagingEntityNotFoundError):
                 administration.delete_rule(topic, subscription, "$Default")
     write(f"created rule {rule} of {topic}{SUBSCRIPTIONS}{subscription}")
@@ -126,7 +129,7 @@ def list_rules(
 
 @app.command()
 def delete(context: typer.Context, topic: TopicArgument, subscription: NameArgument, rule: RuleArgument) -> None:
-    """Delete a rule; without any a subscription gets nothing that is sent from then on."""
+    """Delete a rule; a subscription without rules gets no messages that are sent from then on."""
     name = f"{topic}{SUBSCRIPTIONS}{subscription}"
     with existing_entity(context, name), open_administration(context) as administration:
         administration.delete_rule(topic, subscription, rule)

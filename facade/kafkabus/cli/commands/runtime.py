@@ -25,7 +25,7 @@ _LOOK_EVERY_S = 0.5
 DataOption = Annotated[
     Path | None,
     typer.Option(
-        "--data", metavar="DIR", help="Where its data is kept; default a folder of the user's.", file_okay=False
+        "--data", metavar="DIR", help="Folder of the namespace's data; default a folder of the user.", file_okay=False
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
@@ -35,7 +35,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.
 def up(
     data: DataOption = None,
     detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Return when it answers; it runs until 'kafkabus down'.")
+        bool,
+        typer.Option(
+            "--detach", "-d", help="Run in the background until 'kafkabus down', and return once it is ready."
+        ),
     ] = False,
     brokers: Annotated[int, typer.Option(min=1, help="Number of Kafka brokers; fixed at the first start.")] = 1,
     namespace: Annotated[str, typer.Option(metavar="NAME", help="Name of the namespace.")] = "kafkabus",
@@ -58,9 +61,9 @@ def up(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Run a namespace on this machine: a Kafka and a Redis, nothing to install.
+    """Run a namespace on this machine: a Kafka and a Redis, with nothing to install.
 
-    Prints its connection string. What was sent is still there at the next start.
+    Prints its connection string. Messages are kept until the next start.
     """
     with _embedded():
         from kafkabus.embedded import up as start
@@ -92,7 +95,7 @@ def down(data: DataOption = None) -> None:
 
 @app.command()
 def status(data: DataOption = None, json: JsonOption = False) -> None:
-    """Show the namespace that 'kafkabus up' runs: its connection string, or exit status 3."""
+    """Show the connection string of the namespace that 'kafkabus up' runs. If none runs, the exit status is 3."""
     with _embedded():
         from kafkabus.embedded import status as find
 
@@ -105,7 +108,7 @@ def status(data: DataOption = None, json: JsonOption = False) -> None:
 
 
 def _create_namespace(connection_string: str, tier: str | None, partitions: int | None) -> None:
-    """Make the namespace what was asked for, or complain that it is something else."""
+    """Create the namespace with the given tier and partitions, or raise if it exists with others."""
     if tier is None and partitions is None:
         return
     from kafkabus.management import ServiceBusAdministrationClient
@@ -128,7 +131,7 @@ def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, in
         running = find(folder)
         if running is not None:
             _create_namespace(running.connection_string, *kind)
-            # Found out first: whoever reads the connection string may stop the namespace at once.
+            # Determined first, because a program that reads the connection string may stop the namespace at once.
             steps = _next_steps(folder, running, "Ctrl-C")
             _announce(running, json)
             say(steps)
@@ -140,7 +143,7 @@ def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, in
 
 @contextlib.contextmanager
 def _runtime(folder: Path, brokers: int, namespace: str) -> Generator[None, None, None]:
-    """A namespace that ends with the block, and says so."""
+    """Run a namespace until the block ends, and report that it stopped."""
     from kafkabus.embedded import EmbeddedRuntime
 
     with activity() as tell:
@@ -159,7 +162,7 @@ def _runtime(folder: Path, brokers: int, namespace: str) -> Generator[None, None
 
 @contextlib.contextmanager
 def _embedded() -> Generator[None, None, None]:
-    """Make what the embedded runtime complains of this program's error."""
+    """Turn errors of the embedded runtime into a CommandError."""
     try:
         from kafkabus.embedded.errors import EmbeddedRuntimeError
     except ModuleNotFoundError as error:
@@ -200,7 +203,7 @@ def _announce(running: RunningNamespace, json: bool) -> None:
 
 
 def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
-    """What to type next; other commands find the namespace by themselves only in the default folder."""
+    """Return the commands to type next; other commands find the namespace themselves only in the default folder."""
     from kafkabus.embedded import default_data_folder
 
     tries = ["kafkabus queue create orders", "kafkabus send orders hello", "kafkabus receive orders"]
@@ -216,7 +219,7 @@ def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
 
 
 def _queues(connection_string: str) -> bool:
-    """Whether the namespace has queues already."""
+    """Return whether the namespace already has queues."""
     from kafkabus.management import ServiceBusAdministrationClient
 
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:

@@ -22,7 +22,7 @@ from kafkabus.cli.terminal import write, write_json
 app = typer.Typer()
 
 LONGEST = timedelta(days=365_000)
-"""More has no date."""
+"""The longest time for ``--in``; the date of longer ones could not be represented."""
 
 
 @app.command()
@@ -34,10 +34,10 @@ def schedule(
     at: Annotated[
         datetime | None,
         moment_option(
-            "When they can be received: 2030-01-31T12:00:00, in UTC unless it names a zone; 'in 5 minutes'.", "--at"
+            "Time of delivery: 2030-01-31T12:00:00, in UTC unless it names a zone; or 'in 5 minutes'.", "--at"
         ),
     ] = None,
-    after: Annotated[timedelta | None, duration_option("How long it is until then: 30s, 1h30m.", "--in")] = None,
+    after: Annotated[timedelta | None, duration_option("Time until delivery: 30s, 1h30m.", "--in")] = None,
     partition_key: PartitionKeyOption = None,
     session_id: SessionIdOption = None,
     message_id: MessageIdOption = None,
@@ -45,7 +45,7 @@ def schedule(
     properties: PropertiesOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Send messages that can be received from a time on. Prints their sequence numbers, by which they can be cancelled."""
+    """Send messages that can be received only from a given time on. Prints their sequence numbers, for 'kafkabus cancel'."""
     due = _moment(at, after)
     message = message_maker(
         partition_key=partition_key,
@@ -75,7 +75,7 @@ def cancel(
         list[int], typer.Argument(metavar="NUMBER", help="As 'schedule' printed them.", show_default=False)
     ],
 ) -> None:
-    """Take scheduled messages back. Where some are not scheduled any more, the others are cancelled all the same."""
+    """Cancel scheduled messages. If some are not scheduled any more, the others are cancelled nevertheless."""
     with (
         existing_entity(context, entity),
         open_client(context) as client,
@@ -90,4 +90,4 @@ def _moment(at: datetime | None, after: timedelta | None) -> datetime:
         return at
     if after is not None and at is None:
         return datetime.now(timezone.utc) + min(after, LONGEST)
-    raise typer.BadParameter("say when, once: --at 2030-01-31T12:00:00, --at 'in 5 minutes' or --in 1h30m")
+    raise typer.BadParameter("give exactly one time: --at 2030-01-31T12:00:00, --at 'in 5 minutes' or --in 1h30m")

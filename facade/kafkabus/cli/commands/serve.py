@@ -14,9 +14,9 @@ app = typer.Typer()
 
 @app.command()
 def serve(context: typer.Context) -> None:
-    """Look after a namespace until Ctrl-C: what expires, what was delivered too often, what was left half-moved.
+    """Run the upkeep of a namespace until Ctrl-C: it handles messages that expired, were delivered too often or half moved.
 
-    Each namespace needs one, and may have several; 'kafkabus up' brings its own.
+    Each namespace needs one upkeep service, and may have several; 'kafkabus up' runs its own.
     """
     from kafkabus.upkeep import serve as tend
 

@@ -21,7 +21,7 @@ from kafkabus.cli.options import JsonLinesOption, JsonOption, SourceArgument, mo
 from kafkabus.cli.terminal import printable, say, write, write_json
 from kafkabus_mapping.names import split_subscription
 
-app = typer.Typer(no_args_is_help=True, help="List sessions, receive from one.")
+app = typer.Typer(no_args_is_help=True, help="List sessions and receive from one.")
 
 
 @app.command("list")
@@ -31,11 +31,11 @@ def list_sessions(
     *,
     state_since: Annotated[
         datetime | None,
-        moment_option("Only those whose state was set after this, in UTC unless it names a zone."),
+        moment_option("Only sessions whose state was set after this time, in UTC unless it names a zone."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """List the sessions that have messages waiting, are locked, or have state. With none, the exit status is 3."""
+    """List the sessions that have waiting messages, are locked, or have state. If there are none, the exit status is 3."""
     with existing_entity(context, entity), open_client(context) as client:
         names = list(
             client.list_queue_sessions(entity, state_updated_after=state_since)
@@ -69,7 +69,7 @@ def receive(
 ) -> None:
     """Receive the messages of one session in order and print their bodies, one per line.
 
-    The session is locked meanwhile. Where none is available, or it has no message in time, the exit status is 3.
+    The session is locked meanwhile. If no session is available, or no message comes in time, the exit status is 3.
     """
     receive_from(
         context,

@@ -30,7 +30,7 @@ COUNTED = {
     "dead_letter": "dead_letter_message_count",
     "transfer_dead_letter": "transfer_dead_letter_message_count",
 }
-"""What is counted of each partition."""
+"""The counts that are shown for each partition."""
 
 
 @app.command()
@@ -49,8 +49,8 @@ def stats(
     """Count messages: those of a queue or a subscription by partition, those of a topic by subscription.
 
     Active messages wait or are locked by a receiver; scheduled ones wait for their time; transfer dead letters could not be
-    forwarded. Of a topic it says, too, how many records of its log each subscription may still need, and of how many
-    partitions it is the one that keeps the log from being deleted.
+    forwarded. For a topic, the command also shows how many records of the log each subscription may still need, and in how
+    many partitions that subscription alone keeps the log from being deleted.
     """
     with existing_entity(context, entity), open_administration(context) as administration:
         try:
@@ -100,7 +100,7 @@ def _show_topic(administration: ServiceBusAdministrationClient, topic: str, json
     if scheduled:
         say(f"{scheduled:,} scheduled")
     if not counts:
-        say(f"Topic {topic} has no subscription: nobody receives what is sent to it")
+        say(f"Topic {topic} has no subscription, so messages sent to it are not received")
         return
     shown = ["active", "dead_letter", "needed"]
     write_table(

@@ -34,7 +34,7 @@ DeadLetterFaulty = Annotated[
     bool | None,
     typer.Option(
         "--dead-letter-faulty/--drop-faulty",
-        help="What becomes of messages of which a rule cannot be said; default dead-lettered.",
+        help="Whether messages on which a rule fails are dead-lettered or dropped; default dead-lettered.",
         show_default=False,
     ),
 ]
@@ -59,7 +59,7 @@ def create(
     forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
 ) -> None:
-    """Create a subscription: it gets what is sent to the topic from now on, all of it until 'kafkabus rule' says otherwise."""
+    """Create a subscription: it gets all messages sent to the topic from now on, until 'kafkabus rule' restricts them."""
     with existing_entity(context, topic), open_administration(context) as administration:
         administration.create_subscription(
             topic,
@@ -95,7 +95,7 @@ def update(
     user_metadata: UserMetadata = None,
     status: StatusOption = None,
 ) -> None:
-    """Change settings of a subscription; clients go by them within 5 seconds."""
+    """Change settings of a subscription; clients apply them within 5 seconds."""
     given: dict[str, object] = {
         "lock_duration": lock_duration,
         "max_delivery_count": max_delivery_count,
@@ -118,7 +118,7 @@ def update(
 
 @app.command("list")
 def list_subscriptions(context: typer.Context, topic: TopicArgument, json: JsonOption = False) -> None:
-    """List the subscriptions of a topic, and what waits in them."""
+    """List the subscriptions of a topic, with the numbers of their messages."""
     with existing_entity(context, topic), open_administration(context) as administration:
         subscriptions = list(administration.list_subscriptions(topic))
         counts = {one.name: one for one in administration.list_subscriptions_runtime_properties(topic)}
@@ -157,7 +157,7 @@ def show(context: typer.Context, topic: TopicArgument, subscription: NameArgumen
 
 @app.command()
 def delete(context: typer.Context, topic: TopicArgument, subscription: NameArgument, yes: YesOption = False) -> None:
-    """Delete a subscription with its dead-letter queues; others of the topic stay as they are."""
+    """Delete a subscription with its dead-letter queues; the topic's other subscriptions are unchanged."""
     name = f"{topic}{SUBSCRIPTIONS}{subscription}"
     with existing_entity(context, name), open_administration(context) as administration:
         if not yes and interactive():

@@ -33,7 +33,9 @@ def create(
     plain: Annotated[bool, typer.Option("--plain", help="One partition instead of 16; fixed from now on.")] = False,
     detect_duplicates: Annotated[
         bool,
-        typer.Option("--detect-duplicates", help="Of messages with one id the first is delivered; fixed from now on."),
+        typer.Option(
+            "--detect-duplicates", help="Deliver only the first of messages with the same id; fixed from now on."
+        ),
     ] = False,
     duplicate_window: DuplicateWindow = None,
     max_size_in_megabytes: MaxSize = None,
@@ -42,7 +44,7 @@ def create(
     auto_delete_on_idle: AutoDelete = None,
     user_metadata: UserMetadata = None,
 ) -> None:
-    """Create a topic, with 16 partitions unless told otherwise; what is sent before it has a subscription nobody gets."""
+    """Create a topic, by default with 16 partitions; messages sent before it has a subscription are not delivered."""
     with open_administration(context) as administration:
         premium = administration.get_namespace_properties().partitions is not None
         made = administration.create_topic(
@@ -72,7 +74,7 @@ def update(
     user_metadata: UserMetadata = None,
     status: StatusOption = None,
 ) -> None:
-    """Change settings of a topic; clients go by them within 5 seconds."""
+    """Change settings of a topic; clients apply them within 5 seconds."""
     given: dict[str, object] = {
         "duplicate_detection_history_time_window": duplicate_window,
         "max_size_in_megabytes": max_size_in_megabytes,
@@ -115,7 +117,7 @@ def list_topics(context: typer.Context, json: JsonOption = False) -> None:
 
 @app.command()
 def show(context: typer.Context, topic: TopicArgument, json: JsonOption = False) -> None:
-    """Show a topic's settings; 'kafkabus stats' shows what its subscriptions hold."""
+    """Show a topic's settings; 'kafkabus stats' shows the messages of its subscriptions."""
     with existing_entity(context, topic), open_administration(context) as administration:
         properties = administration.get_topic(topic)
     if json:
