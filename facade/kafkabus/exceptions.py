@@ -31,6 +31,7 @@ If azure-core is installed, the errors are also azure-core's, so that applicatio
 ``AzureError``; errors for which the service's administration returns an HTTP status are an ``HttpResponseError`` with it.
 """
 
+from kafkabus._core.azure_core import AzureError
 from kafkabus._core.exceptions import (
     AutoLockRenewFailed,
     AutoLockRenewTimeout,
@@ -59,6 +60,7 @@ from kafkabus._core.exceptions import (
 __all__ = [
     "AutoLockRenewFailed",
     "AutoLockRenewTimeout",
+    "AzureError",
     "InvalidOperationError",
     "LedgerError",
     "MessageAlreadySettled",
@@ -83,4 +85,5 @@ __all__ = [
 
 for _name in __all__:
     # Tracebacks and pickles name the module that applications import.
-    globals()[_name].__module__ = __name__
+    if _name != "AzureError":
+        globals()[_name].__module__ = __name__

@@ -591,7 +591,7 @@ def _count(
 
     def is_early(copy: str, moment: float) -> bool:
         body = copy.partition("@")[0]
-        late = flow in TIMED and body in sent and kind_of(body, flow) == "has_message_ttl"
+        late = flow in TIMED and body in sent and kind_of(body, flow) == "mortal"
         return moment < due.get(body, 0) or (late and moment > sent[body] + LIFE + SLACK + PAUSE)
 
     stored: defaultdict[str, list[str]] = defaultdict(list)
@@ -602,9 +602,7 @@ def _count(
         sent=len(sent),
         received=len(deliveries),
         redelivered=deliveries.total() - len(deliveries),
-        lost=sorted(
-            body for body in sent if wanted(body) and body not in stored and kind_of(body, flow) != "has_message_ttl"
-        ),
+        lost=sorted(body for body in sent if wanted(body) and body not in stored and kind_of(body, flow) != "mortal"),
         unexpected=sorted(body for body in stored if body not in tried or wanted(body) is False),
         # Completed twice, or left in the queue after a completion that returned.
         again=sorted(

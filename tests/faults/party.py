@@ -39,7 +39,7 @@ FLOWS = (
 """The tasks of an entity beyond sending and receiving. If it detects duplicates, senders send messages more than once."""
 TIMED = {"forgetting", "clocks"}
 """Flows in which some messages are scheduled, some have a time to live, and some are sent in transactions."""
-KINDS = ("plain", "scheduled", "has_message_ttl", "in a transaction")
+KINDS = ("plain", "scheduled", "mortal", "in a transaction")
 """The kinds of batches in these flows, in turn."""
 LIFE = 4.0
 """How long, in seconds, messages with a time to live live."""
@@ -104,7 +104,7 @@ def _message(body: str, first: int, sessions: int, flow: str) -> ServiceBusMessa
     keyed = first // BATCH % 2 or flow == "transactions" or kind_of(body, flow) == "in a transaction"
     key = f"key-{first // BATCH % 7}" if keyed else None
     message_id = body if flow == "detecting" else None
-    life = timedelta(seconds=LIFE) if kind_of(body, flow) == "has_message_ttl" else None
+    life = timedelta(seconds=LIFE) if kind_of(body, flow) == "mortal" else None
     return ServiceBusMessage(body, partition_key=key, message_id=message_id, subject=subject, time_to_live=life)
 
 

@@ -143,12 +143,12 @@ def test_a_ledger_that_knows_more_than_was_written_down_stays_as_it_is() -> None
 def test_duplicates_stand_in_blocks() -> None:
     """Any number of them fits. If a block is missing, the known duplicates end before it, and are found anew."""
     duplicates = [(one, one) for one in range(0, 3 * BLOCK, 2)]
-    snapshot = Snapshot(2 * BLOCK, 7, dedup_upto=3 * BLOCK, judged_epoch=4, duplicates=duplicates)
+    snapshot = Snapshot(2 * BLOCK, 7, dedup_upto=3 * BLOCK, dedup_epoch=4, duplicates=duplicates)
     head, blocks = written(snapshot)
     assert len(head) < 300
     assert read_snapshot(head, blocks) == snapshot
     again = read_snapshot(head, {0: blocks[0], 2: blocks[2]})
-    assert (again.dedup_upto, again.judged_epoch) == (BLOCK, 4)
+    assert (again.dedup_upto, again.dedup_epoch) == (BLOCK, 4)
     assert again.duplicates == [one for one in duplicates if one[0] < BLOCK]
 
 

@@ -53,7 +53,7 @@ class Snapshot:
         moving: Offset, delivery count and intent of transfers that have not ended, ascending.
         skipped: Offsets beyond the cursor that are no messages, ascending.
         dedup_upto: Up to where it is known which records are duplicates; None where none are detected.
-        judged_epoch: Leader epoch of the last of those, where it is known.
+        dedup_epoch: Leader epoch of the last of those, where it is known.
         duplicates: Offsets of those that are, ascending, as far as they are in the window.
         schedules: Whether the log holds records of scheduled messages.
         scheduled: Offset and time, ms since 1970, of what waits for it, ascending.
@@ -70,7 +70,7 @@ class Snapshot:
     skipped: list[int] = field(default_factory=list)
     epoch: int | None = None
     dedup_upto: int | None = None
-    judged_epoch: int | None = None
+    dedup_epoch: int | None = None
     duplicates: list[Range] = field(default_factory=list)
     schedules: bool = False
     scheduled: list[tuple[int, int]] = field(default_factory=list)
@@ -129,7 +129,7 @@ class Snapshot:
             }
             | ({"schedules": True} if self.schedules else {})
             | ({} if self.markers is None else {"markers": self.markers})
-            | ({} if self.dedup_upto is None else {"dedup_upto": self.dedup_upto, "judged_epoch": self.judged_epoch}),
+            | ({} if self.dedup_upto is None else {"dedup_upto": self.dedup_upto, "dedup_epoch": self.dedup_epoch}),
             separators=(",", ":"),
         )
 
@@ -175,7 +175,7 @@ class Snapshot:
             skipped=[offset for offset in self.skipped if offset < end],
             epoch=self.epoch if cursor == self.cursor else None,
             dedup_upto=None if self.dedup_upto is None else max(start, min(self.dedup_upto, end)),
-            judged_epoch=self.judged_epoch,
+            dedup_epoch=self.dedup_epoch,
             duplicates=common(self.duplicates, [(start, end - 1)]),
             schedules=self.schedules,
             scheduled=[
@@ -230,7 +230,7 @@ class Snapshot:
             epoch=ahead.epoch,
             # What was judged by one that forgot some of it may be judged wrong.
             dedup_upto=earlier.dedup_upto,
-            judged_epoch=earlier.judged_epoch,
+            dedup_epoch=earlier.dedup_epoch,
             duplicates=earlier.duplicates,
             schedules=self.schedules or earlier.schedules,
             scheduled=scheduled,
@@ -318,7 +318,7 @@ class Written:
             dedup_upto = one.dedup_upto if self.window_start is None else min(one.dedup_upto, self.window_start)
             known |= {"dedup_upto": str(dedup_upto), "dedup_checkpoint": str(one.dedup_upto)}
             known |= {"duplicates": [list(map(str, part)) for part in one.duplicates]}
-            known |= {} if one.judged_epoch is None else {"judged_epoch": str(one.judged_epoch)}
+            known |= {} if one.dedup_epoch is None else {"dedup_epoch": str(one.dedup_epoch)}
         if self.rules_version:
             known["rules"] = str(self.rules_version)
         return json.dumps(
@@ -408,7 +408,7 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         schedules="schedules" in state,
         scheduled=scheduled,
         dedup_upto=dedup_upto,
-        judged_epoch=state.get("judged_epoch"),
+        dedup_epoch=state.get("dedup_epoch"),
         # What was settled of an outdated block is not known any more: all that is known of it is told anew.
         markers=0 if outdated and "markers" in state else state.get("markers"),
         duplicates=common(union(duplicates), [(0, (dedup_upto or 0) - 1)]),

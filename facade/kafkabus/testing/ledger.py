@@ -146,7 +146,7 @@ class MemoryLedger:
         self.rules = 0
         self._ruled_from: int | None = None
         self._proven = 0
-        self._judged_epoch = -1
+        self._dedup_epoch = -1
         self._torn = False
         self._duplicates: set[int] = set()
         self._ids: dict[str, tuple[int, int, str]] = {}
@@ -184,7 +184,7 @@ class MemoryLedger:
         ledger._unplaced = bool(state["waiting"])
         if "dedup_upto" in state:
             ledger.dedup_upto, ledger._proven = int(state["dedup_upto"]), int(state["dedup_checkpoint"])
-            ledger._judged_epoch = int(state.get("judged_epoch", -1))
+            ledger._dedup_epoch = int(state.get("dedup_epoch", -1))
             ledger._duplicates = set(offsets_of([(int(first), int(last)) for first, last in state["duplicates"]]))
             ledger._skipped |= ledger._duplicates
         for session, version_of_it, updated, value in state["states"]:
@@ -289,7 +289,7 @@ class MemoryLedger:
         reply |= {"schedules": True} if self.schedules else {}
         if self.dedup_upto is not None:
             reply |= {"dedup_upto": max(self.dedup_upto, self._proven), "duplicates": sorted(self._duplicates)}
-            reply |= {"judged_epoch": self._judged_epoch} if self._judged_epoch >= 0 else {}
+            reply |= {"dedup_epoch": self._dedup_epoch} if self._dedup_epoch >= 0 else {}
         return (
             reply
             | ({"has_message_ttl": True} if self.has_message_ttl else {})
@@ -484,14 +484,14 @@ class MemoryLedger:
         if "start" in op:
             self._duplicates = {offset for offset in self._duplicates if offset >= op["start"]}
             self.dedup_upto = dedup_upto = max(dedup_upto, op["start"])
-        bound, latest = max(dedup_upto, self._proven), max([self._judged_epoch, *(epoch for _, epoch in op["epochs"])])
-        if self._judged_epoch >= 0:
-            self._torn = any(first < bound and epoch > self._judged_epoch for first, epoch in op["epochs"])
+        bound, latest = max(dedup_upto, self._proven), max([self._dedup_epoch, *(epoch for _, epoch in op["epochs"])])
+        if self._dedup_epoch >= 0:
+            self._torn = any(first < bound and epoch > self._dedup_epoch for first, epoch in op["epochs"])
         if self._torn:
-            return {"dedup_upto": dedup_upto, "log_truncated": self._judged_epoch}
+            return {"dedup_upto": dedup_upto, "log_truncated": self._dedup_epoch}
         if op["from"] > dedup_upto:
             return {"dedup_upto": dedup_upto, "ahead": True}
-        self._judged_epoch = latest
+        self._dedup_epoch = latest
         for offset, name, at, *copied in op["ids"]:
             if dedup_upto <= offset < op["upto"]:
                 self._detect_one(offset, name, at, *copied, window=op["window"])

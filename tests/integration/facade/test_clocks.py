@@ -77,11 +77,11 @@ def test_a_clock_that_is_set_forward_expires_and_enqueues_nothing_early(
     sender, receiver = client.get_queue_sender("q"), client.get_queue_receiver("q")
     sender.send_messages(ServiceBusMessage("before", time_to_live=1200))
     assert [str(message) for message in receiver.receive_messages(max_wait_time=60)] == ["before"]
-    sender.send_messages(ServiceBusMessage("has_message_ttl", time_to_live=1200))
+    sender.send_messages(ServiceBusMessage("mortal", time_to_live=1200))
     sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30))
     step(runtime.redis_url, parse_settings(untended).namespace, "q", 3600)
     # The received message comes again: its lock is over by that clock.
-    assert sorted(map(str, receive_all(receiver, 2, settle=False))) == ["before", "has_message_ttl"]
+    assert sorted(map(str, receive_all(receiver, 2, settle=False))) == ["before", "mortal"]
     assert [message.state for message in client.get_queue_receiver("q").peek_messages(3)][-1] == State.SCHEDULED
     advance(runtime.redis_url, parse_settings(untended).namespace, "q", 1805)
     assert [str(message) for message in receive_all(receiver, 1)][-1:] == ["scheduled"]
@@ -112,9 +112,9 @@ def test_the_clock_of_a_client_decides_nothing(
     (before,) = receiver.receive_messages(max_wait_time=60)
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + wrong)
-    sender.send_messages(ServiceBusMessage("has_message_ttl", time_to_live=1200))
+    sender.send_messages(ServiceBusMessage("mortal", time_to_live=1200))
     sender.schedule_messages(ServiceBusMessage("scheduled"), datetime.now(timezone.utc) + timedelta(minutes=30))
-    assert [str(message) for message in receive_all(receiver, 1)] == ["has_message_ttl"]
+    assert [str(message) for message in receive_all(receiver, 1)] == ["mortal"]
     assert receiver.receive_messages(max_wait_time=0.5) == []
     receiver.complete_message(before)
     assert [message.state for message in receiver.peek_messages(3)] == [State.SCHEDULED]

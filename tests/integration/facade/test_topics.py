@@ -20,6 +20,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Keep, Rule
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus._sync.context import ClientContext
+from kafkabus._sync.entities.catalog import EntityCatalog
 from kafkabus._sync.entities.rule_changes import LARGEST
 from kafkabus.aio import ServiceBusClient as AsyncClient
 from kafkabus.exceptions import (
@@ -449,7 +450,7 @@ def test_who_cannot_ask_for_the_rules_is_granted_the_same_once_more(
 
         mark_with(administration, "one", "blue")
         with monkeypatch.context() as patch:
-            patch.setattr(ClientContext, "entity_anew", _fail)
+            patch.setattr(EntityCatalog, "entity_anew", _fail)
             with pytest.raises(ServiceBusCommunicationError):
                 receive()
         assert [str(message) for message in receive()] == ["0" if deferred else "1"]

@@ -49,7 +49,7 @@ class Keep(Operation):
             schedules="schedules" in reply,
             scheduled=[(int(offset), int(when)) for offset, when in reply["scheduled"]],
             dedup_upto=int(reply["dedup_upto"]) if "dedup_upto" in reply else None,
-            judged_epoch=int(reply["judged_epoch"]) if "judged_epoch" in reply else None,
+            dedup_epoch=int(reply["dedup_epoch"]) if "dedup_epoch" in reply else None,
             duplicates=merge_offsets(duplicates),
         )
         super().resolve(reply)
