@@ -22,7 +22,7 @@ from kafkabus._core.exceptions import InvalidOperationError
 from kafkabus._core.message import Outgoing
 from kafkabus._runtime import forks
 
-LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
+LOGGER = logging.getLogger("kafkabus.transaction")
 
 Placed = Callable[[Sequence[Outgoing]], Awaitable[tuple[Entity, list[OutgoingRecord]]]]
 """Checks messages, finds their entity, and makes their records."""

@@ -28,7 +28,7 @@ from kafkabus._ledger.scripts import (
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._redis.errors import passes
 
-LOGGER = logging.getLogger("kafkabus._ledger")
+LOGGER = logging.getLogger("kafkabus.ledger")
 
 FULL = 0.9
 """Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""

@@ -24,7 +24,7 @@ from kafkabus._ledger.operations import Ledger, Resolve, read_runs, words_of
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._ledger.snapshot import Snapshot
 
-LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
+LOGGER = logging.getLogger("kafkabus.transaction")
 
 PURPOSE = "transactions"
 """What the namespace's own topic of them is for, which is part of its name."""

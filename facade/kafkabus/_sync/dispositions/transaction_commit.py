@@ -39,7 +39,7 @@ from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers
 from kafkabus_mapping.names import EntityPath
 
-LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
+LOGGER = logging.getLogger("kafkabus.transaction")
 
 PREPARED_FOR = 15.0
 """After how many seconds somebody else looks what became of a transaction whose client did not say so."""

@@ -34,7 +34,7 @@ from kafkabus_mapping.codec import LONGEST_REASON, Headers, record_size
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number
 
-LOGGER = logging.getLogger("kafkabus._sync.dispositions.transfer")
+LOGGER = logging.getLogger("kafkabus.transfer")
 
 ORPHAN_AGE = 30.0
 """After how many seconds a transfer counts as left by its owner, who produces in the first half of them or not at all."""

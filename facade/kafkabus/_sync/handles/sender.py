@@ -48,7 +48,7 @@ from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
 
-LOGGER = logging.getLogger("kafkabus._sync.handles.sender")
+LOGGER = logging.getLogger("kafkabus.sender")
 
 DEFAULT_TIMEOUT = 60.0
 """How long an operation may take, in seconds."""

@@ -23,7 +23,7 @@ from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transaction_commit import PendingSends, PendingSettlement
 from kafkabus._sync.kafka.producer import OutgoingRecord
 
-LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
+LOGGER = logging.getLogger("kafkabus.transaction")
 
 Placed = Callable[[Sequence[Outgoing]], tuple[Entity, list[OutgoingRecord]]]
 """Checks messages, finds their entity, and makes their records."""

@@ -18,7 +18,7 @@ from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
 from kafkabus._redis.errors import of_cluster, passes, translated
 
-LOGGER = logging.getLogger("kafkabus._ledger")
+LOGGER = logging.getLogger("kafkabus.ledger")
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from kafkabus._redis.errors import passes
 from kafkabus._sync.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._sync.redis.connection import RedisConnection
 
-LOGGER = logging.getLogger("kafkabus._ledger")
+LOGGER = logging.getLogger("kafkabus.ledger")
 
 FULL = 0.9
 """Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""

@@ -25,7 +25,7 @@ from kafkabus._sync.compat import sleep
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.kafka.producer import OutgoingRecord
 
-LOGGER = logging.getLogger("kafkabus._sync.handles.transaction")
+LOGGER = logging.getLogger("kafkabus.transaction")
 
 PURPOSE = "transactions"
 """What the namespace's own topic of them is for, which is part of its name."""
