@@ -16,7 +16,8 @@
 --                with "ahead": true where from is beyond that: nothing was judged, go on from there
 --                with "log_truncated": epoch if a record that was scanned has a later leader epoch than any had: the
 --                log was truncated, and holds others since; nothing was scanned
---   All operations that grant what was never granted before refuse what is not judged, and all where the log is torn.
+--   All operations that grant new messages refuse records that were not scanned, and refuse all if the log was
+--   truncated.
 
 -- What is known of ids: "<offset>:<when, ms>:<source>" by id, the latest first.
 local function known_ids(ids)
