@@ -69,7 +69,10 @@ def test_the_version_is_the_package_s() -> None:
         (["send", "q", "body", "--property", "n:=five"], "'five' is no number"),
         (["rule", "create", "t", "s", "r", "--where", "label:=5"], "label is a text: write label=5"),
         (["rule", "create", "t", "s", "r", "--sql", "a = 1", "--nothing"], "different filters: choose one"),
-        (["rule", "create", "t", "s", "r", "--where", "a=1", "--parameter", "@n=5"], "of the expressions of --sql"),
+        (
+            ["rule", "create", "t", "s", "r", "--where", "a=1", "--parameter", "@n=5"],
+            "--sql and --action: give one of these too",
+        ),
         (["send", "q", "-", "--count", "2"], "--count repeats messages given as arguments"),
     ],
 )

@@ -179,7 +179,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
 def test_a_folder_in_common_is_refused(tmp_path: Path) -> None:
     """The folder of temporary files is one: other programs need it as it is."""
     tmp_path.chmod(0o1777)
-    with pytest.raises(EmbeddedRuntimeError, match=f"in common.*Use one in it: {tmp_path}/kafkabus"):
+    with pytest.raises(EmbeddedRuntimeError, match=f"that users share.*Use a folder in it: {tmp_path}/kafkabus"):
         up(tmp_path)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
