@@ -61,7 +61,10 @@ class DuplicateScan:
             if one.log_truncated is not None:
                 # Whoever reads on from the cursor finds out from where on.
                 LOGGER.warning(
-                    "log_truncated entity=%s partition=%d scanned_to=%d: its log was truncated", entity.path, partition, at
+                    "log_truncated entity=%s partition=%d scanned_to=%d: its log was truncated",
+                    entity.path,
+                    partition,
+                    at,
                 )
                 break
         return at
