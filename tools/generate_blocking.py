@@ -45,13 +45,12 @@ class Tree(NamedTuple):
 
     sources: Path
     outputs: Path
-    pattern: str
+    patterns: tuple[str, ...]
 
 
 TREES = (
-    Tree(Path("facade/kafkabus/_async"), Path("facade/kafkabus/_sync"), "*.py"),
-    Tree(Path("tests/contract/aio"), Path("tests/contract"), "test_*.py"),
-    Tree(Path("tests/contract/aio"), Path("tests/contract"), "receiving.py"),
+    Tree(Path("facade/kafkabus/_async"), Path("facade/kafkabus/_sync"), ("*.py",)),
+    Tree(Path("tests/contract/aio"), Path("tests/contract"), ("test_*.py", "receiving.py")),
 )
 
 HAND_WRITTEN = frozenset({"compat.py", "conftest.py"})
@@ -220,8 +219,8 @@ def generate(root: Path) -> dict[Path, bytes]:
 def find_twins(root: Path) -> Iterator[Twin]:
     """Yield each source that has a twin, with the twin's path."""
     for tree in TREES:
-        for path in (root / tree.sources).rglob(tree.pattern):
-            if path.name not in HAND_WRITTEN:
+        for path in (root / tree.sources).rglob("*.py"):
+            if path.name not in HAND_WRITTEN and any(map(path.match, tree.patterns)):
                 yield Twin(path.relative_to(root), tree.outputs / path.relative_to(root / tree.sources))
 
 

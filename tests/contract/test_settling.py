@@ -78,7 +78,7 @@ def test_as_many_come_back_as_are_asked_for(client: ServiceBusClient, queue: str
 def test_an_abandoned_message_reaches_an_idle_receiver_of_another_client(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """The doorbell wakes the receiver."""
+    """A notification wakes the receiver."""
     with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         sender.send_messages(ServiceBusMessage("x"))
         (first,) = receiver.receive_messages(max_wait_time=60)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafkabus._async.connections import Connections
 from kafkabus._async.dispositions.disposition import Dispositions
 from kafkabus._async.dispositions.duplicate_scan import DuplicateScan
-from kafkabus._async.dispositions.transaction_commit import TransactionCommits
+from kafkabus._async.dispositions.transaction_commit import CommitParts
 from kafkabus._async.dispositions.transfer import Transfers
 from kafkabus._async.entities.catalog import EntityCatalog
 from kafkabus._async.entities.ledger_marks import LedgerMarks
@@ -98,13 +98,13 @@ class ClientContext:
             archive=self.archive,
             markers=self.markers,
         )
-        self.commits = TransactionCommits(connections, catalog, marks=self.marks, markers=self.markers)
+        self.commit_parts = CommitParts(connections, catalog, self.marks, self.markers)
         self.dispositions = Dispositions(
             connections,
             marks=self.marks,
             clock_skew=self.clock_skew,
             transfers=self.transfers,
-            commits=self.commits,
+            commit_parts=self.commit_parts,
         )
         self.peek_parts = PeekParts(connections, self.archive, self.duplicate_scan)
         self.readers = Readers(

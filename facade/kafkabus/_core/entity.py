@@ -255,7 +255,7 @@ class Entity:
 
     @property
     def channel(self) -> str:
-        """Its doorbell."""
+        """The Redis channel of its notifications."""
         return notification_channel(self.namespace, self.path)
 
     @property

@@ -1,4 +1,4 @@
-"""Kafka records as the facade reads them, and deliveries: which claim a record was granted by."""
+"""Kafka records as the facade reads them."""
 
 from __future__ import annotations
 

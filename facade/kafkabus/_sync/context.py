@@ -15,7 +15,7 @@ from kafkabus._runtime import forks
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.dispositions.disposition import Dispositions
 from kafkabus._sync.dispositions.duplicate_scan import DuplicateScan
-from kafkabus._sync.dispositions.transaction_commit import TransactionCommits
+from kafkabus._sync.dispositions.transaction_commit import CommitParts
 from kafkabus._sync.dispositions.transfer import Transfers
 from kafkabus._sync.entities.catalog import EntityCatalog
 from kafkabus._sync.entities.ledger_marks import LedgerMarks
@@ -99,13 +99,13 @@ class ClientContext:
             archive=self.archive,
             markers=self.markers,
         )
-        self.commits = TransactionCommits(connections, catalog, marks=self.marks, markers=self.markers)
+        self.commit_parts = CommitParts(connections, catalog, self.marks, self.markers)
         self.dispositions = Dispositions(
             connections,
             marks=self.marks,
             clock_skew=self.clock_skew,
             transfers=self.transfers,
-            commits=self.commits,
+            commit_parts=self.commit_parts,
         )
         self.peek_parts = PeekParts(connections, self.archive, self.duplicate_scan)
         self.readers = Readers(

@@ -1,4 +1,4 @@
-"""An in-memory substitute for Redis: ledgers, descriptions, heartbeats, doorbells.
+"""An in-memory substitute for Redis: ledgers, descriptions, heartbeats, notifications.
 
 The clients have only the methods of redis-py's clients that the SDK calls.
 """

@@ -89,7 +89,7 @@ class EntityMaintainer:
         self._trim_at = 0.0
         self._share_at = 0.0
         self._settled: dict[int, tuple[_Mark, ...]] = {}
-        self._judged_to_the_end: set[int] = set()
+        self._scanned_to_the_end: set[int] = set()
         self._kept: dict[int, set[int]] = {}
         self._too_large: set[tuple[int, int]] = set()
         self._versions: dict[int, int] = {}
@@ -138,7 +138,7 @@ class EntityMaintainer:
         if entity.detects_duplicates:
             # Before anything expires, because a duplicate is none of those that do.
             upto = await context.duplicate_scan.scan_to(entity, dict(enumerate(states)), ends)
-            self._judged_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
+            self._scanned_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
             ends = upto
         if entity.is_topic:
             return await self._tend_topic(entity, states, ends, log_ends)
@@ -369,7 +369,7 @@ class EntityMaintainer:
                 del self._versions[keep.ledger.partition], self._written[keep.ledger.partition]
         await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
-            if snapshot.dedup_upto is None or partition in self._judged_to_the_end:
+            if snapshot.dedup_upto is None or partition in self._scanned_to_the_end:
                 mark = _Mark(snapshot.watermark_without(self._kept.get(partition, ())), began)
                 self._settled[partition] = (*self._settled.get(partition, ())[-1:], mark)
 

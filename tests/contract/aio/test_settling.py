@@ -78,7 +78,7 @@ async def test_as_many_come_back_as_are_asked_for(client: ServiceBusClient, queu
 async def test_an_abandoned_message_reaches_an_idle_receiver_of_another_client(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """The doorbell wakes the receiver."""
+    """A notification wakes the receiver."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("x"))
         (first,) = await receiver.receive_messages(max_wait_time=60)

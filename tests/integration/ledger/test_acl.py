@@ -371,7 +371,7 @@ def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narro
     ]
     first.ledger_client.execute(*claims)
     assert [claim.granted.fresh for claim in claims] == [[(0, 1)], [(0, 1)]]
-    # This rings both doorbells.
+    # This notifies on both channels.
     first.ledger_client.execute(*(Settlement(claim.ledger, "abandon", claim.lease, [(0, 1)]) for claim in claims))
     assert store.refusals() == set()
     assert store.calls[request_script(frozenset({"claim", "abandon"})).sha] >= 4
@@ -396,7 +396,7 @@ def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, po
 SABOTAGE = {
     "an undeclared key is read": ("redis.call('GET', SLOT)", "redis.call('GET', SLOT .. '-')", "key", "{slot}-"),
     "an undeclared key is written": ("write('SET', SLOT,", "write('SET', SLOT .. '-',", "key", "{slot}-"),
-    "another doorbell rings": ("'PUBLISH', ARGV[2]", "'PUBLISH', ARGV[2] .. '-'", "channel", "{channel}-"),
+    "another channel is notified": ("'PUBLISH', ARGV[2]", "'PUBLISH', ARGV[2] .. '-'", "channel", "{channel}-"),
     "a key is found": ("local time =", "redis.call('RANDOMKEY')\nlocal time =", "command", "randomkey"),
 }
 """Requests with one fault each: the text, its replacement, Redis's reason to refuse it, and the refused name."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from kafkabus._async.connections import Connections
-from kafkabus._async.dispositions.transaction_commit import TransactionCommits
+from kafkabus._async.dispositions.transaction_commit import CommitParts, replace_by_copies
 from kafkabus._async.dispositions.transfer import Transfers
 from kafkabus._async.entities.ledger_marks import LedgerMarks
 from kafkabus._async.stores.clock_skew import ClockSkew
@@ -39,7 +39,7 @@ class Dispositions:
         marks: What ledgers are told of messages.
         clock_skew: What is known of the brokers' clock.
         transfers: Move messages.
-        commits: Settle a message and store others, or neither.
+        commit_parts: For transactions that replace a message by copies.
     """
 
     def __init__(
@@ -49,13 +49,13 @@ class Dispositions:
         marks: LedgerMarks,
         clock_skew: ClockSkew,
         transfers: Transfers,
-        commits: TransactionCommits,
+        commit_parts: CommitParts,
     ) -> None:
         self._connections = connections
         self._marks = marks
         self._clock_skew = clock_skew
         self._transfers = transfers
-        self._commits = commits
+        self._commit_parts = commit_parts
 
     async def expired(self, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
         """Those of some records whose time to live is over.
@@ -170,6 +170,6 @@ class Dispositions:
     async def _replace(self, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]) -> None:
         """A message goes, and its copies come; where that fails, it is tried again once its lock has expired."""
         try:
-            await self._commits.replace_by_copies(entity, delivery, record, copies)
+            await replace_by_copies(self._commit_parts, entity, delivery, record, copies)
         except (ServiceBusError, MessageLockLostError) as error:
             LOGGER.warning("copies_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)

@@ -101,71 +101,28 @@ class _Copies:
         return self
 
 
-class TransactionCommits:
-    """Carries out a client's transactions.
+@dataclass(frozen=True, slots=True)
+class CommitParts:
+    """The parts of a client that its transactions use.
 
-    Args:
+    Attributes:
         connections: The client's.
         catalog: The client's entities.
-        marks: What ledgers are told of messages.
-        markers: What became of transactions.
+        marks: Tells ledgers of messages before they are stored.
+        markers: Tells whether a transaction was committed.
     """
 
-    def __init__(
-        self, connections: Connections, catalog: EntityCatalog, *, marks: LedgerMarks, markers: TransactionMarkers
-    ) -> None:
-        self._connections = connections
-        self._catalog = catalog
-        self._marks = marks
-        self._markers = markers
-
-    def of(
-        self, transaction_id: str, sends: Sequence[PendingSends], settlements: Sequence[PendingSettlement]
-    ) -> TransactionCommit:
-        """A transaction to carry out.
-
-        Args:
-            transaction_id: Made up, for logs.
-            sends: What it sends.
-            settlements: What it settles.
-        """
-        return TransactionCommit(
-            transaction_id,
-            sends,
-            settlements,
-            connections=self._connections,
-            catalog=self._catalog,
-            marks=self._marks,
-            markers=self._markers,
-        )
-
-    async def replace_by_copies(
-        self, entity: Entity, delivery: Delivery, record: Record, envelopes: Sequence[Envelope]
-    ) -> None:
-        """Settle a message of a subscription and store the copies that its rules made of it, for it alone; both or neither.
-
-        Args:
-            entity: The subscription.
-            delivery: With the lease that holds the message.
-            record: Its record.
-            envelopes: Of the copies.
-
-        Raises:
-            MessageLockLostError: The lease does not hold it any more; nothing was done.
-            ServiceBusCommunicationError: Kafka or Redis cannot be reached; it comes again, or its copies do.
-        """
-        topic, batch = await self._catalog.entity(entity.log_path), SettlementBatch(delivery)
-        batch.messages.append(ServiceBusReceivedMessage(record, delivery))
-        source = identity(entity.ledgers[delivery.partition], record.offset() or 0)
-        noted = [(h.TRANSFER_SOURCE, source.encode()), (h.ADDRESSED_TO, entity.path.key.encode())]
-        body, key = as_bytes(record.value()), record.key()
-        copies = [OutgoingRecord(delivery.partition, key, body, [*encode_headers(one), *noted]) for one in envelopes]
-        settlement = PendingSettlement(entity.path, "complete", batch, raise_lost)
-        await self.of(uuid.uuid4().hex, [_Copies(topic, copies)], [settlement]).run()
+    connections: Connections
+    catalog: EntityCatalog
+    marks: LedgerMarks
+    markers: TransactionMarkers
 
 
 class TransactionCommit:
     """One transaction that is carried out.
+
+    Args:
+        parts: The parts of the client that it uses.
 
     Attributes:
         transaction_id: Made up, for logs.
@@ -176,23 +133,19 @@ class TransactionCommit:
 
     def __init__(
         self,
+        parts: CommitParts,
         transaction_id: str,
         sends: Sequence[PendingSends],
         settlements: Sequence[PendingSettlement],
-        *,
-        connections: Connections,
-        catalog: EntityCatalog,
-        marks: LedgerMarks,
-        markers: TransactionMarkers,
     ) -> None:
         self.transaction_id = transaction_id
         self.sends = list(sends)
         self.settlements = settlements
         self.done = False
-        self._connections = connections
-        self._catalog = catalog
-        self._marks = marks
-        self._markers = markers
+        self._connections = parts.connections
+        self._catalog = parts.catalog
+        self._marks = parts.marks
+        self._markers = parts.markers
 
     async def run(self) -> None:
         """Carry it out.
@@ -399,6 +352,32 @@ class TransactionCommit:
             by_position = {record.position: next(places) for record in one.records}
             operations += schedules(one.entity, one.outgoing, by_position.get)
         return operations
+
+
+async def replace_by_copies(
+    parts: CommitParts, entity: Entity, delivery: Delivery, record: Record, envelopes: Sequence[Envelope]
+) -> None:
+    """Settle a message of a subscription and store the copies that its rules made of it, for it alone; both or neither.
+
+    Args:
+        parts: The parts of the client that the transaction uses.
+        entity: The subscription.
+        delivery: The delivery whose lease holds the message.
+        record: The message's record.
+        envelopes: The properties of each copy.
+
+    Raises:
+        MessageLockLostError: The lease does not hold it any more; nothing was done.
+        ServiceBusCommunicationError: Kafka or Redis cannot be reached; it comes again, or its copies do.
+    """
+    topic, batch = await parts.catalog.entity(entity.log_path), SettlementBatch(delivery)
+    batch.messages.append(ServiceBusReceivedMessage(record, delivery))
+    source = identity(entity.ledgers[delivery.partition], record.offset() or 0)
+    noted = [(h.TRANSFER_SOURCE, source.encode()), (h.ADDRESSED_TO, entity.path.key.encode())]
+    body, key = as_bytes(record.value()), record.key()
+    copies = [OutgoingRecord(delivery.partition, key, body, [*encode_headers(one), *noted]) for one in envelopes]
+    settlement = PendingSettlement(entity.path, "complete", batch, raise_lost)
+    await TransactionCommit(parts, uuid.uuid4().hex, [_Copies(topic, copies)], [settlement]).run()
 
 
 def _ledger_verb(verb: str) -> str:

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from kafkabus._async.compat import guarded, uninterrupted
 from kafkabus._async.context import ClientContext
-from kafkabus._async.dispositions.transaction_commit import PendingSends, PendingSettlement
+from kafkabus._async.dispositions.transaction_commit import PendingSends, PendingSettlement, TransactionCommit
 from kafkabus._async.kafka.producer import OutgoingRecord
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import InvalidOperationError
@@ -92,7 +92,7 @@ class ServiceBusTransaction:
         self._open, self._over = False, True
         if not (self._sends or self._settlements):
             return
-        commit = self._context.commits.of(self.transaction_id, self._sends, self._settlements)
+        commit = TransactionCommit(self._context.commit_parts, self.transaction_id, self._sends, self._settlements)
         try:
             if exc_type is None:
                 await uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]

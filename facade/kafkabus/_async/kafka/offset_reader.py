@@ -1,4 +1,4 @@
-"""Reading records by offset: messages that were granted before, and whole compacted_topic topics."""
+"""Reading records by offset: messages that were granted before, and whole compacted topics."""
 
 from __future__ import annotations
 

@@ -58,9 +58,9 @@ from kafkabus._ledger.ranges import Range, common, merge_offsets, offsets_of
 LOGGER = logging.getLogger("kafkabus.reader")
 
 POLL_SLICE = 0.1
-"""Longest time, in seconds, that one poll of an idle reader takes: so late it hears the doorbell."""
+"""Longest time, in seconds, that one poll of an idle reader takes: so late it sees a notification."""
 SLOW_POLL = 1.0
-"""How often, in seconds, all ledgers are asked for what a lost doorbell did not announce, and the heartbeat is given."""
+"""How often, in seconds, all ledgers are asked for what a lost notification did not announce, and the heartbeat is given."""
 HEARTBEAT_LIFETIME = 5.0
 """How long, in seconds, a client that is not heard of keeps its home partitions."""
 LEAVE_ALONE = 2.0
@@ -359,7 +359,7 @@ class Reader:
             await self.rest()
 
     async def rest(self) -> None:
-        """Let consumer and doorbell go until the next call; while one is under way, nothing happens."""
+        """Close consumer and notifications until the next call; while one is under way, nothing happens."""
         if await try_acquire(self._turn):
             try:
                 await self._let_go()
@@ -403,7 +403,7 @@ class Reader:
         return max(0, math.ceil((until - now) * 1000)) / 1000
 
     async def _tend(self, *, idle: bool) -> None:
-        """Whatever keeps the plan true beside the records: rules, heartbeat, homes, doorbell, leases that expired."""
+        """Whatever keeps the plan true beside the records: rules, heartbeat, homes, notifications, leases that expired."""
         now = time.monotonic()
         if self._entity.subscription_filter is not self._subscription_filter:
             # What was read was chosen by other rules, or settings.
@@ -436,7 +436,7 @@ class Reader:
             await self._start_reading(begin)
 
     def _hear(self, partition: int) -> None:
-        """The doorbell rang: something may have become available."""
+        """A notification came: messages may have become available."""
         self._plan.views[partition].redeliverable = True
 
     async def _find_homes(self) -> None:

@@ -566,23 +566,19 @@ def _fail(request: Request, error: Exception) -> None:
 
 def _state_of(values: Sequence[Any]) -> LedgerState | None:
     """Return a ledger's state, made of the fields that ``_STATE`` names; None if there is no ledger."""
-    head: dict[str, Any] = dict(zip(_STATE, values, strict=True))
-    if head["cursor"] is None:
+    cursor, in_flight, version, has_ttl, epoch, dedup_upto, scheduled, schedules, moving, transacts, skipped = values
+    if cursor is None:
         return None
-
-    def number(name: str) -> int | None:
-        return int(head[name]) if head[name] else None
-
     return LedgerState(
-        int(head["cursor"]),
-        int(head["in_flight"]),
-        int(head["version"]),
-        head["has_message_ttl"] is not None,
-        number("epoch"),
-        number("dedup_upto"),
-        number("scheduled") or 0,
-        head["schedules"] is not None,
-        number("moving") or 0,
-        head["transacts"] is not None,
-        bool(number("skipped")),
+        int(cursor),
+        int(in_flight),
+        int(version),
+        has_ttl is not None,
+        int(epoch) if epoch else None,
+        int(dedup_upto) if dedup_upto else None,
+        int(scheduled) if scheduled else 0,
+        schedules is not None,
+        int(moving) if moving else 0,
+        transacts is not None,
+        skipped is not None and int(skipped) > 0,
     )

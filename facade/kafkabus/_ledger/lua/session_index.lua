@@ -1,7 +1,7 @@
 -- What waits in each session, of ledgers whose queue has sessions.
 --
 -- Defines split_chunk, join_run, last_of, split_front, each_chunk, common_runs, cut_chunk, session_at, new_session,
--- store_session, free_session, file_words, go_home, arrive, waiting_in, holder, locked_by, filer and unfiled.
+-- store_session, free_session, file_words, go_home, arrive, waiting_in, holder, locked_by, filer_lease and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
 local CHUNK = 500

@@ -13,7 +13,7 @@ from kafkabus._core.fetch_plan import runs_of
 from kafkabus._core.record import Record, any_lives, is_expired, part_scheduled
 from kafkabus._ledger.operations import Schedule, Settlement
 from kafkabus._sync.connections import Connections
-from kafkabus._sync.dispositions.transaction_commit import TransactionCommits
+from kafkabus._sync.dispositions.transaction_commit import CommitParts, replace_by_copies
 from kafkabus._sync.dispositions.transfer import Transfers
 from kafkabus._sync.entities.ledger_marks import LedgerMarks
 from kafkabus._sync.stores.clock_skew import ClockSkew
@@ -40,7 +40,7 @@ class Dispositions:
         marks: What ledgers are told of messages.
         clock_skew: What is known of the brokers' clock.
         transfers: Move messages.
-        commits: Settle a message and store others, or neither.
+        commit_parts: For transactions that replace a message by copies.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Dispositions:
         marks: LedgerMarks,
         clock_skew: ClockSkew,
         transfers: Transfers,
-        commits: TransactionCommits,
+        commit_parts: CommitParts,
     ) -> None:
         self._connections = connections
         self._marks = marks
         self._clock_skew = clock_skew
         self._transfers = transfers
-        self._commits = commits
+        self._commit_parts = commit_parts
 
     def expired(self, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
         """Those of some records whose time to live is over.
@@ -169,6 +169,6 @@ class Dispositions:
     def _replace(self, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]) -> None:
         """A message goes, and its copies come; where that fails, it is tried again once its lock has expired."""
         try:
-            self._commits.replace_by_copies(entity, delivery, record, copies)
+            replace_by_copies(self._commit_parts, entity, delivery, record, copies)
         except (ServiceBusError, MessageLockLostError) as error:
             LOGGER.warning("copies_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)

@@ -20,7 +20,7 @@ from kafkabus._core.message import Outgoing
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import guarded, uninterrupted
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.dispositions.transaction_commit import PendingSends, PendingSettlement
+from kafkabus._sync.dispositions.transaction_commit import PendingSends, PendingSettlement, TransactionCommit
 from kafkabus._sync.kafka.producer import OutgoingRecord
 
 LOGGER = logging.getLogger("kafkabus.transaction")
@@ -93,7 +93,7 @@ class ServiceBusTransaction:
         self._open, self._over = False, True
         if not (self._sends or self._settlements):
             return
-        commit = self._context.commits.of(self.transaction_id, self._sends, self._settlements)
+        commit = TransactionCommit(self._context.commit_parts, self.transaction_id, self._sends, self._settlements)
         try:
             if exc_type is None:
                 uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]

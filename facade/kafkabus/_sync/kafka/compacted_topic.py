@@ -18,7 +18,7 @@ READ_AT_ONCE = 5_000
 
 
 class CompactedTopic:
-    """One compacted_topic topic, created when it is first written to.
+    """One compacted topic, created when it is first written to.
 
     Args:
         name: Of the topic.

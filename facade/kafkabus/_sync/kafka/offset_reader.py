@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/kafka/offset_reader.py by tools/generate_blocking.py. Do not edit.
-"""Reading records by offset: messages that were granted before, and whole compacted_topic topics."""
+"""Reading records by offset: messages that were granted before, and whole compacted topics."""
 
 from __future__ import annotations
 

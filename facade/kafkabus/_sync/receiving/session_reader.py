@@ -330,7 +330,7 @@ class SessionReader(Reader):
         slow = time.monotonic() >= self._next_slow_poll
         super()._tend(idle=idle)
         if slow:
-            # A doorbell may have been lost.
+            # A notification may have been lost.
             self._news.update(range(self._entity.partitions))
 
     @override
