@@ -266,7 +266,7 @@ class MemoryLedger:
             )
             if offset >= op["from"] and self._may_be_of(op.get("session"), message)
         ]
-        return {"cursor": self.cursor, "found": found[: op["limit"]], "skipped": self._voids_ahead()}
+        return {"cursor": self.cursor, "found": found[: op["limit"]], "skipped": self._skipped_ahead()}
 
     def _snapshot(self, op: Arguments, _now: int) -> Reply:
         self._closed = self._closed or "close" in op
@@ -283,7 +283,7 @@ class MemoryLedger:
             "moving": [
                 (offset, message.count, message.intent) for offset, message in self._in(State.MOVING, State.PREPARED)
             ],
-            "skipped": self._voids_ahead(),
+            "skipped": self._skipped_ahead(),
             "scheduled": [(offset, message.due) for offset, message in self._in(State.SCHEDULED)],
         }
         reply |= {"schedules": True} if self.schedules else {}
@@ -306,9 +306,9 @@ class MemoryLedger:
     @property
     def has_voids(self) -> bool:
         """Whether some records beyond the cursor will never be granted."""
-        return bool(self._voids_ahead())
+        return bool(self._skipped_ahead())
 
-    def _voids_ahead(self) -> list[int]:
+    def _skipped_ahead(self) -> list[int]:
         return sorted(offset for offset in self._skipped if offset >= self.cursor)
 
     # Operations that grant messages to a lease.

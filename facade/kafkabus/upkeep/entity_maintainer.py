@@ -542,16 +542,14 @@ class EntityMaintainer:
         claims: dict[int, Claim],
     ) -> None:
         """Messages whose time to live is over leave, without anybody having touched them."""
-        has_message_ttl = {
-            partition for partition in claims if (state := states[partition]) is None or state.has_message_ttl
-        }
-        if not has_message_ttl and entity.life_ms is None:
+        with_ttl = {partition for partition in claims if (state := states[partition]) is None or state.has_message_ttl}
+        if not with_ttl and entity.life_ms is None:
             return
         times = {partition: await self._context.clock_skew.now_ms(entity, partition) for partition in claims}
         known = {partition: now for partition, now in times.items() if now is not None}
-        for partition in sorted(has_message_ttl & known.keys()):
+        for partition in sorted(with_ttl & known.keys()):
             await self._expire_each(entity, partition, ends[partition], known[partition])
-        uniform = {partition: claims[partition] for partition in known if partition not in has_message_ttl}
+        uniform = {partition: claims[partition] for partition in known if partition not in with_ttl}
         if uniform and entity.life_ms is not None:
             now = min(known[partition] for partition in uniform)
             await self._expire_by_time(entity, uniform, ends, now - entity.life_ms)

@@ -93,10 +93,10 @@ async def test_a_message_with_a_time_to_live_has_times_of_creation_and_expiry(
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages([message, ServiceBusMessage("y")])
         received = {str(one): one for one in await receiver.receive_messages(2, max_wait_time=60)}
-        has_message_ttl: Any = received["x"].raw_amqp_message.properties
+        mortal: Any = received["x"].raw_amqp_message.properties
         immortal: Any = received["y"].raw_amqp_message.properties
-        assert has_message_ttl.creation_time == round(received["x"].enqueued_time_utc.timestamp() * 1000)
-        assert has_message_ttl.absolute_expiry_time == has_message_ttl.creation_time + 60_000
+        assert mortal.creation_time == round(received["x"].enqueued_time_utc.timestamp() * 1000)
+        assert mortal.absolute_expiry_time == mortal.creation_time + 60_000
         assert (immortal.creation_time, immortal.absolute_expiry_time) == (None, None)
 
 

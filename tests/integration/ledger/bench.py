@@ -373,7 +373,7 @@ class Bench:
         """Skip a record; return whether the call was in time."""
         skip = Skip(self.ledger, offset)
         self.ledger_client.execute(skip)
-        return skip.skip
+        return skip.skipped
 
     def restore(
         self, snapshot: Snapshot, states: Iterable[StoredState] = (), *, window_start: int | None = None

@@ -126,15 +126,15 @@ class Skip(Operation):
     """Takes a record that is a losing copy out of what will be granted.
 
     Attributes:
-        skip: False where it was granted already.
+        skipped: False if it was granted already.
     """
 
-    __slots__ = ("offset", "skip")
+    __slots__ = ("offset", "skipped")
 
     def __init__(self, ledger: Ledger, offset: int) -> None:
         super().__init__(ledger)
         self.offset = offset
-        self.skip = False
+        self.skipped = False
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -142,5 +142,5 @@ class Skip(Operation):
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        self.skip = bool(reply["skip"])
+        self.skipped = bool(reply["skip"])
         super().resolve(reply)

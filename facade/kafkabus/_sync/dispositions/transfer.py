@@ -372,15 +372,15 @@ class Transfers:
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
             readers = self._catalog.readers_of(destination.entity)
-            skipped = [Skip(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
-            self._connections.ledger_client.execute(*skipped)
-            for skip in skipped:
+            skips = [Skip(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
+            self._connections.ledger_client.execute(*skips)
+            for skip in skips:
                 LOGGER.info(
                     "transfer_copy_void entity=%s partition=%d offset=%d delivered=%s",
                     destination.entity.path,
                     destination.partition,
                     skip.offset,
-                    not skip.skip,
+                    not skip.skipped,
                 )
 
     def adopt(self, source: Place) -> list[Orphan]:
