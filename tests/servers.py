@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkabus._kafka import errors as refusals
+from kafkabus._kafka import errors
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace, status
 from kafkabus.embedded import scratch_folder as make_scratch_folder
 from kafkabus.embedded.state import LOG_FOLDER
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LOGS: pytest.StashKey[Path] = pytest.StashKey()
 """Key in pytest's configuration: the folder with the logs of the run's servers, once they were started."""
 NAMESPACE = "tests"
-REACHED_WITHIN = refusals.REACHED_WITHIN
+REACHED_WITHIN = errors.REACHED_WITHIN
 """For how many seconds clients look for a broker; the tests' clients wait longer, as the machine may stall."""
 STALLED_FOR = 60.0
 NICENESS = 5
@@ -113,7 +113,7 @@ def _running(config: pytest.Config) -> RunningNamespace:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Listen, in the process that was started; yield to the servers, in workers."""
-    refusals.REACHED_WITHIN = STALLED_FOR
+    errors.REACHED_WITHIN = STALLED_FOR
     if hasattr(config, "workerinput"):
         os.nice(NICENESS)
     else:

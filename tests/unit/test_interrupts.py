@@ -15,7 +15,7 @@ import pytest
 
 import kafkabus
 from kafkabus import management
-from kafkabus._core import compatibility as keywords
+from kafkabus._core import compatibility
 from kafkabus._runtime.interrupts import caller_left, guarded, on_left
 from kafkabus._sync.handles.paging import Paged
 
@@ -96,7 +96,7 @@ class Works:
     @guarded
     def warns(self) -> None:
         """Warn the caller."""
-        keywords.warn_unsupported({"no_such_argument": 1})
+        compatibility.warn_unsupported({"no_such_argument": 1})
 
 
 def test_a_guarded_call_returns_and_raises_what_it_does(interrupt: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafkabus._core.settings import parse_settings
-from kafkabus._kafka import errors as refusals
+from kafkabus._kafka import errors
 from kafkabus._kafka.client_options import AGAIN_AFTER, LOGGER, common_options
 from kafkabus._kafka.errors import FirstContact
 from kafkabus.exceptions import ServiceBusCommunicationError
@@ -46,8 +46,8 @@ def test_a_name_server_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPa
         answered.wait()
 
     monkeypatch.setattr("kafkabus._kafka.errors.socket.getaddrinfo", never)
-    monkeypatch.setattr(refusals, "AT_FIRST", 0.1)
-    monkeypatch.setattr(refusals, "REACHED_WITHIN", 0.2)
+    monkeypatch.setattr(errors, "AT_FIRST", 0.1)
+    monkeypatch.setattr(errors, "REACHED_WITHIN", 0.2)
     settings = parse_settings(
         "Endpoint=sb://tests.localhost/;SharedAccessKeyName=any;SharedAccessKey=any;"
         "KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1"

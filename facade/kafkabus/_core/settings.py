@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from kafkabus._core import in_memory_registry as in_process
+from kafkabus._core import in_memory_registry
 from kafkabus_mapping.connection import (
     ServiceBusConnectionStringProperties,
     bootstrap_servers_of,
@@ -24,7 +24,7 @@ from kafkabus_mapping.connection import (
 )
 from kafkabus_mapping.secret import Secret
 
-_REDIS_SCHEMES = {"redis", "rediss", "unix", in_process.ADDRESS}
+_REDIS_SCHEMES = {"redis", "rediss", "unix", in_memory_registry.ADDRESS}
 
 __all__ = [
     "ServiceBusConnectionStringProperties",

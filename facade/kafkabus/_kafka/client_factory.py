@@ -6,7 +6,7 @@ from typing import cast
 
 from confluent_kafka import Consumer, Producer
 
-from kafkabus._core import in_memory_registry as in_process
+from kafkabus._core import in_memory_registry
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_options import LOGGER, Options
 from kafkabus._kafka.topic_admin import Topics
@@ -14,7 +14,7 @@ from kafkabus._kafka.topic_admin import Topics
 
 def open_producer(settings: Settings, options: Options) -> Producer:
     """Open a producer; see ``producer_options``."""
-    here = in_process.find(settings.bootstrap_servers)
+    here = in_memory_registry.find(settings.bootstrap_servers)
     return (
         Producer(options, logger=LOGGER)
         if here is None
@@ -23,12 +23,12 @@ def open_producer(settings: Settings, options: Options) -> Producer:
 
 
 def open_consumer(settings: Settings, options: Options) -> Consumer:
-    """Open a consumer; see ``consumer_options`` and ``point_options``."""
-    here = in_process.find(settings.bootstrap_servers)
+    """Open a consumer; see ``consumer_options`` and ``offset_reader_options``."""
+    here = in_memory_registry.find(settings.bootstrap_servers)
     return Consumer(options, logger=LOGGER) if here is None else cast("Consumer", here.consumer())
 
 
 def open_topics(settings: Settings, *, timeout: float = 30.0) -> Topics:
     """Return access to the cluster's topics; ``timeout`` is for one call, in seconds."""
-    here = in_process.find(settings.bootstrap_servers)
+    here = in_memory_registry.find(settings.bootstrap_servers)
     return Topics(settings, timeout=timeout) if here is None else cast("Topics", here.topics())

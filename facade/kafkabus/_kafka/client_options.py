@@ -139,7 +139,7 @@ def consumer_options(settings: Settings, group: str) -> Options:
     }
 
 
-def point_options(settings: Settings) -> Options:
+def offset_reader_options(settings: Settings) -> Options:
     """Return options of a consumer that reads single records by offset, and so fetches little ahead.
 
     Args:

@@ -10,7 +10,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from kafkabus._core import in_memory_registry as in_process
+from kafkabus._core import in_memory_registry
 from kafkabus._core.settings import Settings, parse_settings
 from kafkabus.testing.log import Cluster, MemoryConsumer, MemoryProducer, MemoryTopics
 from kafkabus.testing.store import AsyncMemoryRedis, MemoryRedis, Store
@@ -86,7 +86,7 @@ class InMemoryNamespace:
         self._store.ring_all()
 
     def __enter__(self) -> Self:
-        servers, redis_url = in_process.enter(self, self._number)
+        servers, redis_url = in_memory_registry.enter(self, self._number)
         self._connection_string = format_connection_string(
             {
                 "Endpoint": f"sb://{self._name}.servicebus.windows.net/",
@@ -110,7 +110,7 @@ class InMemoryNamespace:
         if self._thread is not None and self._loop is not None and self._stop is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
-        in_process.leave(self._number)
+        in_memory_registry.leave(self._number)
         self._connection_string = ""
 
     def _tend(self, started: threading.Event) -> None:

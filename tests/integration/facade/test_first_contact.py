@@ -15,7 +15,7 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
-from kafkabus._kafka import errors as refusals
+from kafkabus._kafka import errors
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus.aio import ServiceBusClient as AsyncServiceBusClient
 from kafkabus.embedded import RunningNamespace
@@ -87,7 +87,7 @@ OPERATIONS: dict[str, Callable[[str], object]] = {
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clients of these tests have less patience than usual; the usual patience is short enough, too."""
     assert REACHED_WITHIN < WITHIN
-    monkeypatch.setattr(refusals, "REACHED_WITHIN", 3.0)
+    monkeypatch.setattr(errors, "REACHED_WITHIN", 3.0)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_broker_that_starts_is_waited_for(
 ) -> None:
     """The first attempts are refused, and then it serves: no error is raised."""
     # As long as a machine that stalls may take to start it.
-    monkeypatch.setattr(refusals, "REACHED_WITHIN", STALLED_FOR)
+    monkeypatch.setattr(errors, "REACHED_WITHIN", STALLED_FOR)
     port = int(runtime.bootstrap_servers.rpartition(":")[2])
     with ExitStack() as stack:
         reserved = ReservedPort()
@@ -186,7 +186,7 @@ def test_a_broker_that_starts_is_waited_for(
         def start() -> None:
             opened.append(stack.enter_context(Proxy(port, number)))
 
-        starts = threading.Timer(refusals.AT_FIRST + 0.3, start)
+        starts = threading.Timer(errors.AT_FIRST + 0.3, start)
         starts.start()
         Topics(settings).reach()
         starts.join()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
-from kafkabus._async.context import ClientContext as AsyncServices
+from kafkabus._async.context import ClientContext as AsyncContext
 from kafkabus._async.dispositions.transfer import Transfers
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import LedgerState
@@ -58,7 +58,7 @@ def forward(connection_string: str, queue: str, until: Callable[[LedgerState], b
     """Forward as upkeep does, until the ledger of a plain queue stands as wanted, or for long; return its state."""
 
     async def work() -> LedgerState:
-        context = AsyncServices(parse_settings(connection_string))
+        context = AsyncContext(parse_settings(connection_string))
         try:
             entity = await context.catalog.entity(EntityPath(queue))
             deadline = time.monotonic() + PATIENCE
@@ -161,7 +161,7 @@ def test_several_forward_at_once(untended: str) -> None:
     queue = new_queue(untended, forward_to=destination)
 
     async def work(done: asyncio.Event) -> None:
-        context = AsyncServices(parse_settings(untended))
+        context = AsyncContext(parse_settings(untended))
         forwarder = Forwarder(context)
         try:
             while not done.is_set():

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus._async.context import ClientContext as AsyncServices
+from kafkabus._async.context import ClientContext as AsyncContext
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka import topic_admin as topics
 from kafkabus._sync.context import ClientContext
@@ -142,7 +142,7 @@ async def test_a_log_that_is_not_read_on_is_told_of(
     monkeypatch.setattr(stuck, "LOOK_EVERY", 0.0)
     producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
     producer.init_transactions()
-    context = AsyncServices(parse_settings(runtime.connection_string))
+    context = AsyncContext(parse_settings(runtime.connection_string))
     entity = await context.catalog.entity(EntityPath(queue))
     logs = stuck.StuckLogs(context)
     told: list[int] = []

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential, wait_random
 
-from kafkabus._core import in_memory_registry as in_process
+from kafkabus._core import in_memory_registry
 from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
@@ -34,7 +34,7 @@ NOTHING = -1
 
 def connect(url: str) -> Redis:
     """A client of the Redis at this address; it connects when it is first used."""
-    here = in_process.find(url)
+    here = in_memory_registry.find(url)
     if here is not None:
         return cast("Redis", here.async_redis())  # aio-only
         # blocking: return cast("Redis", here.redis())

@@ -13,7 +13,7 @@ from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCo
 from kafkabus._core.record import Record
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_consumer
-from kafkabus._kafka.client_options import PASSING, point_options
+from kafkabus._kafka.client_options import PASSING, offset_reader_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 from kafkabus._sync.compat import Lock, Pool, acquire, try_acquire
 
@@ -188,7 +188,7 @@ class _PointConsumer:
 
     def _place(self, topic: str, partition: int, offset: int) -> Consumer:
         if self._consumer is None:
-            self._consumer = open_consumer(self._settings, point_options(self._settings))
+            self._consumer = open_consumer(self._settings, offset_reader_options(self._settings))
             self.assigned = None
         where = TopicPartition(topic, partition, offset)
         if self.assigned == (topic, partition):

@@ -63,7 +63,7 @@ def up(
 ) -> None:
     """Run a namespace on this machine: a Kafka and a Redis, with nothing to install.
 
-    Prints its connection string. Messages are kept until the next start.
+    Prints its connection string. Its messages survive a restart.
     """
     with _embedded():
         from kafkabus.embedded import up as start
