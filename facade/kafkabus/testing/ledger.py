@@ -862,7 +862,8 @@ class MemoryLedger:
 
     def _activate(self, op: Arguments, now: int) -> Reply:
         due = [one for one in self._in(State.SCHEDULED) if one[1].due <= op.get("upto_ms", now)]
-        begun = sorted(due, key=lambda one: one[1].due)[: op["limit"]]
+        due = sorted(due, key=lambda one: one[1].due)[: op["limit"]]
+        begun = [(offset, message) for offset, message in due if not self._not_deduplicated(offset + 1)]
         for _, message in begun:
             message.state, message.intent, message.due = State.MOVING, op["intent"], now + op["orphan_ms"]
         return {"begun": [offset for offset, _ in begun]}

@@ -126,6 +126,10 @@ BROKEN_DETECTION = {
         "return DUPLICATES and (upto > ledger.dedup_upto or",
         "return DUPLICATES and (false or",
     ),
+    "records that were not scanned are activated": (
+        "if not DUPLICATES or (offset < ledger.dedup_upto and",
+        "if (true or",
+    ),
     "a log that was cut is not noticed": ("if one[1] < judged_before and", "if false and"),
     "an id counts for ever": ("before and math.abs(at - before.at) < op.window", "before"),
     "a copy is taken for a duplicate": ("local skip = recent and not copied", "local skip = recent"),

@@ -103,3 +103,11 @@ def test_what_is_not_judged_is_not_seized(detecting: Bench) -> None:
     detecting.detect_duplicates(0, 2, [])
     assert detecting.seize((0, 3), seen=(0, 4)).offsets == [0, 1]
     assert detecting.cursor == 0
+
+
+def test_a_scheduled_message_that_was_not_scanned_is_not_activated(detecting: Bench) -> None:
+    """Its copy may be stored after the window: were it a duplicate, nobody would notice."""
+    detecting.schedule([(0, NOON), (1, NOON)])
+    assert detecting.activate() == []
+    dedup_upto(detecting, (0, "a", 0), (1, "a", 1))
+    assert detecting.activate() == [0]

@@ -7,8 +7,8 @@
 --   postpone {lease, items}  messages of the lease turned out to be such. Reply: {"lost": [[first, last], …]}
 --   cancel   {offsets}       they are done with, unseen. Reply: {"missing": [offset, …]}  not scheduled, or no more
 --   activate {limit, intent, orphan_ms, upto_ms}  transfers of those begin that are due at upto_ms, the time on the
---                            brokers' clock (none: on the ledger's), as of operations.begin
---                            Reply: {"begun": [offset, …]}
+--                            brokers' clock (none: on the ledger's), as of operations.begin. Where duplicates are
+--                            detected, records that were not scanned wait. Reply: {"begun": [offset, …]}
 
 -- A message waits for its time.
 local function put_off(offset, at)
@@ -66,12 +66,15 @@ end
 
 operations.activate = function(op)
   local begun = {}
-  for index, member in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', num(op.upto_ms or now), 'LIMIT', 0, op.limit)) do
+  for _, member in ipairs(redis.call('ZRANGEBYSCORE', DUE, '-inf', num(op.upto_ms or now), 'LIMIT', 0, op.limit)) do
     local offset = tonumber(member)
-    begun[index] = num(offset)
-    move_until(offset, now + op.orphan_ms)
-    write('HSET', MOVING, num(offset), '0|' .. op.intent)
-    call_off(offset)
+    -- A duplicate's copy may be stored after the window, and would be a message then.
+    if not DUPLICATES or (offset < ledger.dedup_upto and not ledger.log_truncated) then
+      begun[#begun + 1] = num(offset)
+      move_until(offset, now + op.orphan_ms)
+      write('HSET', MOVING, num(offset), '0|' .. op.intent)
+      call_off(offset)
+    end
   end
   ledger.moving = ledger.moving + #begun
   return { begun = begun }

@@ -80,7 +80,7 @@ class Cancel(Operation):
 
 
 class Activate(Operation):
-    """Begins transfers of messages whose time has come.
+    """Begins transfers of messages whose time has come, where it is known that they are no duplicates.
 
     Args:
         ledger: Where.
