@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-all test-fast test-unit campaign check lint types mypy pyright layers lua generated \
-	format generate bench constraints clean
+	english commits format generate bench constraints clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | \
@@ -55,7 +55,7 @@ campaign: $(READY) ## kill parties, compare ledgers and fuzz for a time (MINUTES
 
 # The checks keep what they found in caches, and each waits for a core of its own.
 check: $(READY) ## run every static check
-	@$(MAKE) --no-print-directory --jobs=$(shell nproc) --output-sync=target mypy pyright lint layers lua generated
+	@$(MAKE) --no-print-directory --jobs=$(shell nproc) --output-sync=target mypy pyright lint layers lua generated english commits
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check
@@ -77,6 +77,12 @@ lua: $(READY) ## the ledger's Lua scripts
 
 generated: $(READY) ## the blocking twins are what the generator makes
 	$(BIN)/python -m tools.generate_blocking --check
+
+english: $(READY) ## the rules of English in texts, docstrings and comments
+	$(BIN)/python -m tools.check_english
+
+commits: $(READY) ## the subjects of commits
+	$(BIN)/python -m tools.check_commits
 
 generate: $(READY) ## write the blocking twins of the asyncio sources
 	$(BIN)/python -m tools.generate_blocking

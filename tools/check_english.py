@@ -40,7 +40,10 @@ RULES = {
         _OPENING + r"Where\b(?![^.!]*\?)|\b(?:None|True|False|0|1|nothing|empty|absent) where\b"
     ),
     "an actor without a name; say who": re.compile(
-        r"\b(?:whoever|nobody|somebody|anybody|everybody|anyone|someone|everyone|no one)\b(?!'s Kafka)", re.IGNORECASE
+        # Redis has the commands REPLICAOF NO ONE and SLAVEOF NO ONE.
+        r"(?<!REPLICAOF )(?<!SLAVEOF )"
+        r"\b(?:whoever|nobody|somebody|anybody|everybody|anyone|someone|everyone|no one)\b(?!'s Kafka)",
+        re.IGNORECASE,
     ),
     "a pronoun as a definition; say what": re.compile(
         r"(?<=: )(?:They|Them|It|Theirs|Itself|That|Those|The same)(?=[.,;](?:\s|\Z))"

@@ -569,9 +569,9 @@ def test_a_change_of_a_topic_that_breaks_a_rule_is_refused(
         ({"max_message_size_in_kilobytes": 1024}, "up to 256 KB"),
         ({"user_metadata": "x" * 1025}, "user_metadata"),
         ({"status": "Sleeping"}, "status=Sleeping"),
-        ({"status": "Deleting"}, "nobody sets the status 'Deleting'.*choose from .*delete_topic"),
-        ({"status": "Creating"}, "nobody sets the status 'Creating'"),
-        ({"status": "Unknown"}, "nobody sets the status 'Unknown'"),
+        ({"status": "Deleting"}, "status 'Deleting' cannot be set.*choose from .*delete_topic"),
+        ({"status": "Creating"}, "status 'Creating' cannot be set"),
+        ({"status": "Unknown"}, "status 'Unknown' cannot be set"),
         ({"colour": "red"}, r"\['colour'\]"),
     ]
     for settings, pattern in refused:

@@ -15,7 +15,6 @@ from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.operations import LedgerState
 from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, subscription_name
 from tests.queues import crowd
@@ -68,7 +67,7 @@ def test_what_was_written_in_place_of_lost_records_is_received(
 ) -> None:
     """Only the leader epoch tells where the log was cut.
 
-    One error reports it, and no message is skipped or comes twice.
+    It is logged as an error. The receiver goes on: no message is skipped or comes twice, and nothing is raised.
     """
     with (
         EmbeddedRuntime(data, namespace="cut") as runtime,
@@ -92,10 +91,8 @@ def test_what_was_written_in_place_of_lost_records_is_received(
         sender.send_messages([ServiceBusMessage(body) for body in bodies])
         if crowded:
             crowd(runtime.connection_string, "orders")
-        with pytest.raises(ServiceBusError, match="partition 0 was truncated behind our back; call again"):
-            receiver.receive_messages(100, max_wait_time=20)
-        assert "offsets=[(50, 99)]" in caplog.text
         assert receive_all(receiver, count) == bodies
+        assert "offsets=[(50, 99)]: the log was truncated" in caplog.text
         with ServiceBusClient.from_connection_string(runtime.connection_string) as other:
             sender.send_messages(ServiceBusMessage("the last one"))
             assert receive_all(other.get_queue_receiver("orders"), 1) == ["the last one"]
@@ -126,8 +123,6 @@ def test_what_was_written_in_place_of_judged_records_is_received(data: Path) -> 
     ):
         bodies = [f"new {number}" for number in range(70)]
         client.get_queue_sender("orders").send_messages([ServiceBusMessage(body) for body in bodies])
-        with pytest.raises(ServiceBusError, match="partition 0 was truncated behind our back; call again"):
-            receiver.receive_messages(100, max_wait_time=20)
         assert receive_all(receiver, 70) == bodies
         wait_until_judged(runtime, 120)
 
@@ -157,8 +152,6 @@ def test_a_topic_and_all_its_subscriptions_go_on_where_its_log_was_cut(data: Pat
         client.get_subscription_receiver("orders", "few") as receiver,
     ):
         bodies = send_some(sender, "new", 80)
-        with pytest.raises(ServiceBusError, match="partition 0 was truncated behind our back; call again"):
-            receiver.receive_messages(100, max_wait_time=20)
         assert receive_all(receiver, len(bodies)) == bodies
         soon = ServiceBusMessage("later", subject="wanted")
         sender.schedule_messages(soon, datetime.now(timezone.utc) + timedelta(seconds=1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkabus._core.fetch_plan import Plan, home_partitions, runs_of, sweeps
+from kafkabus._core.fetch_plan import PartitionState, PartitionView, Plan, home_partitions, runs_of, sweeps
 from kafkabus._core.record import StoredRecord
 from kafkabus._ledger.operations import Granted, Seen, Tail
 from kafkabus._ledger.ranges import merge_offsets
@@ -35,7 +35,8 @@ def plan_with(records: dict[int, list[int]], partitions: int = 4) -> Plan:
     plan = Plan(partitions)
     for view in plan.views:
         view.redeliverable = False
-        view.home = view.assigned = True
+        view.home = True
+        view.start(0)
         if offsets := records.get(view.partition):
             assert view.add([record(offset, view.partition) for offset in offsets]) == len(offsets)
     return plan
@@ -68,7 +69,7 @@ def test_a_partition_with_returned_ranges_is_asked_first_and_alone() -> None:
     plan.views[3].redeliverable = True
     (claim,) = plan.claims(10)
     assert (claim.view.partition, claim.want, claim.seen) == (3, 10, Seen(0, 0, []))
-    plan.views[3].assigned = False
+    plan.views[3].stop()
     assert plan.claims(10)[0].seen is None
 
 
@@ -114,9 +115,11 @@ def test_nothing_is_claimed_ahead_where_a_log_may_have_been_truncated() -> None:
     assert is_ahead(60, 5)
     assert not is_ahead(40, 5)
     assert not is_ahead(60, 4)
-    plan.views[0].epoch_mismatch = True
+    plan.views[0].mark_unverified()
     assert not is_ahead(60, 5)
-    plan.views[0].epoch_mismatch, plan.small_batches = False, True
+    plan.views[0].start(0)
+    plan.views[0].end(0)
+    plan.small_batches = True
     assert not is_ahead(60, 5)
 
 
@@ -125,7 +128,8 @@ def test_what_others_read_is_claimed_ahead_while_the_homes_are_dry() -> None:
     plan = plan_with({0: [0]}, partitions=3)
     home, *others = plan.views
     for view in others:
-        view.home = view.assigned = False
+        view.home = False
+        view.stop()
     plan.look({0: Tail(1), 1: Tail(9), 2: Tail(9)}, 50)
     assert [claim.view for claim in plan.claims(100)] == [home]
     home.take([(0, 0)])
@@ -144,22 +148,27 @@ def test_a_doubtful_log_is_read_before_what_it_gave_back_is_asked_for() -> None:
     """That holds for a foreign partition, too, until one of its records came, or its end."""
     plan = plan_with({0: [0, 1]}, partitions=2)
     view = plan.views[1]
-    view.redeliverable, view.epoch_mismatch, view.home, view.assigned, view.leave_until = True, True, False, False, 9.0
+    view.redeliverable, view.home, view.leave_until = True, False, 9.0
+    view.mark_unverified()
     before = plan.redeliverable
     assert plan.wanted(0.0) == ([view], [])
+    view.start(0)
+    while_it_is_read = plan.redeliverable
     view.end(7)
-    assert (before, plan.redeliverable) == (None, view)
+    assert (before, while_it_is_read, plan.redeliverable) == (None, None, view)
 
 
 def test_a_resting_partition_is_not_read() -> None:
     """It does not keep other partitions from being read."""
     plan = plan_with({0: [0, 1]}, partitions=3)
-    plan.small_batches = plan.views[0].resting = True
-    plan.views[1].at_end = True
-    plan.views[2].home = plan.views[2].assigned = False
-    assert plan.wanted(0.0) == ([plan.views[2]], [plan.views[0]])
+    plan.small_batches = True
+    plan.views[0].rest()
+    plan.views[1].end(0)
+    plan.views[2].home = False
+    plan.views[2].stop()
+    assert (plan.wanted(0.0), plan.resting) == (([plan.views[2]], []), True)
     plan.clear_backoff(0.0)
-    assert plan.wanted(0.0) == ([], [])
+    assert (plan.wanted(0.0), plan.resting) == (([plan.views[0]], []), False)
 
 
 def test_holes_are_named_and_the_end_is_passed() -> None:
@@ -208,18 +217,19 @@ def test_foreign_partitions_are_read_only_while_the_homes_are_dry() -> None:
     plan = plan_with({0: [0]})
     plan.small_batches = True
     for view in plan.views[2:]:
-        view.home = view.assigned = False
+        view.home = False
+        view.stop()
     assert plan.wanted(0.0) == ([], [])
     plan.views[0].take([(0, 0)])
     plan.views[0].moved(granted(1))
     for view in plan.views[:2]:
-        view.at_end = True
+        view.end(1)
     assert plan.wanted(0.0) == (plan.views[2:], [])
-    plan.views[2].assigned = True
+    plan.views[2].start(0)
     plan.lost_race(plan.views[2], until=5.0)
     plan.lost_race(plan.views[0], until=5.0)
     assert plan.wanted(1.0) == ([plan.views[3]], [plan.views[2]])
-    plan.views[2].assigned = False
+    plan.views[2].stop()
     assert plan.wanted(5.0) == (plan.views[2:], [])
 
 
@@ -271,3 +281,67 @@ def test_a_cursor_that_went_back_is_followed() -> None:
     assert (view.seen_from, view.buffered) == (7, 0)
     assert view.moved(granted(3)) == 3
     assert (view.seen_from, view.seen_to) == (3, 3)
+
+
+TRANSITIONS = {
+    "start": {
+        "IDLE": "READING",
+        "READING": "READING",
+        "AT_END": "READING",
+        "UNVERIFIED": "VERIFYING",
+        "VERIFYING": "VERIFYING",
+    },
+    "add": {"READING": "READING", "AT_END": "READING", "VERIFYING": "READING"},
+    "end": {"READING": "AT_END", "AT_END": "AT_END", "VERIFYING": "AT_END"},
+    "stop": {
+        "IDLE": "IDLE",
+        "READING": "IDLE",
+        "AT_END": "IDLE",
+        "RESTING": "RESTING",
+        "UNVERIFIED": "UNVERIFIED",
+        "VERIFYING": "UNVERIFIED",
+    },
+    "rest": {
+        "IDLE": "RESTING",
+        "READING": "RESTING",
+        "AT_END": "RESTING",
+        "RESTING": "RESTING",
+        "UNVERIFIED": "UNVERIFIED",
+        "VERIFYING": "VERIFYING",
+    },
+    "wake": {
+        "IDLE": "IDLE",
+        "READING": "READING",
+        "AT_END": "AT_END",
+        "RESTING": "IDLE",
+        "UNVERIFIED": "UNVERIFIED",
+        "VERIFYING": "VERIFYING",
+    },
+    "mark_unverified": dict.fromkeys(PartitionState.__members__, "UNVERIFIED"),
+}
+"""The state after each transition, by the state before; docs/explanation/states.md draws them."""
+ARGUMENTS = {"start": (3,), "add": ([record(5)],), "end": (5,)}
+
+
+@pytest.mark.parametrize(
+    ("transition", "before"), [(name, state) for name in TRANSITIONS for state in TRANSITIONS[name]]
+)
+def test_a_transition_leads_to_one_state(transition: str, before: str) -> None:
+    """A partition that is not read has no records."""
+    view = PartitionView(0)
+    view.state = PartitionState[before]
+    if view.is_read:
+        view.add([record(3)])
+        view.state = PartitionState[before]
+    getattr(view, transition)(*ARGUMENTS.get(transition, ()))
+    assert view.state.name == TRANSITIONS[transition][before]
+    assert view.is_read or not view.buffered
+
+
+def test_an_end_before_the_cursor_verifies_nothing() -> None:
+    """The log is shorter than its ledger knows: it may have been truncated."""
+    view = PartitionView(0)
+    view.mark_unverified()
+    view.start(7)
+    view.end(6)
+    assert view.state is PartitionState.VERIFYING

@@ -10,10 +10,12 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus import aio as kafkabus_aio
+from kafkabus._ledger.keys import upkeep_key
 from kafkabus._sync.entities import catalog, upkeep_watch
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace, namespace
 from kafkabus.upkeep.service import TICK
+from tests.clock import PATIENCE_S
 
 
 def test_the_docstrings_example_works() -> None:
@@ -79,13 +81,19 @@ def test_a_client_tells_that_nobody_looks_after_its_namespace(
     """It warns once, with the command to use. It waits for three looks of an upkeep service, a second and a half."""
     monkeypatch.setattr(catalog, "DESCRIPTION_AGE", 0.0)
     monkeypatch.setattr(upkeep_watch, "UPKEEP_SILENCE", 3 * TICK)
+    deadline = time.monotonic() + PATIENCE_S
     with InMemoryNamespace(upkeep=upkeep) as here:
         with ServiceBusAdministrationClient.from_connection_string(here.connection_string) as administration:
             administration.create_queue("q")
         with ServiceBusClient.from_connection_string(here.connection_string) as client:
-            sender = client.get_queue_sender("q")
-            until = time.monotonic() + 4 * TICK
-            while time.monotonic() < until:
+            context, sender = client._connections(), client.get_queue_sender("q")
+            watch = context.catalog._upkeep_watch
+            sender.send_messages(ServiceBusMessage("x"))
+            (before,) = watch._heard
+            while upkeep and context.ledger_client.last_heartbeat(upkeep_key("memory")) == before:
+                assert time.monotonic() < deadline
+            while len(watch._heard) < 2:
+                assert time.monotonic() < deadline
                 sender.send_messages(ServiceBusMessage("x"))
     told = [record.getMessage() for record in caplog.records if "no_upkeep" in record.getMessage()]
     assert ["run 'kafkabus serve'" in one for one in told] == ([] if upkeep else [True])

@@ -1,4 +1,4 @@
-"""What differs between tasks and threads: locks with a deadline, blocking calls, waiting; the asyncio side.
+"""The differences between tasks and threads: locks with a deadline, blocking calls, waiting; the asyncio side.
 
 The blocking side is ``kafkabus/_sync/compat.py``: the same names, written by hand as well.
 """
@@ -16,29 +16,29 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 CALLBACK_ERRORS = (Exception, SystemExit)
-"""What a callback may raise, and its caller goes on; a task that is cancelled ends, and Ctrl-C ends the program."""
+"""Errors that a callback may raise without ending its caller; a cancelled task ends, and Ctrl-C ends the program."""
 
 AT_ONCE = 32
-"""How many things are done at once where there are many; Kafka's calls have as many threads."""
+"""How many operations run at once at most; Kafka's calls have as many threads."""
 
 Lock = asyncio.Lock
 sleep = asyncio.sleep
 
 
 class Bell:
-    """Wakes the one that waits for it, at once where it rang before."""
+    """Wakes the task that waits for it; at once, if it rang before."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake who waits, or who waits next."""
+        """Wake the task that waits, or the next one that does."""
         self._rung.set()
 
     async def wait(self, timeout: float | None = None) -> None:
-        """Wait until it rings, or for so many seconds; it may have rung more often."""
+        """Wait until the bell rings, or for so many seconds; the bell may have rung several times."""
         # Not asyncio.wait_for: before Python 3.12 it forgets a cancellation that comes just when it rings. And no task of its
-        # own: tasks that settle one by one would spend half their time on that.
+        # own: tasks that settle messages one by one would spend half their time on that.
         alarm = None if timeout is None else asyncio.get_running_loop().call_later(timeout, self.ring)
         try:
             await self._rung.wait()
@@ -49,18 +49,18 @@ class Bell:
 
 
 class Worker:
-    """Something that goes on in the background until it ends by itself."""
+    """Work that goes on in the background until it ends by itself."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.get_running_loop().create_task(work())
 
     async def join(self) -> None:
-        """Wait for its end."""
+        """Wait for the work's end."""
         await asyncio.wait([self._task])
 
 
 class Alarm:
-    """Has something done after a while."""
+    """Begins some work after a while."""
 
     def __init__(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
@@ -71,21 +71,21 @@ class Alarm:
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
-        """Have it not done, or wait for its end where it was begun."""
+        """Cancel the work, or wait for its end if it has begun."""
         self._handle.cancel()
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait([self._task])
 
 
 async def try_acquire(lock: asyncio.Lock) -> bool:
-    """Take a lock if nobody holds it."""
+    """Take a lock if it is free; return whether it was."""
     return not lock.locked() and await lock.acquire()
 
 
 async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
-    """Take a lock if it can be had within ``timeout`` seconds."""
+    """Take a lock if that is possible within ``timeout`` seconds; return whether it was."""
     # Not asyncio.wait_for: before Python 3.12 it may lose a lock that it got in the moment in which time ran out. And not
-    # only where the lock is taken: a free lock may be promised to somebody who then keeps it for long.
+    # only if the lock is taken: a free lock may be promised to another task, which then keeps it for long.
     taking = asyncio.ensure_future(lock.acquire())
     try:
         await asyncio.wait([taking], timeout=timeout)
@@ -101,21 +101,21 @@ async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
 
 
 def guarded(method: F) -> F:
-    """The method: a task is cancelled where it waits, and nowhere else."""
+    """Return the method: a task is cancelled where it waits, and nowhere else."""
     return method
 
 
 def caller_left() -> bool:
-    """Whether nobody waits any more for the call that goes on: a task that is cancelled does not go on."""
+    """Return whether the caller has left a call that goes on: never, as a cancelled task does not go on."""
     return False
 
 
 def on_left(undo: Callable[[], Awaitable[object]]) -> None:
-    """Nothing; see ``caller_left``."""
+    """Do nothing; see ``caller_left``."""
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Do something to its end: a caller that is cancelled meanwhile is so afterwards."""
+    """Do some work to its end; a caller that is cancelled meanwhile is cancelled afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -125,7 +125,7 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def all_of(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
-    """Do several things at once, some dozens at a time; their results, in their order."""
+    """Do several pieces of work at once, up to ``AT_ONCE`` at a time; return their results in order."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def do(work: Callable[[], Awaitable[T]]) -> T:
@@ -143,15 +143,15 @@ async def all_of(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
 
 async def _end_of(future: asyncio.Future[Any]) -> None:
     while not future.done():
-        # Cancelled again meanwhile: it goes on all the same.
+        # The waiting task may be cancelled again meanwhile: the future goes on all the same.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([future])
     if not future.cancelled():
-        future.exception()  # Seen, so that nobody is told that it was not.
+        future.exception()  # Retrieved, so that asyncio does not report that it was not.
 
 
 class Pool:
-    """Threads in which calls run that block, such as those of Kafka's client; started as needed."""
+    """Threads for blocking calls, such as those of Kafka's client; started as needed."""
 
     def __init__(self, name: str) -> None:
         self._threads = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix=name)
@@ -167,13 +167,13 @@ class Pool:
             raise
 
     def soon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something in the background that nobody waits for; it must not raise."""
+        """Do some work in the background, for which the caller does not wait; it must not raise."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for what runs in the background and let the threads go."""
+        """Wait for the work in the background, and let the threads go."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
         self._threads.shutdown(wait=False)

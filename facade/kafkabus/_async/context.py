@@ -1,4 +1,4 @@
-"""What a client is made of: the one place where its parts are put together."""
+"""The parts of a client, and the one place where they are put together."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kafkabus._async.entities.partition_availability import PartitionAvailabilit
 from kafkabus._async.entities.recovery import EntityRecovery
 from kafkabus._async.entities.rule_changes import RuleChanges
 from kafkabus._async.entities.upkeep_watch import UpkeepWatch
+from kafkabus._async.receiving.log_reader import ReaderParts
 from kafkabus._async.receiving.peek import PeekParts
-from kafkabus._async.receiving.reader import ReaderParts
 from kafkabus._async.receiving.readers import Readers
 from kafkabus._async.redis.connection import DescriptionCache
 from kafkabus._async.stores.checkpoints import Checkpoints
@@ -38,11 +38,11 @@ from kafkabus._runtime import forks
 class ClientContext:
     """The parts of one client, which all its handles share.
 
-    In a forked process it is put together anew, with connections of its own, when it is first used there.
+    In a forked process the context is put together anew, with connections of its own, when it is first used there.
 
     Args:
-        settings: Where the namespace lives.
-        retry_for: For how long, in seconds, what cannot be reached is tried again.
+        settings: The addresses and the name of the namespace.
+        retry_for: For how long, in seconds, a call to Redis is made again while Redis cannot serve it.
     """
 
     _forked = False
@@ -128,7 +128,7 @@ class ClientContext:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """What a forked process has not opened yet: it has connections of its own when it first uses one."""
+            """Open the connections of a forked process, which has its own, when it first uses a part; return the part."""
             with forks.opening:
                 if self._forked:
                     self._open()
@@ -136,11 +136,11 @@ class ClientContext:
             return object.__getattribute__(self, name)
 
     async def _rebuild(self, ledgers: Sequence[Ledger]) -> Mapping[Ledger, ServiceBusError]:
-        """Redis lost ledgers; see ``EntityRecovery.rebuild``."""
+        """Make ledgers anew that Redis lost; see ``EntityRecovery.rebuild``."""
         return await self.recovery.rebuild(ledgers)
 
     async def _forget(self, entity: Entity, replaced: bool) -> None:
-        """Nobody asks for an entity any more, as it is gone, or another one."""
+        """Forget an entity that is gone, or was replaced by another one of its name."""
         if not replaced:
             await self.readers.forget(entity.path)
         self.marks.forget(entity)
@@ -149,6 +149,6 @@ class ClientContext:
         self.clock_skew.forget(entity)
 
     async def close(self) -> None:
-        """Have done what waits, and close all connections."""
+        """Have the waiting requests done, and close all connections."""
         await self.readers.close()
         await self.connections.close()

@@ -1,4 +1,4 @@
-"""Between AMQP messages as applications have them and the sections in which AMQP 1.0 encodes them."""
+"""Conversion between AMQP messages as applications have them and the sections in which AMQP 1.0 encodes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST_LONG = (1 << 63) - 1
 
 
 def annotated(sections: Sections) -> AmqpAnnotatedMessage:
-    """A message of its sections; what only AMQP has types for is of Python's next to it.
+    """Return the message of these sections; values of types that only AMQP has become values of Python's nearest types.
 
     Raises:
         TypeError: A field is of a type that it cannot have.
@@ -47,7 +47,7 @@ def annotated(sections: Sections) -> AmqpAnnotatedMessage:
 
 
 def sections_of(message: AmqpAnnotatedMessage) -> Sections:
-    """A message's sections."""
+    """Return a message's sections."""
     header = _present(message.header)
     if "time_to_live" in header:
         header["ttl"] = header.pop("time_to_live")
@@ -69,7 +69,7 @@ def sections_of(message: AmqpAnnotatedMessage) -> Sections:
 
 
 def plain_value(value: Any) -> Any:  # noqa: PLR0911 - a case each
-    """A decoded value, of Python's own types.
+    """Return a decoded value in Python's own types.
 
     Raises:
         ValueError: A duration is longer than any of Python's.
@@ -94,7 +94,7 @@ def plain_value(value: Any) -> Any:  # noqa: PLR0911 - a case each
 
 
 def _amqp_value(value: Any) -> Any:
-    """A value that AMQP has a type for."""
+    """Return a value in a type that AMQP has."""
     if isinstance(value, timedelta):
         return Described(TIMESPAN, value // _MICROSECOND * _TICKS)
     if isinstance(value, int) and value > _LARGEST_LONG:
@@ -107,7 +107,7 @@ def _amqp_value(value: Any) -> Any:
 
 
 def _name(key: Any) -> Any:
-    """A key of a mapping; texts that came as bytes are texts."""
+    """Return a key of a mapping; one that came as bytes becomes text."""
     return key.decode() if isinstance(key, bytes) else _amqp_value(key)
 
 
@@ -116,5 +116,5 @@ def _present(fields: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def milliseconds_of(value: Any) -> Any:
-    """A moment in milliseconds since 1970, as azure.servicebus gives it; anything else as it is."""
+    """Return a moment in milliseconds since 1970, as azure.servicebus gives it; return other values as they are."""
     return to_milliseconds(value) if isinstance(value, datetime) else value

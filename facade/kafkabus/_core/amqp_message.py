@@ -20,13 +20,13 @@ class AmqpMessageBodyType(str, Enum):
 
 
 class _Fields(FieldAccess):
-    """Attributes that can be used as a mapping too; what is not set is None."""
+    """Attributes that can also be used as a mapping; unset ones are None."""
 
     _NAMES: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        """The names of its attributes."""
+        """Return the names of the attributes."""
         return cls._NAMES
 
     def __repr__(self) -> str:
@@ -38,8 +38,8 @@ class AmqpMessageHeader(_Fields):
     """An AMQP message's header.
 
     Attributes:
-        delivery_count: Deliveries before.
-        time_to_live: In milliseconds.
+        delivery_count: How often the message was delivered before.
+        time_to_live: The time to live, in milliseconds.
         durable: Carried.
         first_acquirer: Carried.
         priority: Carried.
@@ -71,7 +71,7 @@ class AmqpMessageProperties(_Fields):
         user_id: Carried.
         to: Carried.
         subject: Free text.
-        reply_to: Where to answer.
+        reply_to: The address for replies.
         correlation_id: Free text.
         content_type: MIME type of the body.
         content_encoding: Carried.
@@ -79,7 +79,7 @@ class AmqpMessageProperties(_Fields):
         absolute_expiry_time: Carried, ms since 1970.
         group_id: The session id.
         group_sequence: Carried.
-        reply_to_group_id: The session to answer in.
+        reply_to_group_id: The session for replies.
     """
 
     _NAMES = (
@@ -208,7 +208,7 @@ class AmqpAnnotatedMessage:
 
     @property
     def body_type(self) -> AmqpMessageBodyType:
-        """Which kind of body it has."""
+        """The kind of the body."""
         return self._body_type
 
     @property
@@ -221,10 +221,10 @@ class AmqpAnnotatedMessage:
         return self._body
 
     def pieces(self) -> list[bytes]:
-        """A data body's pieces.
+        """Return a data body's pieces.
 
         Raises:
-            TypeError: One is neither text nor bytes.
+            TypeError: A piece is neither text nor bytes.
         """
         given = self._body if isinstance(self._body, (list, tuple)) else [self._body]
         pieces: list[bytes] = []
@@ -235,10 +235,10 @@ class AmqpAnnotatedMessage:
         return pieces
 
     def sequences(self) -> list[list[Any]]:
-        """A sequence body's lists; a flat list is one of them.
+        """Return a sequence body's lists; a flat list counts as one.
 
         Raises:
-            TypeError: It is no list.
+            TypeError: The body is no list.
         """
         if not isinstance(self._body, (list, tuple)):
             raise TypeError(f"sequence_body is {type(self._body).__name__}: use a list")

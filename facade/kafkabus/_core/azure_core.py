@@ -1,4 +1,4 @@
-"""azure-core's errors where it is installed, so that applications that catch those catch ours; else classes of their names.
+"""azure-core's errors if it is installed, so that applications that catch those catch ours; else classes of their names.
 
 Applications that come from ``azure.servicebus`` have it; kafkabus does not need it. Source of the classes and of what they
 mean: azure-core's reference, ``azure.core.exceptions``.

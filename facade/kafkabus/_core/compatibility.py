@@ -25,8 +25,8 @@ MEANINGLESS = frozenset(
         *("socket_timeout", "keep_alive", "idle_timeout", "max_message_size", "prefetch"),
     }
 )
-"""Nobody misses anything where these do nothing: Kafka and Redis have addresses and TLS of their own in the connection string,
-and what cannot be reached is tried again for as long as an operation may take."""
+"""Keywords that are ignored without a warning, because an application misses nothing: the connection string has the addresses
+and TLS options of Kafka and Redis, and clients retry servers that they cannot reach for as long as an operation may take."""
 
 
 def warn_unsupported(unsupported: Mapping[str, object]) -> None:
@@ -41,7 +41,7 @@ def warn_unsupported(unsupported: Mapping[str, object]) -> None:
 
 
 def warn(text: str, category: type[Warning] = UserWarning) -> None:
-    """Warn the one who called this package, whichever thread does the call."""
+    """Issue a warning that points at the code that called this package, whichever thread runs the call."""
     frame = interrupts.origin() or sys._getframe(1)
     while _is_ours(frame) and frame.f_back is not None:
         frame = frame.f_back

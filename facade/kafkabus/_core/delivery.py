@@ -1,4 +1,4 @@
-"""Deliveries: by which claim messages were granted, and which those are."""
+"""Deliveries: messages, with the claim that they were granted by."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from kafkabus._core.record import Record
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What the messages of one granted range have in common.
+    """The common properties of messages that were granted together.
 
     Attributes:
         entity: Key of the entity's path; a message is settled only by a receiver of the same entity.
-        partition: Of their log.
-        lease: Lease id, 16 hexadecimal digits; empty where the messages are settled already (receive and delete) or were
-            only looked at.
+        partition: The partition of their log.
+        lease: Lease id, 16 hexadecimal digits; empty if the messages are settled already (receive and delete) or were only
+            looked at.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
         count: How often the messages were delivered before.
-        time_to_live: The entity's default.
-        deferred: Whether the messages were set aside, and go back there.
+        time_to_live: The entity's default time to live.
+        deferred: Whether the messages were deferred; if they are given back, they are deferred again.
         session: Whether the lease is that of a locked session.
         scheduled: Whether the messages wait for their time.
     """
@@ -41,8 +41,8 @@ class Grant:
     """Messages that were granted together.
 
     Attributes:
-        delivery: What they have in common.
-        records: Them, in offset order.
+        delivery: The common properties of the messages.
+        records: The records of the messages, in offset order.
     """
 
     delivery: Delivery

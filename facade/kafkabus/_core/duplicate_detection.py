@@ -1,4 +1,4 @@
-"""Which records may be duplicates of each other, and what a ledger is told of them."""
+"""Selection of the records that may be duplicates of each other, for the request to a ledger."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def detect_duplicates(
     *,
     log_start: int | None = None,
 ) -> DetectDuplicates:
-    """What has a ledger find the duplicates among records.
+    """Return the operation with which a ledger finds the duplicates among records.
 
     Args:
-        entity: Theirs.
-        partition: Theirs.
+        entity: The entity of the records.
+        partition: The partition of the records.
         start: All records from here …
-        upto: … to before here are among them.
-        records: They, ascending, and maybe others before them, which tell whether the log is still what it was.
-        log_start: What lies before counts no more; where that is to be made known.
+        upto: … to before here are among ``records``.
+        records: The records, ascending, and possibly earlier ones, whose leader epochs tell whether the log was truncated.
+        log_start: The offset before which no record counts any more; None if the ledger need not be told.
     """
     here = _of_log(f"{{{entity.namespace}/{entity.log_path.key}/{entity.topic_id}/{partition}}}".encode())
     ids: list[tuple[object, ...]] = []
@@ -51,14 +51,14 @@ def detect_duplicates(
         named = _named(record)
         message_id = named.get(MESSAGE_ID)
         if message_id is None:
-            # A plain producer's, which is like no other.
+            # A plain producer's record has no id, so it is no duplicate.
             continue
         if ADDRESSED_TO in named:
-            # A copy that a subscription's rules made of one that was judged.
+            # A copy that a subscription's rules made of a record that was judged.
             continue
         source = named.get(TRANSFER_SOURCE)
         if source is not None and SCHEDULED_ENQUEUE_TIME in named and _of_log(source) == here:
-            # What was scheduled here was judged when it was stored.
+            # The copy of a message that was scheduled here: the scheduled record itself is judged.
             continue
         scope = _key(named) if entity.partitions > 1 else b""
         one = (offset, _digest(scope, message_id), record.timestamp()[1])
@@ -67,9 +67,9 @@ def detect_duplicates(
 
 
 def home_of(entity: Entity, record: Record) -> int | None:
-    """The partition in which all records with the id of this one belong; None where it has none.
+    """Return the partition in which all records with the id of this one belong; None if it has no id.
 
-    A plain producer may have stored it elsewhere, where nobody would find that it is a duplicate.
+    A plain producer may have stored it in another one, whose ledger would not find that it is a duplicate.
     """
     named = _named(record)
     if MESSAGE_ID not in named:
@@ -78,23 +78,23 @@ def home_of(entity: Entity, record: Record) -> int | None:
 
 
 def _named(record: Record) -> dict[str, bytes]:
-    """A record's headers, of each name the last."""
+    """Return a record's headers; of those with one name, the last."""
     return {name: value for name, value in record.headers() or () if value is not None}
 
 
 def _key(named: Mapping[str, bytes]) -> bytes:
-    """The key of a message that has an id, whatever the key of its record is."""
+    """Return the key of a message that has an id, whatever the key of its record is."""
     return next(named[name] for name in (SESSION_ID, PARTITION_KEY, MESSAGE_ID) if name in named)
 
 
 def _of_log(source: bytes) -> tuple[bytes, bytes]:
-    """Entity and partition of a ledger's name, which a copy's source begins with; whichever generation it was."""
+    """Return entity and partition of a ledger's name, whatever its generation; the source of a copy begins with that name."""
     entity, _, partition = source[: source.rfind(b"}")].rpartition(b"/")
     return entity.rpartition(b"/")[0], partition
 
 
 def _digest(*parts: bytes) -> str:
-    """What stands for an id in a ledger: short, however long the id is, and never the same for two of them."""
+    """Return the digest that stands for an id in a ledger: short, however long the id is, and different for different ids."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(len(part).to_bytes(4, "big") + part)

@@ -29,50 +29,50 @@ INCARNATIONS = {
     SubQueue.DEAD_LETTER: "dead_letter_incarnation",
     SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter_incarnation",
 }
-"""What a queue's description calls the incarnation of each of its entities."""
+"""Fields of a queue's description that count the incarnations of each of its entities."""
 
 
 def generation_of(path: EntityPath, description: EntityDescription, topic_id: str) -> str:
-    """The generation of an entity of a queue that is described so."""
+    """Return the generation of an entity of a queue with this description."""
     own = topic_id if path.is_dead_letter else description.generation
     incarnation = getattr(description, INCARNATIONS[path.sub_queue])
     return f"{own}.{incarnation}" if incarnation else own
 
 
 class LedgersReplacedError(ServiceBusError):
-    """An entity goes on with other ledgers than those that were asked; nothing was done, and the new ones may be asked.
+    """Other ledgers of the entity have replaced those that were asked; nothing was done, and the new ones may be asked.
 
-    Who found out why told that where something was lost by it; see docs/decisions/0013-generations.md.
+    If anything was lost by the replacement, the client that made it has reported that; see docs/decisions/0013-generations.md.
     """
 
     retryable = True
 
 
 def has_sessions(path: EntityPath, description: EntityDescription) -> bool:
-    """Whether an entity of a queue that is described so has sessions; dead-letter queues have none."""
+    """Return whether an entity of a queue with this description has sessions; dead-letter queues have none."""
     return description.requires_session and not path.is_dead_letter
 
 
 def detects_duplicates(path: EntityPath, description: EntityDescription) -> bool:
-    """Whether an entity of a queue that is described so detects duplicates; dead-letter queues do not."""
+    """Return whether an entity of a queue with this description detects duplicates; dead-letter queues do not."""
     return description.requires_duplicate_detection and not path.is_dead_letter
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A queue, or one of its dead-letter queues, bound to one client.
+    """A queue, topic or subscription, or one of their dead-letter queues, bound to one client.
 
     Attributes:
-        namespace: Name of its namespace.
-        path: Which queue it is.
-        description: Of the queue, also where this is a dead-letter queue of it.
-        topic: Kafka topic.
+        namespace: The name of its namespace.
+        path: The path of the entity.
+        description: The description of the queue, topic or subscription, also if this is one of its dead-letter queues.
+        topic: The Kafka topic.
         topic_id: The topic's id.
-        partitions: How many it has.
+        partitions: How many partitions it has.
         ledgers: One for each partition.
-        max_message_bytes: Largest message, and largest batch; 0 where nobody asks.
-        full: Partitions that hold as much as they may.
-        subscription_filter: What tells which records of the log are its messages, where that are not all.
+        max_message_bytes: The size limit of a message and of a batch; 0 if the client did not look it up.
+        full: Partitions that have reached their maximum size.
+        subscription_filter: The filter that tells which records of the log are its messages; None if all are.
     """
 
     namespace: str
@@ -98,7 +98,7 @@ class Entity:
         client_id: str,
         max_message_bytes: int = 0,
     ) -> Entity:
-        """An entity as the client with this id uses it."""
+        """Return an entity for the client with this id."""
         channel = notification_channel(namespace, path)
         generation = generation_of(path, description, topic_id)
         ledgers = tuple(
@@ -122,7 +122,7 @@ class Entity:
         return entity.described_as(description)
 
     def described_as(self, description: EntityDescription) -> Entity:
-        """The entity once it is described so; its ledgers stay the same objects: they count this client's requests."""
+        """Return the entity with this description; its ledgers stay the same objects, which count this client's requests."""
         subscription_filter = None
         if self.path.is_dead_letter:
             description = description.model_copy(update={"default_message_time_to_live": FOREVER})
@@ -144,31 +144,31 @@ class Entity:
         session: bool = False,
         scheduled: bool = False,
     ) -> Delivery:
-        """A delivery of its messages; see ``Delivery``."""
+        """Return a delivery of its messages; see ``Delivery``."""
         lives = self.description.default_message_time_to_live
         return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled)
 
     @property
     def kind(self) -> str:
-        """What it is called: queue, topic or subscription; a dead-letter queue as what it belongs to."""
+        """The kind of the entity: queue, topic or subscription; a dead-letter queue has the kind of its owner."""
         return self.description.kind
 
     def check_in_use(self) -> None:
-        """Whether messages are taken and given.
+        """Refuse an entity that no longer takes and gives messages.
 
         Raises:
-            MessagingEntityNotFoundError: It is about to be deleted.
+            MessagingEntityNotFoundError: The entity is about to be deleted.
         """
         description = self.description
         if description.retiring_at is not None:
             raise MessagingEntityNotFoundError(
-                f"{description.kind} {description.name!r} is being deleted: nobody used it for its auto_delete_on_idle, "
+                f"{description.kind} {description.name!r} is being deleted: it was not used for its auto_delete_on_idle, "
                 f"{description.auto_delete_on_idle}; create it again, or update it within a minute to keep it"
             )
 
     @property
     def closed_by(self) -> str | None:
-        """What keeps its messages from being received, in words; None: nothing does."""
+        """The status that keeps its messages from being received, in words; None if there is none."""
         description, closed = self.description, {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}
         if description.status in closed:
             return f"{description.kind} {self.path} has status {description.status.value}"
@@ -177,10 +177,10 @@ class Entity:
         return None
 
     def key_of(self, envelope: Envelope) -> str | None:
-        """The key that a message has here, which decides its partition; None where it has none.
+        """Return the key that decides a message's partition in this entity; None if the message has no key.
 
         Raises:
-            KeyRuleError: Its session and its partition key differ.
+            KeyRuleError: The message's session and its partition key differ.
         """
         return effective_key(
             session_id=envelope.session_id,
@@ -190,11 +190,11 @@ class Entity:
         )
 
     def received(self, records: Sequence[Record]) -> list[Record]:
-        """Those of its log's records that are its messages, as they are received."""
+        """Return those of its log's records that are its messages, as a receiver gets them."""
         return list(records) if self.subscription_filter is None else self.subscription_filter.received(records)
 
     def granted(self, records: Sequence[Record]) -> list[Record]:
-        """Those that were granted, as they are received."""
+        """Return granted records, as a receiver gets them."""
         return list(records) if self.subscription_filter is None else self.subscription_filter.granted(records)
 
     @property
@@ -204,19 +204,19 @@ class Entity:
 
     @property
     def holder_id(self) -> str:
-        """What tells its ledgers, whichever incarnation they are, from those of all others."""
+        """The id that tells its ledgers, of all incarnations, from those of all other entities."""
         return self.topic_id if self.path.is_dead_letter else self.description.generation
 
     @property
     def log_path(self) -> EntityPath:
-        """Whose the log is: a subscription's is its topic's."""
+        """The path of the entity that owns the log: a subscription's log is its topic's."""
         if isinstance(self.description, SubscriptionDescription) and not self.path.is_dead_letter:
             return EntityPath(self.description.topic_entity)
         return self.path
 
     @property
     def rules_version(self) -> int:
-        """Which version of a subscription's rules is known; 0 where it has none."""
+        """The version of the subscription's rules that the client knows; 0 if the entity has no rules."""
         return (
             self.description.rules_version
             if self.subscription_filter and isinstance(self.description, SubscriptionDescription)
@@ -230,12 +230,12 @@ class Entity:
 
     @property
     def detects_duplicates(self) -> bool:
-        """Whether of messages with one id only the first within a while counts."""
+        """Whether only the first of the messages with one id counts, within ``window_ms``."""
         return detects_duplicates(self.path, self.description)
 
     @property
     def forwards_to(self) -> EntityPath | None:
-        """The queue that its messages move on to, so that nobody receives them here; None where they stay."""
+        """The entity that its messages move on to, so that no receiver gets them here; None if they stay."""
         names = {
             SubQueue.NONE: self.description.forward_to,
             SubQueue.DEAD_LETTER: self.description.forward_dead_lettered_messages_to,
@@ -245,12 +245,12 @@ class Entity:
 
     @property
     def window_ms(self) -> int:
-        """How long that while is, in milliseconds."""
+        """How long duplicates of a message are detected, in milliseconds."""
         return self.description.duplicate_detection_history_time_window // timedelta(milliseconds=1)
 
     @property
     def generation(self) -> str:
-        """The topic's id, and which incarnation of its ledgers it is; state of another one means nothing here."""
+        """The topic's id, a subscription's own, and the incarnation of its ledgers; state of other ones means nothing here."""
         return generation_of(self.path, self.description, self.topic_id)
 
     @property
@@ -270,12 +270,12 @@ class Entity:
 
     @property
     def expires(self) -> bool:
-        """Whether its messages have times to live; those of a dead-letter queue stay until somebody settles them."""
+        """Whether its messages have times to live; those of a dead-letter queue stay until a receiver settles them."""
         return not self.path.is_dead_letter and not self.is_topic
 
     @property
     def life_ms(self) -> int | None:
-        """How long a message that brings no time to live may be received, in milliseconds; None: for ever."""
+        """How long a message without a time to live of its own may be received, in milliseconds; None: for ever."""
         lives = self.description.default_message_time_to_live
         return None if lives >= FOREVER else lives // timedelta(milliseconds=1)
 
@@ -286,7 +286,7 @@ class Entity:
 
     @property
     def max_deliveries(self) -> int:
-        """After how many deliveries a message is dead-lettered; never in a dead-letter queue, or in one that forwards."""
+        """After how many deliveries a message is dead-lettered; ``NEVER`` in a dead-letter queue, or if it forwards them."""
         return (
             NEVER if self.path.is_dead_letter or self.forwards_to is not None else self.description.max_delivery_count
         )

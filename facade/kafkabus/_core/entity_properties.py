@@ -1,4 +1,4 @@
-"""What administration returns, with the names of ``azure.servicebus.management``."""
+"""Properties that administration returns, with the names of ``azure.servicebus.management``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class MessagingSku(str, Enum):
 
 
 class NamespaceType(str, Enum):
-    """What a namespace is for."""
+    """Kinds of namespaces."""
 
     MESSAGING = "Messaging"
     NOTIFICATION_HUB = "NotificationHub"
@@ -69,9 +69,9 @@ class NamespaceProperties(FieldAccess):
         created_at_utc: When it was created.
         modified_at_utc: When it was last changed.
         messaging_sku: Its tier, fixed at creation.
-        messaging_units: None outside Premium, else 1: Kafka's brokers are what there is of them.
+        messaging_units: None outside Premium, else 1: Kafka's brokers take the place of units.
         namespace_type: ``Messaging``.
-        partitions: Of every entity in Premium, None in the other tiers; kafkabus's own.
+        partitions: How many partitions every entity has in Premium; None in the other tiers; kafkabus's own.
     """
 
     name: str = field(kw_only=False)
@@ -85,7 +85,7 @@ class NamespaceProperties(FieldAccess):
 
 
 def namespace_properties(name: str, description: NamespaceDescription) -> NamespaceProperties:
-    """A namespace's description as administration returns it."""
+    """Return the properties of a namespace with this description."""
     return NamespaceProperties(
         name=name,
         created_at_utc=description.created_at,
@@ -104,7 +104,7 @@ class AuthorizationRule:
         type: Kind of rule.
         claim_type: Kind of claim.
         claim_value: Claim.
-        rights: What it grants.
+        rights: The rights that the rule grants.
         created_at_utc: When it was created.
         modified_at_utc: When it was last changed.
         key_name: Its name.
@@ -124,7 +124,7 @@ class AuthorizationRule:
 
 
 class EntityAvailabilityStatus(str, Enum):
-    """Whether all partitions of an entity can be used; it is never renaming or restoring, which applications name."""
+    """Whether all partitions of an entity can be used; never ``RENAMING`` or ``RESTORING``, which applications may name."""
 
     AVAILABLE = "Available"
     LIMITED = "Limited"
@@ -149,7 +149,7 @@ class EntityProperties(FieldAccess):
 
     @classmethod
     def settings(cls) -> frozenset[str]:
-        """What it says, without what sets nothing."""
+        """Return the names of the fields, without those that set nothing."""
         return frozenset(cls.field_names()) - READ_ONLY
 
 
@@ -162,11 +162,11 @@ class QueueProperties(EntityProperties):
         enable_partitioning: Whether it has several partitions; fixed at creation.
         lock_duration: How long a received message is locked.
         max_delivery_count: After how many deliveries a message is dead-lettered.
-        max_size_in_megabytes: Of the whole queue, in MB.
+        max_size_in_megabytes: The maximum size of the whole queue, in MB.
         requires_session: Fixed at creation.
         requires_duplicate_detection: Fixed at creation.
         duplicate_detection_history_time_window: How long message ids are remembered.
-        default_message_time_to_live: For messages that bring none.
+        default_message_time_to_live: The time to live of messages that bring none.
         dead_lettering_on_message_expiration: Whether expired messages are dead-lettered.
         auto_delete_on_idle: After how long without use the queue is deleted.
         enable_batched_operations: Kept for compatibility.
@@ -210,10 +210,10 @@ class TopicProperties(EntityProperties):
     Attributes:
         name: Its name.
         enable_partitioning: Whether it has several partitions; fixed at creation.
-        max_size_in_megabytes: Of the whole topic, in MB.
+        max_size_in_megabytes: The maximum size of the whole topic, in MB.
         requires_duplicate_detection: Fixed at creation.
         duplicate_detection_history_time_window: How long message ids are remembered.
-        default_message_time_to_live: For messages that bring none; where a subscription's is shorter, that counts.
+        default_message_time_to_live: The time to live of messages that bring none; if a subscription's is shorter, it counts.
         auto_delete_on_idle: After how long without use the topic is deleted.
         enable_batched_operations: Kept for compatibility.
         status: Which operations it takes.
@@ -256,9 +256,9 @@ class SubscriptionProperties(EntityProperties):
         lock_duration: How long a received message is locked.
         max_delivery_count: After how many deliveries a message is dead-lettered.
         requires_session: Fixed at creation.
-        default_message_time_to_live: For messages that bring none; where the topic's is shorter, that counts.
+        default_message_time_to_live: The time to live of messages that bring none; if the topic's is shorter, it counts.
         dead_lettering_on_message_expiration: Whether expired messages are dead-lettered.
-        dead_lettering_on_filter_evaluation_exceptions: Whether messages are of which a rule cannot be said.
+        dead_lettering_on_filter_evaluation_exceptions: Whether messages for which a rule cannot be evaluated are dead-lettered.
         auto_delete_on_idle: After how long without use the subscription is deleted.
         enable_batched_operations: Kept for compatibility.
         status: Which operations it takes.
@@ -293,7 +293,7 @@ def properties_of(
     availability: EntityAvailabilityStatus,
     host: str,
 ) -> P:
-    """A description as administration returns it, of a namespace with this host name."""
+    """Return the properties of an entity with this description, in a namespace with this host name."""
 
     def address(name: str | None) -> str | None:
         return None if name is None else f"sb://{host}/{name}"
@@ -318,9 +318,9 @@ def properties_of(
 
 
 def changed(description: EntityDescription, settings: Mapping[str, object]) -> dict[str, object]:
-    """What a description holds with settings as ``properties_of`` names them; None means the default.
+    """Return the fields of a description, changed by settings with the names of ``properties_of``; None means the default.
 
-    The size may be given as it is reported, for all partitions, or for one.
+    The maximum size may be given as it is reported, of all partitions together, or of one partition.
     """
     known = description.model_dump()
     for name, value in settings.items():
@@ -336,7 +336,7 @@ def changed(description: EntityDescription, settings: Mapping[str, object]) -> d
 
 
 def _given(rule: AuthorizationRule) -> dict[str, object]:
-    """What a rule says; the rest is as by default."""
+    """Return the fields that a rule sets; the others have their defaults."""
     return {name: value for name, value in asdict(rule).items() if value is not None}
 
 
@@ -441,9 +441,9 @@ class LogUsage:
 
     Attributes:
         subscription_name: Name of the subscription.
-        records: Of each partition: how many records there are from the first one on that it may still need. That is as of its
-            last checkpoint, which is some seconds old.
-        keeps: The partitions of which no other subscription needs more, so that it decides what is kept.
+        records: For each partition, how many records there are from the first one on that the subscription may still need. The
+            numbers are those of its last checkpoint, which is some seconds old.
+        keeps: The partitions of which no other subscription needs more, so that this one decides what is kept.
     """
 
     subscription_name: str

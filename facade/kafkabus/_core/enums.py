@@ -20,13 +20,13 @@ class ServiceBusSubQueue(str, Enum):
 
 
 class ServiceBusSessionFilter(Enum):
-    """Which session a receiver takes that names none."""
+    """The session of a receiver that names none."""
 
     NEXT_AVAILABLE = 0
 
 
 NEXT_AVAILABLE_SESSION = ServiceBusSessionFilter.NEXT_AVAILABLE
-"""As a receiver's ``session_id``: whichever session has messages and is not locked."""
+"""As a receiver's ``session_id``: the next session that has messages and is not locked."""
 
 
 class TransportType(Enum):

@@ -22,23 +22,24 @@ class ServiceBusError(AzureError):
     """Root of the errors of a namespace.
 
     Args:
-        message: What went wrong, the rule, and the remedy.
+        message: The failure, the rule, and the remedy.
         error: The error underneath, if any.
 
     Attributes:
         message: As given.
         inner_exception: The error underneath, or None.
         retryable: Whether the same call may succeed later.
-        error_code: What .NET's client calls the failure (``ServiceBusFailureReason``), as in ``MessageLockLost``.
+        error_code: The name of the failure in .NET's client (``ServiceBusFailureReason``), such as ``MessageLockLost``.
         status_code: HTTP status with which the service's administration answers, or None.
-        reason: The same in words, or None.
+        reason: The status in words, or None.
         response: None: there was no HTTP.
         model: None, for the same reason.
         error: None, for the same reason.
-        exc_type: Of the exception that was handled when this was made, if any; as azure-core's errors have it.
-        exc_value: That.
-        exc_traceback: Its traceback.
-        exc_msg: Message and that, in one text.
+        exc_type: The type of the exception that was handled when this error was made, else of ``error``; as azure-core's errors
+            have it.
+        exc_value: The exception that was handled, or None.
+        exc_traceback: The traceback of that exception, or None.
+        exc_msg: The message, and the type and text of that exception.
         continuation_token: None: nothing can be continued.
     """
 
@@ -48,7 +49,7 @@ class ServiceBusError(AzureError):
     reason: ClassVar[str | None] = None
 
     def __init__(self, message: str = "", *, error: BaseException | None = None) -> None:
-        # Not azure-core's, which take the message from an HTTP response.
+        # Azure-core's initialisers would take the message from an HTTP response.
         Exception.__init__(self, message)
         self.message = message
         self.inner_exception = error
@@ -101,7 +102,7 @@ class ServiceBusAuthorizationError(
 class OperationTimeoutError(
     ServiceBusError, HttpResponseError, status=HTTPStatus.REQUEST_TIMEOUT, code="ServiceTimeout"
 ):
-    """The operation did not end in time; whether it was carried out is unknown where the message does not say."""
+    """The operation did not end in time; whether it was carried out is unknown if the message does not say."""
 
     retryable = True
 
@@ -186,7 +187,7 @@ class UnsuitableRedisError(ServiceBusError):
 
 
 class MessageAlreadySettled(ValueError):
-    """The message was settled before, by this very object; as in ``azure.servicebus`` no ServiceBusError."""
+    """The message was settled before, through this very object; as in ``azure.servicebus``, this is no ServiceBusError."""
 
     def __init__(self, message: str = "this message was settled already: receive it again to settle it again") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Planning what to read and what to claim: a client's view of an entity's logs, without I/O."""
+"""The plan of a client's reads and claims, from its view of an entity's logs; without I/O."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeVar
 
 from kafkabus._core.record import Record
@@ -16,32 +17,55 @@ from kafkabus._ledger.ranges import Range, merge_offsets
 T = TypeVar("T")
 
 PASSED_OVER = 5_000
-"""How many records that are none of an entity's messages are read before its ledger is told, where nothing else is."""
+"""After how many records without a message of the entity its ledger is told of them, if it is told of nothing else."""
 SWEPT_GAP = 100
-"""How many records between two that are wanted are read over rather than jumped over."""
+"""How many records between two wanted ones are read over rather than jumped over."""
 
 Offsets = dict[int, int]
-"""Where to read on, by partition."""
+"""The offset to read on from, by partition."""
+
+
+class PartitionState(Enum):
+    """The states of a reader's work on one partition's log; ``docs/explanation/states.md`` draws the transitions.
+
+    Attributes:
+        IDLE: The log is not read: another client reads it, or messages are claimed before they are read.
+        READING: The log is read; more of it may be there.
+        AT_END: The log was read to its end.
+        RESTING: Nothing new is asked for until the next slow poll, because the ledger refused: too many messages are in
+            flight, or the rules of the subscription are being changed.
+        UNVERIFIED: The log may have been truncated. It will be read from the ledger's cursor before any claim.
+        VERIFYING: The log is read from there, and nothing came yet: neither a record, nor the end of the log, nor the
+            broker's answer that it was truncated.
+    """
+
+    IDLE = auto()
+    READING = auto()
+    AT_END = auto()
+    RESTING = auto()
+    UNVERIFIED = auto()
+    VERIFYING = auto()
 
 
 class PartitionView:
-    """What a client has read of one partition's log and not claimed.
+    """A client's view of one partition: the records of its log that were read and not claimed, and its state.
 
     Attributes:
-        partition: Its number.
-        home: Whether this client is the one that should read it first.
-        assigned: Whether its log is being read.
-        at_end: Whether all of the log was read when it was last heard of.
-        redeliverable: Whether ranges wait there to be granted again, as far as is known.
-        cursor: The ledger's, as far as is known.
-        dedup_upto: Up to where it is known which records are duplicates, where they are detected.
-        tail: Where the log ends, as far as is known.
-        epoch_mismatch: Whether the log is to be read from the cursor before anything else: it may have been truncated.
-        limited: Whether so many messages are in flight there that nothing new was granted.
-        resting: Whether nothing new is asked for there for a moment.
-        silent: Whether nothing came when records were read by offset, so that none are for a while.
-        due_at: When the ledger's next lease expires, on the monotonic clock; None where none is held.
-        leave_until: Until when another client's partition is left alone, on the monotonic clock.
+        partition: The number of the partition.
+        state: The state of the reader's work on the log.
+        home: Whether this client should read it first.
+        redeliverable: Whether ranges wait to be granted again, as far as is known.
+        cursor: The ledger's cursor, as far as is known.
+        dedup_upto: The offset up to which the ledger knows the duplicates, if the entity detects them.
+        tail: The end of the log, as far as is known.
+        limited: Whether so many messages are in flight that the ledger granted nothing new.
+        silent: Whether nothing came when records were read by offset, so that none are read by offset for a while.
+        due_at: When the ledger's next lease expires, on the monotonic clock; None if there is none.
+        leave_until: Until when the client leaves the partition to another client, on the monotonic clock.
+        maybe_truncated: Whether the cursor was beyond the end of the log when the reader looked last.
+        unverifiable_at: The cursor if the brokers know no leader epoch before it, because the log has no records; else None.
+        seen_from: The offset of the first record that was read and not claimed.
+        seen_to: The offset behind the last record that was read.
     """
 
     __slots__ = (
@@ -49,41 +73,39 @@ class PartitionView:
         "_epoch",
         "_read_to",
         "_records",
-        "assigned",
-        "at_end",
         "cursor",
         "dedup_upto",
         "due_at",
-        "epoch_mismatch",
         "home",
         "leave_until",
         "limited",
+        "maybe_truncated",
         "partition",
         "redeliverable",
-        "resting",
         "seen_from",
         "seen_to",
         "silent",
         "silent_until",
+        "state",
         "tail",
+        "unverifiable_at",
     )
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
+        self.state = PartitionState.IDLE
         self.home = False
-        self.assigned = False
-        self.at_end = False
         self.redeliverable = True
         self.cursor = 0
         self.dedup_upto = 0
         self.tail = Tail(0)
-        self.epoch_mismatch = False
         self.limited = False
-        self.resting = False
         self.silent = False
         self.silent_until = 0.0
         self.due_at: float | None = None
         self.leave_until = 0.0
+        self.maybe_truncated = False
+        self.unverifiable_at: int | None = None
         self.seen_from = 0
         self.seen_to = 0
         self._records: list[Record] = []
@@ -93,29 +115,69 @@ class PartitionView:
 
     @property
     def buffered(self) -> int:
-        """How many messages were read and not claimed."""
+        """The number of messages that were read and not claimed."""
         return len(self._records)
 
     @property
     def records(self) -> Sequence[Record]:
-        """What was read and not claimed."""
+        """The messages that were read and not claimed."""
         return self._records
 
     @property
     def backlog(self) -> int:
-        """How many offsets of the log were never granted, as far as is known; negative where the log lost some."""
+        """The number of offsets that were never granted, as far as is known; negative if the log lost some."""
         return self.tail.end - self.cursor
 
+    @property
+    def is_read(self) -> bool:
+        """Whether the log is read now."""
+        return self.state in _READ
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether no truncation of the log is to be looked for first."""
+        return self.state not in _UNVERIFIED
+
     def fall_silent(self, until: float) -> None:
-        """Nothing came when records were read by offset: let it be until a time on the monotonic clock."""
+        """Read no records by offset until a time on the monotonic clock, because none came."""
         self.silent, self.silent_until = True, until
 
+    # Transitions of the state.
+
     def start(self, offset: int) -> None:
-        """The log is read from this offset now."""
+        """Read the log from an offset on."""
+        self._drop(offset)
+        self.state = PartitionState.READING if self.is_verified else PartitionState.VERIFYING
+
+    def stop(self) -> None:
+        """Read the log no more; the records that were not claimed are dropped."""
+        self._drop(self.seen_from)
+        if self.state is PartitionState.VERIFYING:
+            self.state = PartitionState.UNVERIFIED
+        elif self.is_read:
+            self.state = PartitionState.IDLE
+
+    def rest(self) -> None:
+        """Ask for nothing new until ``wake``."""
+        if self.is_verified:
+            self._drop(self.seen_from)
+            self.state = PartitionState.RESTING
+
+    def wake(self) -> None:
+        """Ask for new messages again."""
+        if self.state is PartitionState.RESTING:
+            self.state = PartitionState.IDLE
+
+    def mark_unverified(self) -> None:
+        """Look for a truncation of the log before anything else is claimed."""
+        self._drop(self.seen_from)
+        self.state = PartitionState.UNVERIFIED
+
+    def _drop(self, offset: int) -> None:
+        """Drop the records that were not claimed; the next one is that of an offset."""
         self.seen_from = self.seen_to = offset
         self._records, self._all = [], []
         self._epoch = None
-        self.at_end = False
 
     def add(
         self,
@@ -124,12 +186,12 @@ class PartitionView:
         *,
         keep_all: bool = False,
     ) -> int:
-        """Records came, in the log's order; returns how many messages, without those that were seen before.
+        """Add records, in the log's order; return how many messages they are, without those that were seen before.
 
         Args:
-            records: They.
-            subscription_filter: What tells which of them are messages, where not all are.
-            keep_all: Whether the others are kept, too, for ``before``.
+            records: The records.
+            subscription_filter: The filter that tells which of them are messages; None if all are.
+            keep_all: Whether to keep the others, too, for ``before``.
         """
         last = _offset(records[-1])
         if last < self.seen_to:
@@ -137,24 +199,23 @@ class PartitionView:
         if _offset(records[0]) < self.seen_to:
             records = [record for record in records if _offset(record) >= self.seen_to]
         if subscription_filter is not None:
-            # It never falls along a log: no record before is of a later one.
+            # The leader epoch never falls along a log: no earlier record has a later one.
             self._epoch, self._read_to = records[-1].leader_epoch(), last + 1
             if keep_all:
                 self._all += records
             records = subscription_filter.wanted(records)
         self._records += records
         self.seen_to = last + 1
-        self.at_end = self.epoch_mismatch = False
+        self.maybe_truncated, self.state = False, PartitionState.READING
         return len(records)
 
     def end(self, offset: int) -> None:
-        """The log ends here for now; what lies between the last record and here are holes."""
-        self.seen_to = max(self.seen_to, offset)
-        self.at_end = True
-        self.epoch_mismatch = False
+        """Note that the log ends here for now; the offsets between the last record and here are holes."""
+        if offset >= self.seen_to:
+            self.seen_to, self.state = offset, PartitionState.AT_END
 
     def seen(self, want: int) -> Seen:
-        """What to claim for ``want`` messages."""
+        """Return the read part of the log from which to claim ``want`` messages."""
         records = self._records[:want]
         upto = self.seen_to if want >= len(self._records) else _offset(self._records[want])
         if self._epoch is not None and self._epoch >= 0:
@@ -162,17 +223,17 @@ class PartitionView:
         return Seen(self.seen_from, upto, runs_of(records), _epoch(records))
 
     def before(self, upto: int) -> Sequence[Record]:
-        """What was read below an offset and not claimed, and what of it is no message where that is kept."""
+        """Return the records below an offset that were read and not claimed; also those without a message, if they are kept."""
         if self._all:
             return self._all[: bisect_left(self._all, upto, key=_offset)]
         return self._records[: self._index(upto)]
 
     def first_later(self, epoch: int) -> int:
-        """The offset of the first record that was read and not claimed whose leader epoch is a later one."""
+        """Return the offset of the first record that was read and not claimed and has a later leader epoch than this one."""
         return _offset(next(record for record in self._all or self._records if (record.leader_epoch() or 0) > epoch))
 
     def take(self, ranges: Sequence[Range]) -> list[Record]:
-        """The buffered records of granted ranges; the buffer keeps what lies behind them.
+        """Return the buffered records of granted ranges; they stay in the buffer until ``moved`` removes them.
 
         Raises:
             RuntimeError: A granted record is not in the buffer.
@@ -188,11 +249,14 @@ class PartitionView:
         return taken
 
     def moved(self, granted: Granted) -> int | None:
-        """The ledger's cursor is known; returns the offset to read on from where the reader must go elsewhere."""
+        """Follow the ledger's cursor; return the offset to read on from, or None if the reader need not go elsewhere."""
         cursor = granted.cursor
-        # A cursor that went back is that of a ledger made anew.
+        # A cursor that went back belongs to a ledger that was made anew.
         if granted.ahead or cursor > self.seen_to or cursor < self.seen_from:
-            self.start(cursor)
+            if self.is_read:
+                self.start(cursor)
+            else:
+                self._drop(cursor)
             return cursor
         if cursor > self.seen_from:
             del self._records[: self._index(cursor)]
@@ -204,7 +268,7 @@ class PartitionView:
         records = self._records
         if not records:
             return 0
-        # Without holes, which is nearly always, the place is known.
+        # Without holes, as nearly always, the offset gives the index.
         guess = offset - _offset(records[0])
         if 0 <= guess < len(records) and _offset(records[guess]) == offset:
             return guess
@@ -217,10 +281,10 @@ class PlannedClaim:
 
     Attributes:
         view: The partition.
-        want: How many messages at the most.
-        seen: What was read there; None where only ranges are wanted that were granted before, or what is ahead.
-        ahead: Where the log ends, to be claimed unseen up to there; None where only ranges are wanted that were granted before,
-            or what was read.
+        want: How many messages to claim at the most.
+        seen: The part of the log that was read; None if only ranges that were granted before are wanted, or messages ahead.
+        ahead: The end of the log, up to which messages are claimed unseen; None if only ranges that were granted before are
+            wanted, or messages that were read.
     """
 
     view: PartitionView
@@ -233,7 +297,7 @@ class Plan:
     """A client's view of all logs of an entity.
 
     Args:
-        partitions: How many the entity has.
+        partitions: How many partitions the entity has.
         first: The partition to begin with.
 
     Attributes:
@@ -260,48 +324,50 @@ class Plan:
     def redeliverable(self) -> PartitionView | None:
         """A partition where ranges wait to be granted again, as far as is known."""
         return next(
-            (view for view in self._in_turn() if view.redeliverable and not (view.epoch_mismatch or view.silent)), None
+            (view for view in self._in_turn() if view.redeliverable and view.is_verified and not view.silent), None
         )
 
     @property
     def homes_dry(self) -> bool:
         """Whether all home partitions were read to their ends, so that others may be looked at."""
         return all(
-            view.resting or (view.assigned and view.at_end and not view.buffered) for view in self.views if view.home
+            view.state is PartitionState.RESTING or (view.state is PartitionState.AT_END and not view.buffered)
+            for view in self.views
+            if view.home
         )
 
     @property
     def sole_reader(self) -> bool:
-        """Whether all partitions are this client's homes, and nobody else's."""
+        """Whether all partitions are homes of this client, and of no other client."""
         return not self.crowded and all(view.home for view in self.views)
 
     def look(self, tails: Mapping[int, Tail], enough: int) -> None:
-        """The logs end as said here. Where clients crowd, and enough waits, all is claimed before it is read."""
+        """Note the ends of the logs. If clients are crowded and enough messages wait, all are claimed before they are read."""
         for view in self.views:
             view.tail = tails[view.partition]
-        sound = not any(view.epoch_mismatch or view.backlog < 0 for view in self.views)
+        sound = all(view.is_verified and view.backlog >= 0 for view in self.views)
         self.claims_unread = (
             self.crowded and not self.small_batches and sound and sum(view.backlog for view in self.views) >= enough
         )
 
     def claims(self, want: int, *, fresh: bool = True) -> list[PlannedClaim]:
-        """The claims of the next round trip, which together never grant more than ``want`` messages.
+        """Return the claims of the next round trip, which together never grant more than ``want`` messages.
 
-        Where ranges wait to be granted again, nobody knows how many messages they hold: such a partition is asked for all
-        that is wanted, alone. Without ``fresh``, messages that were never granted stay where they are.
+        If ranges wait to be granted again, the client does not know how many messages they hold: it asks such a partition
+        alone, for all that is wanted. Without ``fresh``, messages that were never granted stay where they are.
         """
         if want <= 0:
             return []
         view = self.redeliverable
         if view is not None:
-            return [PlannedClaim(view, want, view.seen(want) if view.assigned and fresh else None)]
+            return [PlannedClaim(view, want, view.seen(want) if view.is_read and fresh else None)]
         if self.claims_unread:
             return self._claims_ahead(want) if fresh else []
         planned: list[PlannedClaim] = []
         for view in self._in_turn():
             if want <= 0 or not fresh:
                 break
-            if view.buffered and not view.resting:
+            if view.buffered:
                 part = min(want, view.buffered)
                 planned.append(PlannedClaim(view, part, view.seen(part)))
                 want -= part
@@ -310,10 +376,10 @@ class Plan:
         planned += [
             PlannedClaim(view, 0, view.seen(0))
             for view in self.views
-            if fresh and not view.buffered and not view.resting and view.seen_to - view.seen_from >= PASSED_OVER
+            if fresh and not view.buffered and view.seen_to - view.seen_from >= PASSED_OVER
         ]
         if planned:
-            # The next round begins behind the partition that this one ended with, so that none starves.
+            # The next round begins with the partition that this one ended with, or behind it if all is claimed: none starves.
             self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(
                 self.views
             )
@@ -321,18 +387,19 @@ class Plan:
 
     @property
     def backlogged(self) -> list[PartitionView]:
-        """Where something waits that may be claimed ahead, homes first: in homes only where all is claimed so."""
+        """The partitions with messages that may be claimed ahead, homes first; homes only if all is claimed ahead."""
         backlogged = [
             view
             for view in self._in_turn()
             if view.backlog > 0
-            and not (view.resting or view.epoch_mismatch or view.silent)
+            and view.is_verified
+            and not (view.state is PartitionState.RESTING or view.silent)
             and (self.claims_unread or not view.home)
         ]
         return [] if self.small_batches else sorted(backlogged, key=lambda view: not view.home)
 
     def _claims_ahead(self, want: int) -> list[PlannedClaim]:
-        """A claim ahead, where one may be made."""
+        """Return a claim ahead, if one may be made."""
         for view in self.backlogged:
             # The next round begins behind it, so that none starves.
             self._first = (view.partition + 1) % len(self.views)
@@ -341,49 +408,50 @@ class Plan:
 
     @property
     def resting(self) -> bool:
-        """Whether nothing new, or nothing at all, is asked for in some partitions for a moment."""
-        return any(view.resting or view.silent for view in self.views)
+        """Whether the client asks some partitions for nothing new, or for nothing at all, for a moment."""
+        return any(view.state is PartitionState.RESTING or view.silent for view in self.views)
 
     def clear_backoff(self, now: float) -> None:
-        """That moment is over; where a partition was silent, at its own time."""
+        """Let resting partitions be asked again; each silent one when its own time is over."""
         for view in self.views:
-            view.resting = False
+            view.wake()
             view.silent = now < view.silent_until
 
     def next_due(self) -> float | None:
-        """When the next lease expires, on the monotonic clock."""
+        """Return when the next lease expires, on the monotonic clock; None if no lease is held."""
         return min((view.due_at for view in self.views if view.due_at is not None), default=None)
 
     def expire(self, now: float) -> None:
-        """Leases that were due have expired: their partitions are asked again."""
+        """Note that leases that were due have expired: their partitions are asked again."""
         for view in self.views:
             if view.due_at is not None and view.due_at <= now:
                 view.due_at = None
                 view.redeliverable = True
 
     def wanted(self, now: float) -> tuple[list[PartitionView], list[PartitionView]]:
-        """Partitions to begin reading and to stop reading.
+        """Return the partitions to begin reading, and those to stop reading.
 
-        Home partitions are always read, except while they rest, or while all is claimed ahead. Others are read while the homes
-        are dry and few messages are wanted, except where another client was faster a moment ago; they are given up once
-        another client turns out to read them, or many are wanted: those are claimed ahead.
+        Home partitions are always read, except while they rest, or while all is claimed ahead; the same holds for partitions
+        whose log may have been truncated. Others are read while the homes are dry and few messages are wanted, unless another
+        client was faster a moment ago. The client gives them up once another client turns out to read them, or once many
+        messages are wanted, which it claims ahead.
         """
 
-        def is_read(view: PartitionView) -> bool:
-            if self.claims_unread or view.resting:
+        def is_wanted(view: PartitionView) -> bool:
+            if self.claims_unread or view.state is PartitionState.RESTING:
                 return False
-            return view.home or view.epoch_mismatch or (self.small_batches and view.leave_until <= now)
+            return view.home or not view.is_verified or (self.small_batches and view.leave_until <= now)
 
         dry = self.homes_dry
         begin = [
             view
             for view in self.views
-            if not view.assigned and is_read(view) and (view.home or view.epoch_mismatch or dry)
+            if not view.is_read and is_wanted(view) and (view.home or not view.is_verified or dry)
         ]
-        return begin, [view for view in self.views if view.assigned and not is_read(view)]
+        return begin, [view for view in self.views if view.is_read and not is_wanted(view)]
 
     def lost_race(self, view: PartitionView, until: float) -> None:
-        """Another client reads a partition that is not this one's home: leave it alone for a while."""
+        """Leave a partition alone for a while that another client reads and that is not this client's home."""
         if not view.home:
             view.leave_until = until
 
@@ -392,8 +460,12 @@ class Plan:
         yield from self.views[: self._first]
 
 
+_READ = frozenset({PartitionState.READING, PartitionState.AT_END, PartitionState.VERIFYING})
+_UNVERIFIED = frozenset({PartitionState.UNVERIFIED, PartitionState.VERIFYING})
+
+
 def runs_of(records: Sequence[Record]) -> list[Range]:
-    """Offsets of records as ascending ranges without holes."""
+    """Return the offsets of records as ascending ranges without holes."""
     if not records:
         return []
     first, last = _offset(records[0]), _offset(records[-1])
@@ -403,12 +475,12 @@ def runs_of(records: Sequence[Record]) -> list[Range]:
 
 
 def sweeps(ranges: Iterable[T], place: Callable[[T], Range], *, at_once: int, gap: int = SWEPT_GAP) -> list[list[T]]:
-    """Ranges in groups, each to be read in one go: what lies between near ones is read over, which is faster than a jump.
+    """Return ranges in groups, each to be read in one go: reading over the gap between near ranges is faster than a jump.
 
     Args:
-        ranges: Ascending.
-        place: First and last offset of one.
-        at_once: How many offsets a group spans at the most, where it has more than one range.
+        ranges: The ranges, ascending.
+        place: A function that returns the first and the last offset of a range.
+        at_once: How many offsets a group spans at the most, if it has more than one range.
         gap: How many offsets between two ranges are read over at the most.
     """
     groups: list[list[T]] = []
@@ -423,7 +495,7 @@ def sweeps(ranges: Iterable[T], place: Callable[[T], Range], *, at_once: int, ga
 
 
 def home_partitions(client_id: str, clients: Iterable[str], partitions: int) -> set[int]:
-    """The partitions that a client should read first: rendezvous hashing, so that few change homes with a client.
+    """Return the partitions that a client should read first, by rendezvous hashing: few change homes if a client comes or goes.
 
     Each client gets its fair share and no more: partitions go, in order of preference, to the client that still has room.
     """
@@ -444,10 +516,10 @@ def home_partitions(client_id: str, clients: Iterable[str], partitions: int) -> 
 
 
 def _epoch(records: Sequence[Record]) -> int | None:
-    """The leader epoch of records in the log's order; None where they have several."""
+    """Return the leader epoch of records in the log's order; None if they have several, or it is not known."""
     if not records:
         return None
-    # It never falls along a log.
+    # The leader epoch never falls along a log.
     epoch = records[0].leader_epoch()
     return epoch if epoch is not None and epoch >= 0 and epoch == records[-1].leader_epoch() else None
 

@@ -1,4 +1,4 @@
-"""Namespaces that live in this process; the clients of Kafka and Redis are theirs where an address names one.
+"""Namespaces in this process; if an address names one, its substitutes replace the clients of Kafka and Redis.
 
 ``kafkabus.testing`` opens them.
 """
@@ -9,30 +9,30 @@ import os
 from typing import Any, Protocol
 
 ADDRESS = "memory"
-"""Host, and scheme of the Redis URL, of every namespace in this process; its id follows."""
+"""First part of the Kafka host, and scheme of the Redis URL, of every namespace in this process; the namespace's id follows."""
 
 
 class Backend(Protocol):
-    """What stands in for Kafka and Redis; each call makes another client of them."""
+    """Substitutes for Kafka and Redis; each call makes another client of them."""
 
     def producer(self, transactional_id: str) -> Any:
-        """Stands in for ``confluent_kafka.Producer``; the id is empty where it has no transactions."""
+        """Return a substitute for ``confluent_kafka.Producer``; the id is empty if the producer has no transactions."""
         ...
 
     def consumer(self) -> Any:
-        """Stands in for ``confluent_kafka.Consumer``."""
+        """Return a substitute for ``confluent_kafka.Consumer``."""
         ...
 
     def topics(self) -> Any:
-        """Stands in for ``kafkabus._kafka.topic_admin.Topics``."""
+        """Return a substitute for ``kafkabus._kafka.topic_admin.Topics``."""
         ...
 
     def redis(self) -> Any:
-        """Stands in for ``redis.Redis``."""
+        """Return a substitute for ``redis.Redis``."""
         ...
 
     def async_redis(self) -> Any:
-        """Stands in for ``redis.asyncio.Redis``."""
+        """Return a substitute for ``redis.asyncio.Redis``."""
         ...
 
 
@@ -40,7 +40,7 @@ _OPEN: dict[str, Backend] = {}
 
 
 def enter(backend: Backend, number: str) -> tuple[str, str]:
-    """Make a namespace known; returns its bootstrap servers and its Redis URL."""
+    """Make a namespace known; return its bootstrap servers and its Redis URL."""
     _OPEN[number] = backend
     return f"{ADDRESS}-{number}:9092", f"{ADDRESS}://{number}"
 
@@ -51,10 +51,10 @@ def leave(number: str) -> None:
 
 
 def find(address: str) -> Backend | None:
-    """The namespace that bootstrap servers or a Redis URL name, None where they name none in any process's memory.
+    """Return the namespace that bootstrap servers or a Redis URL name; None if they name no in-memory namespace.
 
     Raises:
-        ValueError: They name one that is not open in this process.
+        ValueError: The namespace that they name is not open in this process.
     """
     for prefix in (f"{ADDRESS}://", f"{ADDRESS}-"):
         if address.startswith(prefix):

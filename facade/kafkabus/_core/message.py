@@ -1,4 +1,4 @@
-"""Messages: what is sent, what is received, and batches; shared by the blocking and the asyncio client."""
+"""Messages to send, received messages, and batches; shared by the blocking and the asyncio client."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ApplicationProperties = dict[str | bytes, PropertyValue]
 
 
 class ServiceBusMessageState(IntEnum):
-    """Where a message stands."""
+    """The state of a message."""
 
     ACTIVE = 0
     DEFERRED = 1
@@ -75,7 +75,7 @@ class LegacyMessage:
     """A message as older versions of ``azure.servicebus`` showed it.
 
     Attributes:
-        delivery_tag: The lock token's 16 bytes, the first three fields with their lowest byte first; None where it has no lock.
+        delivery_tag: The lock token's 16 bytes, the first three fields with their lowest byte first; None without a lock.
     """
 
     def __init__(self, raw: AmqpAnnotatedMessage, delivery_tag: bytes | None) -> None:
@@ -83,7 +83,7 @@ class LegacyMessage:
         self.delivery_tag = delivery_tag
 
     def __getattr__(self, name: str) -> Any:
-        """``header``, ``properties``, ``annotations`` and so on: what ``raw_amqp_message`` has."""
+        """Return ``header``, ``properties``, ``annotations`` or another attribute of ``raw_amqp_message``."""
         return getattr(self._raw, name)
 
 
@@ -92,7 +92,7 @@ class LegacyBatchMessage:
 
     Attributes:
         batch_format: The message format of an AMQP transfer that carries it.
-        max_message_length: Of the whole batch, in bytes.
+        max_message_length: The limit of the whole batch, in bytes.
         size_offset: 0.
     """
 
@@ -117,7 +117,7 @@ class ServiceBusMessage:
         body: Text (sent as UTF-8), bytes, or None for no body at all.
         application_properties: The application's own properties: text keys, simple values.
         session_id: Up to 128 characters; the partition key of a message in a session.
-        message_id: Up to 128 characters, or a UUID, bytes, or a number; 32 random hexadecimal digits by default, or where it is
+        message_id: Up to 128 characters, or a UUID, bytes, or a number; 32 random hexadecimal digits by default, or if it is
             empty.
         scheduled_enqueue_time_utc: When the message becomes receivable; at once by default. Naive times are UTC.
         time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default, or if it is 0.
@@ -141,7 +141,7 @@ class ServiceBusMessage:
         *("application_properties", "session_id", "message_id", "content_type", "correlation_id", "to", "reply_to"),
         *("reply_to_session_id", "subject", "time_to_live", "partition_key", "scheduled_enqueue_time_utc"),
     )
-    """What ``repr`` says beside the body, in the order in which azure.servicebus says it."""
+    """Attributes that ``repr`` shows beside the body, in the order in which azure.servicebus shows them."""
     _lives_from: int
     _own_body: bytes | None
     _own_envelope: Envelope | None
@@ -228,7 +228,7 @@ class ServiceBusMessage:
             self._raw.put(name, value)
 
     def _identified(self, name: str) -> Any:
-        """An identifier as it was given."""
+        """Return an identifier as it was given."""
         envelope = self._envelope
         if self._raw is not None:
             return self._raw.identifier(name)
@@ -256,14 +256,14 @@ class ServiceBusMessage:
 
     @property
     def _body_kind(self) -> str | None:
-        """``sequence`` or ``value`` where the body is JSON; None where it is bytes, or where there is none."""
+        """``sequence`` or ``value`` if the body is JSON; None if it is bytes, or if there is none."""
         return self._envelope.body_type
 
     @property
     def body(self) -> Any:
         """The body: for ``DATA`` an iterator of bytes (join them), for ``SEQUENCE`` a list of lists, for ``VALUE`` the value.
 
-        A body that says that it is one of the latter two, and is not, as of a foreign producer, is given as bytes.
+        A body that is marked as one of the latter two and cannot be decoded, as of a foreign producer, is given as bytes.
         """
         if self._body is None:
             return None
@@ -274,7 +274,7 @@ class ServiceBusMessage:
 
     @property
     def body_type(self) -> AmqpMessageBodyType:
-        """``DATA``, ``SEQUENCE`` or ``VALUE``; ``VALUE`` also where there is no body."""
+        """``DATA``, ``SEQUENCE`` or ``VALUE``; ``VALUE`` also if there is no body."""
         if self._body is None or self._body_kind == "value":
             return AmqpMessageBodyType.VALUE
         return AmqpMessageBodyType.SEQUENCE if self._body_kind == "sequence" else AmqpMessageBodyType.DATA
@@ -286,7 +286,7 @@ class ServiceBusMessage:
 
     @property
     def raw_amqp_message(self) -> AmqpAnnotatedMessage:
-        """The message as AMQP has it. It is this message: what is set there is sent and shows here, and vice versa."""
+        """The message as AMQP has it, a view of this message: values set there are sent and show here, and vice versa."""
         return self._as_raw()
 
     def _as_raw(self) -> RawMessage:
@@ -299,12 +299,12 @@ class ServiceBusMessage:
 
     @property
     def _created_ms(self) -> int:
-        """When it got its time to live, ms since 1970; 0 where it has none."""
+        """When it got its time to live, ms since 1970; 0 if it has none."""
         return 0 if self._envelope.time_to_live is None else self._lives_from
 
     @property
     def message(self) -> LegacyMessage:
-        """The message as older versions of ``azure.servicebus`` showed it; ``raw_amqp_message`` is what to use."""
+        """The message as older versions of ``azure.servicebus`` showed it; use ``raw_amqp_message`` instead."""
         warnings.warn("message is deprecated; use raw_amqp_message and lock_token", DeprecationWarning, stacklevel=2)
         return LegacyMessage(self.raw_amqp_message, self._delivery_tag)
 
@@ -440,7 +440,7 @@ class ServiceBusMessage:
         self._envelope.application_properties = value
 
     def _outgoing(self) -> Outgoing:
-        """The message as it will be produced; a message id is made up where it has none.
+        """Return the message as it will be produced; a message without an id gets a random one.
 
         Raises:
             PropertyRuleError: An application property cannot be carried.
@@ -464,8 +464,8 @@ class ServiceBusMessage:
 class ServiceBusReceivedMessage(ServiceBusMessage):
     """A message as it was received; receivers make these, applications do not.
 
-    Its properties may be changed and the message be sent again. It can be pickled; what comes back can be settled and sent
-    like the original.
+    An application may change its properties and send it again. It can be pickled; the unpickled message can be settled and
+    sent like the original.
     """
 
     __slots__ = (
@@ -500,17 +500,17 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @classmethod
     def from_bytes(cls, message: bytes) -> ServiceBusReceivedMessage:
-        """A message of the bytes in which AMQP 1.0 encodes it, as tools and functions are given it.
+        """Return the message that AMQP 1.0 encodes in these bytes; tools and functions are given messages in this form.
 
-        It is to be read, or to be sent again: no receiver has it, so it cannot be settled, and its lock not be renewed. What
-        the bytes do not say is None: sequence number, lock token and the time when it was enqueued, among others.
+        The message can be read, or sent again. No receiver has it, so it cannot be settled, and its lock cannot be renewed.
+        Values that the bytes do not contain are None, such as sequence number, lock token and the time it was enqueued.
 
         Args:
             message: The bytes of all of its sections.
 
         Raises:
-            TypeError: It is not bytes.
-            ValueError: It is empty, or no AMQP 1.0 message.
+            TypeError: The argument is not bytes.
+            ValueError: The argument is empty, or no AMQP 1.0 message.
         """
         return decoded_message(message)
 
@@ -526,7 +526,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def _body_kind(self) -> str | None:
-        # Most bodies are looked at before anything else of a message is: its other headers need not be decoded for that.
+        # Most applications look at the body first: that needs no decoding of the other headers.
         if self._own_envelope is not None:
             return self._own_envelope.body_type
         for name, value in self._record.headers() or ():
@@ -555,7 +555,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def _created_ms(self) -> int:
-        # When its sender made it is not kept.
+        # The log does not keep the time when its sender made it.
         return self._record.timestamp()[1]
 
     @property
@@ -574,13 +574,13 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         )
 
     def _replace_body(self, body: bytes) -> None:
-        """Have it sent again with another body."""
+        """Give the message another body, to be sent again with it."""
         place, (key, _, headers), stamp = StoredRecord.of(self._record)
         self._record = StoredRecord(place, (key, body, headers), stamp)
         self._envelope.body_type = None
 
     def _outgoing(self) -> Outgoing:
-        # What a transfer noted belongs to the copy that it made, not to a message sent anew.
+        # The notes of a transfer belong to the copy that it made, not to a message that is sent anew.
         envelope = replace(
             self._envelope,
             dead_letter_reason=None,
@@ -616,7 +616,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def state(self) -> ServiceBusMessageState:
-        """Where the message stood when it was received or peeked."""
+        """The state of the message when it was received or peeked."""
         if self._delivery.scheduled:
             return ServiceBusMessageState.SCHEDULED
         return ServiceBusMessageState.DEFERRED if self._delivery.deferred else ServiceBusMessageState.ACTIVE
@@ -633,7 +633,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def enqueued_sequence_number(self) -> int | None:
-        """The number that it had where it was first enqueued."""
+        """The number that it had in the entity where it was first enqueued."""
         number = self._envelope.enqueued_sequence_number
         return self.sequence_number if number is None else number
 
@@ -644,7 +644,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def expires_at_utc(self) -> datetime | None:
-        """When it can no longer be received: the time it was enqueued plus its time to live; None where that is for ever."""
+        """When it can no longer be received: the time it was enqueued plus its time to live; None if it never expires."""
         lives = self._delivery.time_to_live
         if self.time_to_live is not None:
             lives = min(lives, self.time_to_live)
@@ -655,7 +655,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def lock_token(self) -> uuid.UUID | None:
-        """The token of this delivery; None where nothing is locked, and after settlement."""
+        """The token of this delivery; None if nothing is locked, and after settlement."""
         if self._settled or not self._delivery.lease:
             return None
         return LockToken(int(self._delivery.lease, 16), self._delivery.partition, self._offset).to_uuid()
@@ -664,7 +664,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     def locked_until_utc(self) -> datetime | None:
         """When the lock expires, in UTC, on the ledger's clock.
 
-        None where nothing is locked, after settlement, and in a session, whose lock is for all of its messages.
+        None if nothing is locked, after settlement, and in a session, whose lock is for all of its messages.
         """
         if self._settled or not self._delivery.lease or self._delivery.session:
             return None
@@ -711,7 +711,7 @@ class ServiceBusMessageBatch:
 
     @property
     def size_in_bytes(self) -> int:
-        """Size of what was added, in bytes; 0 for an empty batch."""
+        """Size of the added messages, in bytes; 0 for an empty batch."""
         return self._size
 
     @property
@@ -727,8 +727,8 @@ class ServiceBusMessageBatch:
             message: A message, or a mapping of ``ServiceBusMessage``'s arguments.
 
         Raises:
-            MessageSizeExceededError: It does not fit; the batch stays as it was.
-            TypeError: It is no message.
+            MessageSizeExceededError: The message does not fit; the batch stays as it was.
+            TypeError: The argument is no message.
         """
         outgoing = as_message(message)._outgoing()
         if self._size + outgoing.size > self._limit:
@@ -741,7 +741,7 @@ class ServiceBusMessageBatch:
 
 
 def _shown_body(message: ServiceBusMessage) -> str:
-    """A body as ``repr`` shows it: as text, and not much of it."""
+    """Return a body as ``repr`` shows it: as text, and only its beginning."""
     content = message._body
     if content is None:
         return "None"
@@ -750,22 +750,22 @@ def _shown_body(message: ServiceBusMessage) -> str:
 
 
 def is_mapping(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Whether something has keys and items."""
+    """Return whether something has keys and items."""
     return isinstance(value, Mapping) or (hasattr(value, "keys") and hasattr(value, "__getitem__"))
 
 
 def as_message(message: object) -> ServiceBusMessage:
-    """A message as it is, or one made of an AMQP message or of a mapping of ``ServiceBusMessage``'s arguments.
+    """Return a message as it is, or one made of an AMQP message or of a mapping of ``ServiceBusMessage``'s arguments.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: The argument is none of these.
     """
     if isinstance(message, ServiceBusMessage):
         return message
     if isinstance(message, AmqpAnnotatedMessage):
         return _from_amqp(message)
     if is_mapping(message):
-        # Whatever has keys and items, as in azure.servicebus; not only what inherits from Mapping.
+        # Anything with keys and items is a mapping, as in azure.servicebus; it need not inherit from Mapping.
         arguments: dict[str, Any] = {key: message[key] for key in message.keys()}  # noqa: SIM118 - it may not be iterable
         if "body" not in arguments:
             raise TypeError("a message given as a mapping needs the key 'body' (it may be None)")
@@ -777,7 +777,7 @@ def as_message(message: object) -> ServiceBusMessage:
 
 
 def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
-    """A message with all that an AMQP message carries."""
+    """Return a message with all that an AMQP message carries."""
     if isinstance(message, RawMessage):
         whole: ServiceBusMessage = message.message
         return whole
@@ -788,7 +788,7 @@ def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
         made._own_body = encode_value(message.body).encode()
         made._envelope.body_type = message.body_type.value
     raw = made._as_raw()
-    # Copies: what is set of the one message later does not change the other.
+    # Copies, so that later changes of the one message do not change the other.
     raw.header = dict(message.header or {})
     raw.properties = dict(message.properties or {})
     raw.footer = dict(message.footer or {})
@@ -799,7 +799,7 @@ def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
 
 
 def _check_raw(envelope: Envelope) -> None:
-    """Check what was set of an AMQP message, as it is checked where it is set of the message.
+    """Check values that were set through the AMQP message as strictly as those that are set through the message itself.
 
     Raises:
         TypeError: A property is of a wrong type.
@@ -823,7 +823,7 @@ def _check_keys(partition_key: str | None, session_id: str | None) -> None:
 
 
 class _DecodedMessage(ServiceBusReceivedMessage):
-    """A message of bytes, whose annotations say what the broker did with it."""
+    """A message decoded from bytes, whose annotations say what the broker did with it."""
 
     __slots__ = ("_sections",)
 
@@ -873,7 +873,7 @@ class _DecodedMessage(ServiceBusReceivedMessage):
 
     @property
     def state(self) -> ServiceBusMessageState:
-        """As its annotation says; active where it says nothing."""
+        """As its annotation says; active without one."""
         return ServiceBusMessageState(self._annotation("x-opt-message-state") or 0)
 
     @property
@@ -903,7 +903,7 @@ class _DecodedMessage(ServiceBusReceivedMessage):
 
     @property
     def expires_at_utc(self) -> datetime | None:
-        """When it was enqueued plus its time to live, where it says both."""
+        """The time it was enqueued plus its time to live; None if it does not have both."""
         enqueued, lives = self.enqueued_time_utc, self.time_to_live
         try:
             return None if enqueued is None or lives is None else enqueued + lives
@@ -921,7 +921,7 @@ _NO_DELIVERY = Delivery("", 0, "", 0, 0, FOREVER)
 
 
 def decoded_message(message: bytes) -> ServiceBusReceivedMessage:
-    """See ``ServiceBusReceivedMessage.from_bytes``."""
+    """Return a message; see ``ServiceBusReceivedMessage.from_bytes``."""
     if not isinstance(message, bytes):
         raise TypeError(f"message is {type(message).__name__}: give the bytes of an encoded AMQP 1.0 message")
     if not message:
@@ -944,7 +944,7 @@ def _restore(
 
 
 def _random_id() -> str:
-    # 128 random bits as uuid4().hex writes them, in an eighth of its time. It is to be unique, and is no secret.
+    # 128 random bits as uuid4().hex writes them, in an eighth of its time. An id has to be unique, not secret.
     return random.getrandbits(128).to_bytes(16, "big").hex()
 
 
@@ -959,7 +959,10 @@ def _identifier(name: str, value: object) -> str:
 
 
 def _message_id(value: object) -> str | None:
-    """An empty one is none, as Azure's SDK has it: one is made up. Two messages with it would be duplicates."""
+    """Return a message id as text; None for an empty one, as in Azure's SDK: the message gets a random id instead.
+
+    Two messages with an empty id would be duplicates of each other.
+    """
     return None if value is None else _identifier("message_id", text_of("message_id", value)) or None
 
 
@@ -976,7 +979,7 @@ def _as_bytes(value: PropertyValue) -> PropertyValue:
 def _text_again(
     properties: ApplicationProperties, original: Mapping[str | bytes, PropertyValue]
 ) -> dict[str | bytes, PropertyValue]:
-    """Properties of a received message on their way out: what came as text goes as text, not as bytes."""
+    """Return the properties of a received message for sending: a value that came as text is sent as text, not as bytes."""
     texts = {_as_bytes(key): value for key, value in original.items()}
     return {
         key: texts[key] if key in texts and _as_bytes(texts[key]) == value else value
@@ -986,14 +989,14 @@ def _text_again(
 
 
 MessageLike = ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
-"""What a sender takes as one message: a message, or a mapping of its arguments."""
+"""One message, as a sender takes it: a message, or a mapping of its arguments."""
 
 
 def outgoing_of(message: object, due: datetime | None = None) -> Sequence[Outgoing]:
-    """What is to be sent, checked and encoded; with a time, scheduled for then.
+    """Return the messages to send, checked and encoded; with a time, scheduled for then.
 
     Raises:
-        TypeError: Something is no message.
+        TypeError: One of them is no message.
     """
     if isinstance(message, ServiceBusMessageBatch):
         return message._messages

@@ -1,4 +1,4 @@
-"""``raw_amqp_message``: a message as AMQP has it, which is the message, too: what is set there is sent."""
+"""``raw_amqp_message``: a message as AMQP has it, a view of the message itself: values that are set there are sent."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ _MILLISECOND = timedelta(milliseconds=1)
 _LARGEST = (1 << 64) - 1
 
 Identifier = str | uuid.UUID | bytes | int
-"""What a message id or a correlation id may be."""
+"""Types of a message id or a correlation id."""
 
 
 class RawMessage(AmqpAnnotatedMessage):
-    """A message's other face.
+    """A message as AMQP has it.
 
     Args:
-        message: The message, whose body and application properties these are.
-        envelope: Its envelope.
+        message: The message, which has the same body and application properties.
+        envelope: The envelope of the message.
         as_bytes: Whether texts are bytes, as those of received messages are in ``azure.servicebus``.
         header: Fields of the header that the message does not carry itself.
         created_ms: When it got its time to live, ms since 1970.
-        annotations: What the broker did with it.
-        delivery_annotations: The same, of its delivery.
+        annotations: Annotations that say what the broker did with the message.
+        delivery_annotations: Annotations that say what the broker did in this delivery.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class RawMessage(AmqpAnnotatedMessage):
 
     @property
     def message(self) -> Any:
-        """The message whose other face this is."""
+        """The message that this shows as AMQP has it."""
         return self._message
 
     @property
@@ -115,7 +115,7 @@ class RawMessage(AmqpAnnotatedMessage):
 
         Args:
             name: The field, other than ``time_to_live``.
-            value: Its new value; of an identifier as it was given.
+            value: The new value; an identifier as it was given.
         """
         if name == "partition_key":
             self._annotate(PARTITION_KEY, self._shown(value))
@@ -133,7 +133,7 @@ class RawMessage(AmqpAnnotatedMessage):
         """Note that the time to live was set.
 
         Args:
-            lives: It.
+            lives: The time to live; None: the entity's default.
             created_ms: When it was set, ms since 1970.
         """
         if self._header is None:
@@ -150,7 +150,7 @@ class RawMessage(AmqpAnnotatedMessage):
         self._computed = computed
 
     def write_to(self, envelope: Envelope) -> None:
-        """Have an envelope say what was set here."""
+        """Write the values that were set here to an envelope."""
         properties, header = self._properties, self._header
         for name, field in TEXTS.items():
             setattr(envelope, name, plain(getattr(properties, field, None)))
@@ -165,14 +165,14 @@ class RawMessage(AmqpAnnotatedMessage):
         envelope.scheduled_enqueue_time_utc = from_milliseconds(moment) if isinstance(moment, int) else moment
 
     def identifier(self, name: str) -> Any:
-        """A message id or correlation id, as it was given."""
+        """Return a message id or correlation id, as it was given."""
         value = getattr(self._properties, name, None)
         if value is None or (isinstance(value, bytes) and value == self._binary.get(name)):
             return value
         return plain(value)
 
     def carried(self) -> str | None:
-        """The text of the header in which everything is carried that has none of its own; None where there is nothing.
+        """Return the text of the header that carries all values without a header of their own; None if there are none.
 
         Raises:
             PropertyRuleError: A value is of a type that no message carries.
@@ -217,7 +217,7 @@ class RawMessage(AmqpAnnotatedMessage):
         if value is not None:
             annotations[self._shown(name)] = value
         if isinstance(self.annotations, dict):
-            # An application that holds them sees it.
+            # An application that holds the annotations sees the change.
             self.annotations.clear()
             self.annotations.update(annotations)
         else:
@@ -225,7 +225,7 @@ class RawMessage(AmqpAnnotatedMessage):
 
 
 def carried_by(envelope: Envelope) -> dict[str, Any]:
-    """What an envelope carries of AMQP beside its own fields; nothing where a foreign producer wrote nonsense."""
+    """Return the AMQP values that an envelope carries beside its own fields; none if a foreign producer wrote nonsense."""
     if envelope.amqp is not None:
         with contextlib.suppress(ValueError):
             found = decode_value(envelope.amqp)
@@ -234,7 +234,7 @@ def carried_by(envelope: Envelope) -> dict[str, Any]:
 
 
 def identifier_in(envelope: Envelope, name: str) -> Any:
-    """A message id or correlation id that is carried as what it was; its text where something else changed that since."""
+    """Return a message id or correlation id in the type that it was given in; its text if it was changed elsewhere since."""
     text = getattr(envelope, name)
     if text is None or envelope.amqp is None:
         return text
@@ -245,14 +245,14 @@ def identifier_in(envelope: Envelope, name: str) -> Any:
 
 
 def text_of(name: str, value: object) -> str:
-    """An identifier as text, which duplicates are found and filters are said by.
+    """Return an identifier as text, by which duplicates are found and filters are evaluated.
 
     Args:
         name: Its name, for errors.
-        value: A text, a UUID, bytes (as text where they are UTF-8, else as hexadecimal digits), or a number of 64 bits.
+        value: A text, a UUID, bytes (as text if they are UTF-8, else as hexadecimal digits), or a number of 64 bits.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: The value is none of these.
         ValueError: A number is negative, or has more bits.
     """
     if isinstance(value, (str, uuid.UUID)):
@@ -270,7 +270,7 @@ def text_of(name: str, value: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Text that came as bytes, as AMQP's does, as text; bytes that are no UTF-8 as they are."""
+    """Return text that came as bytes, as AMQP's does, as text; return bytes that are not UTF-8 as they are."""
     if isinstance(value, bytes):
         with contextlib.suppress(UnicodeDecodeError):
             return value.decode()

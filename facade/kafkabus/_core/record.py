@@ -13,38 +13,38 @@ _TIMES = frozenset({SCHEDULED_ENQUEUE_TIME, TIME_TO_LIVE})
 
 
 class Record(Protocol):
-    """What the facade needs of a consumed record; ``confluent_kafka.Message`` fits."""
+    """A consumed record, as far as the facade needs it; ``confluent_kafka.Message`` fits."""
 
     def topic(self) -> str | None:
-        """Kafka topic."""
+        """Return the Kafka topic."""
         ...
 
     def partition(self) -> int | None:
-        """Kafka partition."""
+        """Return the Kafka partition."""
         ...
 
     def offset(self) -> int | None:
-        """Kafka offset."""
+        """Return the Kafka offset."""
         ...
 
     def key(self) -> str | bytes | None:
-        """The partition key, or None."""
+        """Return the partition key, or None."""
         ...
 
     def value(self) -> str | bytes | None:
-        """The body, or None."""
+        """Return the body, or None."""
         ...
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """Names and values in order, or None."""
+        """Return names and values in order, or None."""
         ...
 
     def timestamp(self) -> tuple[int, int]:
-        """Kind of the timestamp, and milliseconds since 1970 UTC."""
+        """Return the kind of the timestamp, and milliseconds since 1970 UTC."""
         ...
 
     def leader_epoch(self) -> int | None:
-        """How often its partition had changed leaders when it was stored, where that is known."""
+        """Return how often the partition had changed leaders when the record was stored; None if that is not known."""
         ...
 
 
@@ -63,49 +63,49 @@ class StoredRecord(NamedTuple):
 
     @classmethod
     def of(cls, record: Record) -> StoredRecord:
-        """A copy of any record."""
+        """Return a copy of any record."""
         topic, partition, offset = place_of(record)
         content = (as_bytes(record.key()), as_bytes(record.value()), list(record.headers() or ()))
         return cls((topic, partition, offset), content, record.timestamp())
 
     def topic(self) -> str | None:
-        """Kafka topic."""
+        """Return the Kafka topic."""
         return self.where[0]
 
     def partition(self) -> int | None:
-        """Kafka partition."""
+        """Return the Kafka partition."""
         return self.where[1]
 
     def offset(self) -> int | None:
-        """Kafka offset."""
+        """Return the Kafka offset."""
         return self.where[2]
 
     def key(self) -> str | bytes | None:
-        """The partition key, or None."""
+        """Return the partition key, or None."""
         return self.content[0]
 
     def value(self) -> str | bytes | None:
-        """The body, or None."""
+        """Return the body, or None."""
         return self.content[1]
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """Names and values in order, or None."""
+        """Return names and values in order, or None."""
         return self.content[2]
 
     def timestamp(self) -> tuple[int, int]:
-        """Kind of the timestamp, and milliseconds since 1970 UTC."""
+        """Return the kind of the timestamp, and milliseconds since 1970 UTC."""
         return self.stamp
 
     def leader_epoch(self) -> int | None:
-        """None: it is not kept."""
+        """Return None: the copy does not keep it."""
         return None
 
 
 def place_of(record: Record) -> tuple[str, int, int]:
-    """Topic, partition and offset of a record.
+    """Return topic, partition and offset of a record.
 
     Raises:
-        ValueError: It was never stored, so it has no place.
+        ValueError: The record was never stored, so it has no place.
     """
     topic, partition, offset = record.topic(), record.partition(), record.offset()
     if topic is None or partition is None or offset is None:
@@ -114,18 +114,18 @@ def place_of(record: Record) -> tuple[str, int, int]:
 
 
 def as_bytes(content: str | bytes | None) -> bytes | None:
-    """A key or value as bytes; Kafka's client types them as either."""
+    """Return a key or value as bytes; Kafka's client types it as text or bytes."""
     return content.encode() if isinstance(content, str) else content
 
 
 def envelope_of(record: Record) -> Envelope:
-    """A record's properties, as whoever received it would see them."""
+    """Return a record's properties, as a receiver would see them."""
     place = f"{record.topic()}/{record.partition()}/{record.offset()}"
     return decode_headers(record.headers(), key=as_bytes(record.key()), place=place)
 
 
 def own_time_to_live(record: Record) -> int | None:
-    """The time to live that a record brings along, in milliseconds; None where it brings none that can be read."""
+    """Return the time to live that a record brings along, in milliseconds; None if it brings none that can be read."""
     lives = None
     for name, value in record.headers() or ():
         if name == TIME_TO_LIVE and value is not None:
@@ -135,9 +135,9 @@ def own_time_to_live(record: Record) -> int | None:
 
 
 def scheduled_for(record: Record) -> int | None:
-    """When a record's message may be granted, ms since 1970, where that is never the record itself: a copy is, then.
+    """Return when a copy of a scheduled record may be granted, ms since 1970; the record itself never is.
 
-    None where it is one that may be granted at once, a copy of a scheduled one too.
+    Return None if the record may be granted at once, as the copy of a scheduled record may.
     """
     due = None
     for name, value in record.headers() or ():
@@ -150,37 +150,37 @@ def scheduled_for(record: Record) -> int | None:
 
 
 def schedule_of(records: Iterable[Record]) -> list[tuple[int, int]]:
-    """Offset and time of those records that are scheduled."""
+    """Return offset and time of those records that are scheduled."""
     return [
         (record.offset() or 0, due) for record in _with_times(records) if (due := scheduled_for(record)) is not None
     ]
 
 
 def part_scheduled(records: Sequence[Record]) -> tuple[list[tuple[int, int]], list[Record]]:
-    """Offset and time of those records that are scheduled, and the other records."""
+    """Return offset and time of those records that are scheduled, and the other records."""
     items = schedule_of(records)
     waiting = dict(items)
     return items, [record for record in records if record.offset() not in waiting] if items else list(records)
 
 
 def any_lives(records: Iterable[Record]) -> bool:
-    """Whether any of some records brings a time to live along."""
+    """Return whether any of some records brings a time to live along."""
     return any(own_time_to_live(record) is not None for record in _with_times(records))
 
 
 def _with_times(records: Iterable[Record]) -> list[Record]:
-    """Those of some records that bring a time along; quick, as it is asked of each record that is received."""
+    """Return those of some records that bring a time along; fast, because this looks at each record that is received."""
     return [
         record
         for record in records
         if (headers := record.headers())
-        # Most have a message id, and nothing else.
+        # Most records have a message id, and no other header.
         and (headers[0][0] in _TIMES if len(headers) == 1 else not _TIMES.isdisjoint([name for name, _ in headers]))
     ]
 
 
 def session_of(record: Record) -> str | None:
-    """The session that a record belongs to; None where it names none that can be read."""
+    """Return the session that a record belongs to; None if it names none that can be read."""
     for name, value in reversed(record.headers() or ()):
         if name == SESSION_ID and value is not None:
             try:
@@ -191,7 +191,7 @@ def session_of(record: Record) -> str | None:
 
 
 def expires_at(record: Record, life_ms: int | None) -> int | None:
-    """When a record's time to live, its own or its entity's if that is shorter, is over, ms since 1970; None: never.
+    """Return when a record's time to live, its own or its entity's if that is shorter, is over, ms since 1970; None: never.
 
     Args:
         record: The record.
@@ -203,11 +203,11 @@ def expires_at(record: Record, life_ms: int | None) -> int | None:
 
 
 def is_expired(record: Record, life_ms: int | None, now_ms: int) -> bool:
-    """Whether a record's time to live is over at a moment, ms since 1970; see ``expires_at``."""
+    """Return whether a record's time to live is over at a moment, ms since 1970; see ``expires_at``."""
     moment = expires_at(record, life_ms)
     return moment is not None and moment <= now_ms
 
 
 def size_of(record: Record) -> int:
-    """How many bytes a record has, as a message's size is counted."""
+    """Return how many bytes a record has, as a message's size is counted."""
     return record_size(as_bytes(record.value()), record.key(), record.headers() or ())

@@ -25,7 +25,7 @@ DEFAULT_RULE = "$Default"
 
 @dataclass
 class SqlRuleFilter:
-    """Messages match of which an expression holds.
+    """A filter that matches the messages for which an expression is true.
 
     Attributes:
         sql_expression: Up to 1,024 characters; see docs/reference/filters.md.
@@ -40,7 +40,7 @@ class SqlRuleFilter:
 
 @dataclass(init=False)
 class TrueRuleFilter(SqlRuleFilter):
-    """Every message matches."""
+    """A filter that every message matches."""
 
     def __init__(self) -> None:
         super().__init__("1=1")
@@ -48,7 +48,7 @@ class TrueRuleFilter(SqlRuleFilter):
 
 @dataclass(init=False)
 class FalseRuleFilter(SqlRuleFilter):
-    """No message matches."""
+    """A filter that no message matches."""
 
     def __init__(self) -> None:
         super().__init__("1>1")
@@ -56,18 +56,18 @@ class FalseRuleFilter(SqlRuleFilter):
 
 @dataclass(kw_only=True)
 class CorrelationRuleFilter:
-    """Messages match whose properties equal all those that are given, with case.
+    """A filter that a message matches if its properties equal all those that are given; texts are compared case-sensitively.
 
     Attributes:
-        correlation_id: The message's.
-        message_id: Likewise.
-        to: Likewise.
-        reply_to: Likewise.
-        label: Its subject.
-        session_id: Likewise.
-        reply_to_session_id: Likewise.
-        content_type: Likewise.
-        properties: Its application properties, by name without case.
+        correlation_id: The message's correlation id.
+        message_id: The message's id.
+        to: The message's address.
+        reply_to: The message's address for replies.
+        label: The message's subject.
+        session_id: The message's session id.
+        reply_to_session_id: The message's session for replies.
+        content_type: The message's content type.
+        properties: The message's application properties; their names are case-insensitive.
     """
 
     correlation_id: str | None = None
@@ -83,7 +83,7 @@ class CorrelationRuleFilter:
 
 @dataclass
 class SqlRuleAction:
-    """What is done to the copy of a message that a rule makes.
+    """An action that changes the copy of a message that a rule makes.
 
     Attributes:
         sql_expression: ``SET`` and ``REMOVE`` statements, up to 1,024 characters; see docs/reference/filters.md.
@@ -104,10 +104,10 @@ class RuleProperties(FieldAccess):
     """A rule of a subscription; also a mapping.
 
     Attributes:
-        name: Its name, up to 50 characters.
-        filter: Which messages it is about.
-        action: What is done to the copy of a message that it makes; None: it makes none.
-        created_at_utc: When it was created.
+        name: The rule's name, up to 50 characters.
+        filter: The filter that selects messages.
+        action: The action that changes the rule's copy of a message; None if the rule makes no copies.
+        created_at_utc: When the rule was created.
     """
 
     name: str = field(kw_only=False)
@@ -117,12 +117,12 @@ class RuleProperties(FieldAccess):
 
 
 RULE_FIELDS = RuleProperties.field_names()
-"""What is said of a rule."""
+"""The fields of a rule."""
 _CORRELATED = tuple(one.name for one in fields(CorrelationRuleFilter))
 
 
 def rule_properties(rule: RuleDescription) -> RuleProperties:
-    """A rule as administration returns it."""
+    """Return a rule as administration shows it."""
     action = rule.action
     return RuleProperties(
         name=rule.name,
@@ -147,21 +147,21 @@ def _filter_of(described: FilterDescription) -> RuleFilter:
 
 
 def _told(values: Mapping[str, Any], naive: Collection[str]) -> dict[str, Any] | None:
-    """Values as they were given; None where there are none."""
+    """Return values as they were given; None if there are none."""
     return {name: one.replace(tzinfo=None) if name in naive else one for name, one in values.items()} or None
 
 
 def _naive(values: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Names of those that are times without a time zone."""
+    """Return the names of values that are times without a time zone."""
     return tuple(name for name, one in (values or {}).items() if isinstance(one, datetime) and one.tzinfo is None)
 
 
 def filter_description(given: object) -> FilterDescription:
-    """A rule's filter as it is kept.
+    """Return a rule's filter as it is stored.
 
     Raises:
-        TypeError: It is none.
-        ValueError: It says nothing.
+        TypeError: The argument is no filter.
+        ValueError: The filter asks for nothing.
     """
     match given:
         case TrueRuleFilter():
@@ -189,11 +189,11 @@ def filter_description(given: object) -> FilterDescription:
 
 
 def action_description(given: object) -> SqlActionDescription | None:
-    """A rule's action as it is kept; None where it has none.
+    """Return a rule's action as it is stored; None if the rule has none.
 
     Raises:
-        TypeError: It is none.
-        ValueError: It says nothing.
+        TypeError: The argument is no action.
+        ValueError: The action has no expression.
     """
     match given:
         case None:

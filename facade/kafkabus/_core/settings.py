@@ -1,7 +1,7 @@
-"""The settings that say where a namespace lives, from a connection string and the environment.
+"""The settings that name the servers of a namespace, from a connection string and the environment.
 
-Azure's own strings are taken unchanged. Where Kafka and Redis are is said by extra parts of the string
-(``KafkaBootstrapServers=…;Redis=…``) or by the environment (``KAFKABUS_BOOTSTRAP_SERVERS``, ``KAFKABUS_REDIS_URL``).
+Azure's own strings are taken unchanged. Extra parts of the string (``KafkaBootstrapServers=…;Redis=…``) or the environment
+(``KAFKABUS_BOOTSTRAP_SERVERS``, ``KAFKABUS_REDIS_URL``) name the addresses of Kafka and Redis.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where a namespace lives.
+    """The addresses of a namespace, and the options to connect with.
 
     Attributes:
-        namespace: Its name, which prefixes topics and keys: the first label of the host name.
+        namespace: The name, which prefixes topics and keys: the first label of the host name.
         fully_qualified_namespace: The host name.
         bootstrap_servers: Kafka brokers, ``host:port`` separated by commas.
-        redis_url: ``redis://…`` or ``rediss://…``, with the password where there is one.
+        redis_url: ``redis://…`` or ``rediss://…``, with the password if there is one.
         entity_path: The one entity that may be used, or None.
         kafka_options: Further options of librdkafka: TLS and SASL; the password is a ``Secret``.
-        replication_factor: Of the topics of entities; None: 3, or as many as there are brokers.
+        replication_factor: How many replicas the topics of entities have; None: 3, or as many as there are brokers.
     """
 
     namespace: str
@@ -66,14 +66,14 @@ class Settings:
 
 
 def parse_settings(conn_str: str, environment: Mapping[str, str] | None = None) -> Settings:
-    """Where the namespace of a connection string lives; part names in any case.
+    """Return the settings of a connection string; the names of its parts are case-insensitive.
 
     Args:
-        conn_str: Azure's connection string, with or without our parts.
+        conn_str: Azure's connection string, with or without kafkabus's parts.
         environment: ``KAFKABUS_…`` variables; the process's by default.
 
     Raises:
-        ValueError: The string is malformed, or neither it nor the environment says where Kafka and Redis are.
+        ValueError: The string is malformed, or neither it nor the environment names Kafka and Redis.
     """
     parts = parse_parts(conn_str)
     properties = properties_of(parts)
@@ -98,18 +98,18 @@ def settings_for(
     replication_factor: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Where a namespace lives, by its host name; what is not given comes from the environment.
+    """Return the settings of a namespace by its host name; values that are not given come from the environment.
 
     Raises:
-        ValueError: The host name names no namespace, it is not said where Kafka or Redis is, the URL of Redis is malformed, or
-            the replication factor is no number.
+        ValueError: The host name names no namespace, no Kafka brokers or no Redis server are known, the URL of Redis is
+            malformed, or the replication factor is no number.
     """
     env = os.environ if environment is None else environment
     servers = bootstrap_servers_of(fully_qualified_namespace, bootstrap_servers, env)
     url = redis_url or env.get("KAFKABUS_REDIS_URL")
     if not url:
         raise ValueError(
-            f"it is not said where Redis is for {fully_qualified_namespace!r}: add Redis=redis://host:port/0 "
+            f"no Redis server is known for {fully_qualified_namespace!r}: add Redis=redis://host:port/0 "
             "to the connection string, or set KAFKABUS_REDIS_URL"
         )
     _check_redis_url(url)
@@ -132,10 +132,10 @@ def _check_redis_url(url: str) -> None:
     """Refuse a URL that Redis's client would refuse too, or read in another way than it was meant, without showing it."""
     try:
         split = urlsplit(url)
-        # Behind the host no address has an '@': there it is the end of a password that holds a '/' or '#'.
+        # No address has an '@' behind the host: there it ends a password that holds a '/' or '#'.
         valid = split.scheme in _REDIS_SCHEMES and "@" not in split.path + split.fragment and split.port != 0
     except ValueError:
-        # No number stands in place of the port. The message shows what does: part of the password.
+        # The port is no number. The message of this error shows what stands in its place: part of the password.
         valid = False
     if not valid:
         raise ValueError(

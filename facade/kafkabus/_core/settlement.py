@@ -1,4 +1,4 @@
-"""Messages that somebody holds, by delivery: what settling them has in common, without I/O."""
+"""Messages that a receiver holds, by delivery, and the common steps of settling them; without I/O."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SettlementBatch:
     """Messages of one delivery, to be settled.
 
     Attributes:
-        delivery: What they have in common.
-        messages: Them.
+        delivery: The common properties of the messages.
+        messages: The messages to settle.
     """
 
     __slots__ = ("delivery", "messages")
@@ -30,11 +30,11 @@ class SettlementBatch:
 
     @property
     def ranges(self) -> list[Range]:
-        """Their offsets."""
+        """The offsets of the messages."""
         return merge_offsets([message._offset for message in self.messages])
 
     def without(self, lost: Sequence[Range]) -> tuple[list[ServiceBusReceivedMessage], list[ServiceBusReceivedMessage]]:
-        """The messages that the lease held, and those that it did not."""
+        """Return the messages that the lease held, and those that it did not."""
         if not lost:
             return self.messages, []
         missing = [
@@ -44,14 +44,14 @@ class SettlementBatch:
         return [message for message in self.messages if id(message) not in gone], missing
 
     def settled(self, lost: Sequence[Range]) -> list[ServiceBusReceivedMessage]:
-        """Mark them as settled but for those that the lease did not hold; returns these."""
+        """Mark the messages as settled, except those that the lease did not hold; return these."""
         done, missing = self.without(lost)
         for message in done:
             message._settled = True
         return missing
 
     def renewed(self, lost: Sequence[Range], expiry: int) -> list[ServiceBusReceivedMessage]:
-        """Note until when they are locked now but for those that the lease did not hold; returns these."""
+        """Note until when the messages are locked now, except those that the lease did not hold; return these."""
         done, missing = self.without(lost)
         for message in done:
             message._lock_until = expiry
@@ -59,11 +59,11 @@ class SettlementBatch:
 
 
 def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[SettlementBatch]:
-    """Messages to settle, by delivery.
+    """Return messages to settle, by delivery.
 
     Raises:
-        TypeError: One is no received message.
-        MessageAlreadySettled: One was settled before, or is named twice.
+        TypeError: One of them is no received message.
+        MessageAlreadySettled: A message was settled before, or is named twice.
     """
     held: dict[int, SettlementBatch] = {}
     for message in messages:
@@ -81,14 +81,14 @@ def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Settlemen
 
 
 def check_unsettled(held: Sequence[SettlementBatch], *, enlisted: bool = False) -> None:
-    """Refuse what was settled before.
+    """Refuse messages that were settled before.
 
     Args:
-        held: Messages.
-        enlisted: Whether those may be among them that an open transaction is to settle.
+        held: The messages.
+        enlisted: Whether messages that an open transaction is to settle are accepted.
 
     Raises:
-        MessageAlreadySettled: One of the messages was.
+        MessageAlreadySettled: One of the messages was settled, or is to be settled by an open transaction.
     """
     for message in (message for one in held for message in one.messages):
         if message._settled:
@@ -100,16 +100,16 @@ def check_unsettled(held: Sequence[SettlementBatch], *, enlisted: bool = False) 
 def still_there(
     held: list[SettlementBatch], entity: Entity
 ) -> tuple[list[SettlementBatch], list[ServiceBusReceivedMessage]]:
-    """What is in partitions that the entity has; and messages of one that had more, and was deleted since."""
+    """Return the batches of partitions that the entity has, and the messages of a deleted entity that had more partitions."""
     there = [one for one in held if one.delivery.partition < entity.partitions]
     return there, [message for one in held if one not in there for message in one.messages]
 
 
 def raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
-    """Say whose locks were lost, if any were.
+    """Raise an error that names the messages whose locks were lost, if there are any.
 
     Raises:
-        MessageLockLostError: Some were.
+        MessageLockLostError: Locks were lost.
     """
     if lost:
         numbers = [message.sequence_number for message in lost]
@@ -121,7 +121,7 @@ def raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
 
 
 def too_many_deferred(entity: Entity, partition: int) -> ServiceBusQuotaExceededError:
-    """What is said where a partition takes no more deferred messages."""
+    """Return the error that says that a partition takes no more deferred messages."""
     return ServiceBusQuotaExceededError(
         f"{entity.path}, partition {partition}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
         "them with receive_deferred_messages and settle them. Those that did not fit stay locked"

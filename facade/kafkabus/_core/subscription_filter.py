@@ -1,4 +1,4 @@
-"""Which records of a topic's log a subscription gets, and as what."""
+"""The filter of a subscription: the records of its topic's log that it gets, and the messages that they become."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _HEADER_OF = {
     "reply_to_session_id": h.REPLY_TO_SESSION_ID,
     "content_type": h.CONTENT_TYPE,
 }
-"""Which header holds what a correlation filter may ask for, and nothing else does."""
+"""Properties that a correlation filter may ask for and that one header alone holds, with that header."""
 _USUAL = frozenset(
     {*_HEADER_OF.values(), h.MESSAGE_ID, h.SESSION_ID, h.PARTITION_KEY, h.TIME_TO_LIVE, h.APPLICATION_PROPERTIES}
 )
-"""Headers that say nothing of whom a record is for beyond what a filter asks."""
+"""Headers that do not tell which subscriptions a record is for, apart from values that a filter asks for."""
 
 _AS_IT_IS = Selected(as_it_is=True)
 _NOTHING = Selected()
@@ -48,10 +48,10 @@ class _Rules:
     """A set of rules.
 
     Args:
-        rules: They.
+        rules: The rules.
 
     Attributes:
-        take_all: Whether every message is wanted, as it is, and only so.
+        take_all: Whether the subscription gets every message, unchanged, and no copies.
     """
 
     def __init__(self, rules: Sequence[RuleDescription]) -> None:
@@ -60,7 +60,7 @@ class _Rules:
 
     @cached_property
     def select(self) -> Selection:
-        """What they say of a message; compiled when they are asked first, as most sets of earlier rules never are."""
+        """The function that evaluates the rules; compiled when it is first needed, as those of most earlier sets never are."""
         return compile_rules(self._rules)
 
 
@@ -68,8 +68,8 @@ class ChangedRecord:
     """A record with other properties than it was stored with.
 
     Args:
-        stored: As it was stored.
-        envelope: Its properties.
+        stored: The record as it was stored.
+        envelope: The other properties.
     """
 
     __slots__ = ("_headers", "_stored")
@@ -79,50 +79,50 @@ class ChangedRecord:
         self._headers = encode_headers(envelope)
 
     def topic(self) -> str | None:
-        """Kafka topic."""
+        """Return the Kafka topic."""
         return self._stored.topic()
 
     def partition(self) -> int | None:
-        """Kafka partition."""
+        """Return the Kafka partition."""
         return self._stored.partition()
 
     def offset(self) -> int | None:
-        """Kafka offset."""
+        """Return the Kafka offset."""
         return self._stored.offset()
 
     def key(self) -> str | bytes | None:
-        """The partition key, or None."""
+        """Return the partition key, or None."""
         return self._stored.key()
 
     def value(self) -> str | bytes | None:
-        """The body, or None."""
+        """Return the body, or None."""
         return self._stored.value()
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """Names and values in order."""
+        """Return names and values in order."""
         return self._headers
 
     def timestamp(self) -> tuple[int, int]:
-        """Kind of the timestamp, and milliseconds since 1970 UTC."""
+        """Return the kind of the timestamp, and milliseconds since 1970 UTC."""
         return self._stored.timestamp()
 
     def leader_epoch(self) -> int | None:
-        """Of the leader that stored it."""
+        """Return the epoch of the leader that stored the record."""
         return self._stored.leader_epoch()
 
 
 class SubscriptionFilter:
-    """What a subscription's rules say of its topic's records.
+    """A subscription's rules, applied to its topic's records.
 
     Args:
-        key: Of the subscription's path.
-        rule_sets: All that count for any of them.
-        keeps_faulty: Whether a message is dead-lettered of which a rule cannot be said.
-        time_to_live: The subscription's default; None: for ever.
-        max_message_bytes: Of a message that an action made; None: no matter how many.
+        key: The key of the subscription's path.
+        rule_sets: All sets of rules that count for any of the records.
+        keeps_faulty: Whether a message for which a rule cannot be evaluated is dead-lettered.
+        time_to_live: The subscription's default time to live; None: for ever.
+        max_message_bytes: The size limit of a message that an action made; None: no limit.
 
     Attributes:
-        saw_scheduled: Whether any record that was looked at is that of a scheduled message, which is its topic's to grant.
+        saw_scheduled: Whether any record that was looked at is that of a scheduled message, which only the topic grants.
     """
 
     def __init__(
@@ -141,26 +141,26 @@ class SubscriptionFilter:
         self._max_message_bytes = max_message_bytes
         self._may_fail = any(_may_fail(rule) for one in rule_sets for rule in one.rules)
         self._changes = any(rule.action is not None for one in rule_sets for rule in one.rules)
-        # The last ones first, as nearly all records are theirs.
+        # The latest rules come first, as they count for nearly all records.
         self._sets = [(one.offsets, _Rules(one.rules)) for one in reversed(rule_sets)]
         self._gate = _gate(rule_sets[-1].rules, self._key)
         self._latest: tuple[Record, Selected] | None = None
 
     @property
     def may_fail(self) -> bool:
-        """Whether a message that is granted may be another one than its record, or none."""
+        """Whether a granted record may become other messages than itself, or none."""
         return self._may_fail
 
     def wanted(self, records: Sequence[Record]) -> list[Record]:
-        """Those of a partition, in its order, of which anything becomes, as they are stored."""
+        """Return those of a partition's records, in its order, that are received or dead-lettered, as they are stored."""
         return [record for record in self._sifted(records) if self._wants(self.of(record))]
 
     def received(self, records: Sequence[Record]) -> list[Record]:
-        """Likewise, as they are received: one that an action changed is so."""
+        """Return the wanted ones of some records as a receiver gets them: with the changes of an action."""
         return self.granted(self.wanted(records))
 
     def granted(self, records: Sequence[Record]) -> list[Record]:
-        """Records that were granted, as they are received: once they were wanted, they are messages, whatever changed since."""
+        """Return granted records as a receiver gets them; they were wanted, so they are messages, whatever changed since."""
         if not self._changes:
             return list(records)
         return [self._as_received(record) for record in records]
@@ -171,7 +171,7 @@ class SubscriptionFilter:
         return ChangedRecord(record, selected.copies[0]) if single else record
 
     def _sifted(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Without most of those that nobody wants: as can be seen without decoding them."""
+        """Return records without most of the unwanted ones, as far as that shows without decoding them."""
         gate = self._gate
         if gate is None or not records:
             return records
@@ -185,7 +185,7 @@ class SubscriptionFilter:
         return [record for record in records if not gate(record.headers() or ())]
 
     def complaint(self, record: Record) -> str | None:
-        """Why a record that is wanted is dead-lettered instead of received; None where it is not."""
+        """Return why a wanted record is dead-lettered instead of received; None if it is not."""
         if not self._may_fail:
             return None
         selected = self.of(record)
@@ -198,7 +198,7 @@ class SubscriptionFilter:
         return f"rule {rule!r}: {error}"
 
     def several(self, record: Record) -> list[Envelope]:
-        """Properties of the messages that a record becomes, where these are more than one."""
+        """Return the properties of the messages that a record becomes; an empty list if it becomes only one, or none."""
         if not self._may_fail:
             return []
         selected = self.of(record)
@@ -207,7 +207,7 @@ class SubscriptionFilter:
         return [*([envelope_of(record)] if selected.as_it_is else []), *selected.copies]
 
     def _oversize(self, record: Record, selected: Selected) -> int | None:
-        """How many bytes the largest copy of a record has, where that are too many."""
+        """Return how many bytes the largest copy of a record has, if that is too many, else None."""
         if self._max_message_bytes is None or not selected.copies:
             return None
         value, key = as_bytes(record.value()), record.key()
@@ -215,14 +215,14 @@ class SubscriptionFilter:
         return size if size > self._max_message_bytes else None
 
     def sets_apart(self, record: Record) -> bool:
-        """Whether a record that is wanted is none that is received: it is dead-lettered, or replaced by its copies."""
+        """Return whether a wanted record is not received itself: it is dead-lettered, or replaced by its copies."""
         return self.complaint(record) is not None or bool(self.several(record))
 
     def _wants(self, selected: Selected) -> bool:
         return bool(selected) or (self._keeps_faulty and bool(selected.errors))
 
     def of(self, record: Record) -> Selected:
-        """What becomes of a record; it is said once of one that is asked for several times in a row."""
+        """Return the result of the rules for a record; it is found once, even if it is asked for several times in a row."""
         latest = self._latest
         if latest is None or latest[0] is not record:
             self._latest = latest = (record, self._said_of(record))
@@ -235,13 +235,13 @@ class SubscriptionFilter:
         if addressed_to is not None:
             return _AS_IT_IS if addressed_to == self._key else _NOTHING
         if scheduled_for(record) is not None:
-            # A copy is granted when its time has come.
+            # A copy of the record is granted when its time has come.
             self.saw_scheduled = True
             return _NOTHING
         _, partition, offset = place_of(record)
         rules = next((rules for offsets, rules in self._sets if offsets[partition] <= offset), None)
         if rules is None:
-            # From before the subscription began.
+            # The record is from before the subscription began.
             return _NOTHING
         if rules.take_all:
             return _AS_IT_IS
@@ -254,13 +254,13 @@ class SubscriptionFilter:
 
 
 def _gate(rules: Sequence[RuleDescription], key: bytes) -> Callable[[RecordHeaders], bool] | None:
-    """Says of a record's headers, as they are stored, whether a subscription with this key can do without it.
+    """Return a test of a record's stored headers: whether the subscription with this key certainly does not want the record.
 
-    So it is of correlation filters alone. What they ask for stands in a header as it is, or as a text among the application
-    properties: where neither is, nor the subscription's key, the record is not wanted.
+    Correlation filters alone allow such a test. The values that they ask for are in a header as they are, or as texts among
+    the application properties: if a record has neither, nor the subscription's key, the subscription does not want it.
 
     Returns:
-        None where that takes as long as to ask the rules.
+        The test; None if it would take as long as evaluating the rules.
     """
     looked_for: list[_Asked] = []
     for rule in rules:
@@ -274,11 +274,11 @@ def _gate(rules: Sequence[RuleDescription], key: bytes) -> Callable[[RecordHeade
             return None
         looked_for.append(asked)
     if all(asked.headers for asked in looked_for):
-        # One of the headers of each, and what is for this subscription alone: this is asked of each record of a log.
+        # One header of each filter, and the address of this subscription: the test is fast, as each record of a log takes it.
         return frozenset({(h.ADDRESSED_TO, key), *(next(iter(asked.headers)) for asked in looked_for)}).isdisjoint
 
     def may_do_without(headers: RecordHeaders) -> bool:
-        # What has other headers than most messages is looked at closely.
+        # The rules decide on records that have other headers than most messages.
         if not _USUAL.issuperset([name for name, _ in headers]):
             return False
         for asked in looked_for:
@@ -290,11 +290,11 @@ def _gate(rules: Sequence[RuleDescription], key: bytes) -> Callable[[RecordHeade
 
 
 class _Asked(NamedTuple):
-    """What a record's headers hold where a correlation filter matches.
+    """The content of a record's headers that a correlation filter asks for.
 
     Attributes:
         headers: Names and values of headers.
-        texts: Parts of the header of application properties.
+        texts: Parts of the header that holds the application properties.
     """
 
     headers: frozenset[tuple[str, bytes]]
@@ -312,7 +312,7 @@ def _asked_by(filter_: CorrelationFilterDescription) -> _Asked:
 
 
 def _may_hold(headers: RecordHeaders, texts: Sequence[bytes]) -> bool:
-    """Whether these may be among the application properties; a text may be escaped by whoever wrote it."""
+    """Return whether these texts may be among the application properties; the producer may have escaped a text."""
     for name, value in headers:
         if name != h.APPLICATION_PROPERTIES or not value:
             continue
@@ -322,23 +322,23 @@ def _may_hold(headers: RecordHeaders, texts: Sequence[bytes]) -> bool:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text is written in one way only in JSON, but for escapes of plain characters."""
+    """Return whether JSON has only one way to write a text, apart from escapes of plain characters."""
     return text.isalnum() and text.isascii()
 
 
 def _take_all(rules: Sequence[RuleDescription]) -> bool:
-    """Whether every message is wanted, as it is, and only so."""
+    """Return whether these rules select every message, unchanged, and make no copies."""
     plain = any(isinstance(rule.filter, TrueFilterDescription) for rule in rules)
     return plain and all(rule.action is None for rule in rules)
 
 
 def _may_fail(rule: RuleDescription) -> bool:
-    """Whether a rule may change a message, or not be said of it."""
+    """Return whether a rule may change a message, or may fail to be evaluated for it."""
     return rule.action is not None or isinstance(rule.filter, SqlFilterDescription)
 
 
 def _addressed_to(record: Record) -> bytes | None:
-    """The only subscription that a record is for; None where it is for all."""
+    """Return the key of the only subscription that a record is for; None if it is for all."""
     for name, value in record.headers() or ():
         if name == h.ADDRESSED_TO:
             return value

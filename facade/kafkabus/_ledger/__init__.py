@@ -1,1 +1,1 @@
-"""The ledger: who may see which offset of a log, decided by one Lua script per request."""
+"""The ledger: which client may see which offset of a log, decided by one Lua script per request."""

@@ -28,7 +28,7 @@ _DETECTION_KEYS = ("duplicates", "ids0", "ids1", "ids2", "ids3")
 
 @dataclass(frozen=True, slots=True)
 class LedgerKeys:
-    """The keys of one ledger; what each holds is said at the head of ``lua/prelude.lua``.
+    """The keys of one ledger; the head of ``lua/prelude.lua`` says what each holds.
 
     Attributes:
         prefix: Hash tag and the ledger's name.
@@ -54,7 +54,7 @@ class LedgerKeys:
         sessions: bool = False,
         detects: bool = False,
     ) -> LedgerKeys:
-        """The keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
+        """Return the keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
         prefix = f"{ledger_tag(namespace, path, generation, partition)}:{name}"
         keys = (*_LEDGER_KEYS, *(_SESSION_KEYS if sessions else ()), *(_DETECTION_KEYS if detects else ()))
         return cls(prefix, tuple(f"{prefix}:{key}" for key in keys), sessions, detects)
@@ -66,46 +66,46 @@ class LedgerKeys:
 
     @property
     def anew(self) -> str:
-        """The key that stands while the ledger is made anew, and goes where Redis is emptied meanwhile."""
+        """The key that exists while the ledger is rebuilt; it disappears if Redis is emptied meanwhile."""
         return f"{self.prefix}:anew"
 
     def slot(self, client_id: str) -> str:
-        """The key that remembers a client's last request."""
+        """Return the key that remembers a client's last request."""
         return f"{self.prefix}:slot:{client_id}"
 
 
 def notification_channel(namespace: str, path: EntityPath) -> str:
-    """The channel on which an entity's ledgers say that something became available."""
+    """Return the channel on which an entity's ledgers announce that something became available."""
     return f"kafkabus:{namespace}/{path.key}"
 
 
 def receivers_key(namespace: str, path: EntityPath) -> str:
-    """The sorted set of clients that receive from an entity."""
+    """Return the key of the sorted set of clients that receive from an entity."""
     return f"{{{namespace}/{path.key}}}:receivers"
 
 
 def full_key(namespace: str, path: EntityPath, generation: str) -> str:
-    """The key that says which partitions of a generation of an entity are full."""
+    """Return the key that says which partitions of a generation of an entity are full."""
     return f"{{{namespace}/{path.key}}}:full:{generation}"
 
 
 def holes_key(namespace: str, path: EntityPath, generation: str) -> str:
-    """The key that says how many offsets of each log hold no message, of those that wait to be received."""
+    """Return the key that says how many of each log's offsets that wait to be received hold no message."""
     return f"{{{namespace}/{path.key}}}:holes:{generation}"
 
 
 def idle_key(namespace: str, path: EntityPath) -> str:
-    """The key that says since when nobody has used an entity."""
+    """Return the key that says since when an entity has not been used."""
     return f"{{{namespace}/{path.key}}}:idle"
 
 
 def refused_key(namespace: str, path: EntityPath) -> str:
-    """The key that says since when everybody is refused by an entity that nobody has used."""
+    """Return the key that says since when an entity, because it is not used, refuses all clients."""
     return f"{{{namespace}/{path.key}}}:refused"
 
 
 def entity_keys(namespace: str, path: EntityPath, generation: str) -> tuple[str, ...]:
-    """All keys of a generation of an entity beside those of its ledgers."""
+    """Return all keys of a generation of an entity beside those of its ledgers."""
     return (
         receivers_key(namespace, path),
         full_key(namespace, path, generation),
@@ -116,27 +116,27 @@ def entity_keys(namespace: str, path: EntityPath, generation: str) -> tuple[str,
 
 
 def upkeep_key(namespace: str) -> str:
-    """The sorted set of upkeep services of a namespace."""
+    """Return the key of the sorted set of a namespace's upkeep services."""
     return f"{{{namespace}}}:upkeep"
 
 
 def descriptions_key(namespace: str) -> str:
-    """The hash that caches the descriptions of a namespace's entities."""
+    """Return the key of the hash that caches the descriptions of a namespace's entities."""
     return f"{{{namespace}}}:descriptions"
 
 
 def deleted_key(namespace: str, name: str) -> str:
-    """The key that says by which record an entity was deleted; ``name`` is in lower case."""
+    """Return the key that says which record deleted an entity; ``name`` is in lower case."""
     return f"{{{namespace}}}:deleted:{name}"
 
 
 def turn_key(namespace: str, name: str) -> str:
-    """The token of the client that changes an entity's description; ``name`` is in lower case."""
+    """Return the key of the token of the client that changes an entity's description; ``name`` is in lower case."""
     return f"{{{namespace}}}:turn:{name}"
 
 
 def rights_of(namespace: str) -> str:
-    """What the Redis user of a namespace's clients must be allowed, as rules of ``ACL SETUSER``."""
+    """Return the rights that the Redis user of a namespace's clients needs, as rules of ``ACL SETUSER``."""
     return (
         f"~{{{namespace}}}* ~{{{namespace}/* resetchannels &kafkabus:{namespace}/* "
         "+@read +@write +@scripting +@pubsub +@connection -@dangerous +info +time"

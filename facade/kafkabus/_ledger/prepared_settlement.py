@@ -1,4 +1,4 @@
-"""What a transaction prepared in a ledger, as its intents say it; without I/O."""
+"""Settlements that a transaction prepared in a ledger, as intents describe them; without I/O."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _INTENT = re.compile(r"prepared:([a-z]+):([0-9a-f]+):([nds]):(\d+):(.*)", re.DOT
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A settlement that waits until it is known what became of its transaction; see ``lua/transaction.lua``.
+    """A settlement that waits for the outcome of its transaction; see ``lua/transaction.lua``.
 
     Attributes:
         verb: ``complete``, ``abandon`` or ``defer``.
         deferred: Whether the message was set aside before it was locked.
-        transaction: What names the transaction.
+        transaction: The transaction's name.
     """
 
     verb: str
@@ -24,6 +24,6 @@ class Prepared:
 
     @classmethod
     def from_text(cls, intent: str) -> Prepared | None:
-        """Read an intent; None where it is one of a transfer."""
+        """Read an intent; return None if it is a transfer's."""
         found = _INTENT.fullmatch(intent)
         return None if found is None else cls(found[1], found[3] == "d", found[5])

@@ -1,4 +1,4 @@
-"""Ranges of offsets: what they have in common, and what is left of them."""
+"""Ranges of offsets: unions, common parts and differences."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Counted = tuple[int, int, int]
 
 
 def offsets_of(ranges: Iterable[Range]) -> list[int]:
-    """The offsets of ranges, one by one."""
+    """Return the offsets of ranges, one by one."""
     return [offset for first, last in ranges for offset in range(first, last + 1)]
 
 
 def merge_offsets(offsets: Iterable[int]) -> list[Range]:
-    """Offsets as ascending, disjoint ranges."""
+    """Return offsets as ascending, disjoint ranges."""
     ascending = sorted(set(offsets))
     if not ascending:
         return []
@@ -37,7 +37,7 @@ def merge_offsets(offsets: Iterable[int]) -> list[Range]:
 
 
 def union(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges as ascending ones that neither overlap nor touch."""
+    """Return ranges as ascending ones that neither overlap nor touch."""
     joined: list[Range] = []
     for first, last in sorted(ranges):
         if joined and first <= joined[-1][1] + 1:
@@ -48,7 +48,7 @@ def union(ranges: Iterable[Range]) -> list[Range]:
 
 
 def joined(ranges: Iterable[Counted]) -> list[Counted]:
-    """Disjoint, counted ranges in ascending order; those that touch and were delivered equally often are one."""
+    """Return disjoint, counted ranges in ascending order; join those that touch and were delivered equally often."""
     ascending: list[Counted] = []
     for first, last, count in sorted(ranges):
         if ascending and (ascending[-1][1] + 1, ascending[-1][2]) == (first, count):
@@ -59,7 +59,7 @@ def joined(ranges: Iterable[Counted]) -> list[Counted]:
 
 
 def minus(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
-    """What of disjoint ranges is not in others."""
+    """Return the parts of disjoint ranges that are not in others."""
     gaps, start = list[Range](), 0
     for first, last in union(others):
         if start < first:
@@ -69,12 +69,12 @@ def minus(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
 
 
 def common(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
-    """What disjoint ranges have in common with ascending, disjoint others."""
+    """Return the parts that disjoint ranges have in common with ascending, disjoint others."""
     return [(first, last) for first, last, _ in cut([(*one, 0) for one in ranges], others)]
 
 
 def cut(ranges: Iterable[Counted], others: Sequence[Range]) -> list[Counted]:
-    """What disjoint, counted ranges have in common with ascending, disjoint others."""
+    """Return the parts that disjoint, counted ranges have in common with ascending, disjoint others."""
     parts: list[Counted] = []
     index = 0
     for first, last, count in sorted(ranges):

@@ -1,8 +1,8 @@
 """The ledger's Lua scripts, loaded from the files beside this module.
 
-A request is one program put together from fragments in a fixed order, so that every operation runs in one atomic script
-over one fixed set of keys. Redis defines all functions of a program anew for each request, which takes longer than most of
-what is asked for; so what is asked for most has programs of its own, of the fragments that it needs.
+A request runs one program, put together from fragments in a fixed order, so that every operation runs in one atomic script
+over one fixed set of keys. Redis defines all functions of a program anew for each request, which takes longer than most
+operations; so the most frequent operations have programs of their own, made of the fragments that they need.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROGRAMS = (
     (*_RECEIVING[:-1], "session.lua", "request.lua"),
     FRAGMENTS,
 )
-"""Files of each program, those first that have fewer operations."""
+"""Files of each program; programs with fewer operations come first."""
 
 _DEFINED = re.compile(r"^operations\.(\w+) =", re.MULTILINE)
 
@@ -59,10 +59,10 @@ class Script:
 
 @cache
 def request_script(operations: frozenset[str] | None = None) -> Script:
-    """The shortest program that carries out a request to one ledger.
+    """Return the shortest program that carries out a request to one ledger.
 
     Args:
-        operations: Names of those in the request; by default all that there are.
+        operations: Names of the operations in the request; by default all that there are.
     """
     programs = _programs()
     wanted = programs[-1][1] if operations is None else operations
@@ -70,43 +70,43 @@ def request_script(operations: frozenset[str] | None = None) -> Script:
 
 
 def request_scripts() -> list[Script]:
-    """All programs for requests."""
+    """Return all programs for requests."""
     return [script for script, _ in _programs()]
 
 
 @cache
 def create_script() -> Script:
-    """The script that creates a ledger where there is none."""
+    """Return the script that creates a ledger if there is none."""
     return _script(_read("create.lua"))
 
 
 @cache
 def restore_script() -> Script:
-    """The script that makes a ledger anew of a checkpoint."""
+    """Return the script that rebuilds a ledger from a checkpoint."""
     return _script(_read("restore.lua"))
 
 
 @cache
 def heartbeat_script() -> Script:
-    """The script by which receiving clients know of each other."""
+    """Return the script by which receiving clients know of each other."""
     return _script(_read("heartbeat.lua"))
 
 
 @cache
 def describe_script() -> Script:
-    """The script that keeps descriptions of entities."""
+    """Return the script that keeps descriptions of entities."""
     return _script(_read("describe.lua"))
 
 
 @cache
 def let_go_script() -> Script:
-    """The script that ends a client's turn."""
+    """Return the script that ends a client's turn."""
     return _script(_read("release_lock.lua"))
 
 
 @cache
 def _programs() -> list[tuple[Script, frozenset[str]]]:
-    """Each program, with the operations that it has."""
+    """Return each program with the operations that it has."""
     scripts = [_script("\n".join(map(_read, names))) for names in PROGRAMS]
     return [(script, frozenset(_DEFINED.findall(script.text))) for script in scripts]
 

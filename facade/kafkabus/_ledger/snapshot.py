@@ -1,9 +1,9 @@
-"""What is written down of a ledger, in blocks, so that it can be made anew; without I/O.
+"""A ledger's state as it is written down, in blocks, so that the ledger can be rebuilt; without I/O.
 
-A snapshot says of all offsets below its cursor which are not settled. They stand in blocks of offsets, each a record of its
-own, so that only what changed is written; the head has the rest, and names the version that it knows of each block. Records
-may have been written by one that was paused for long, and overwrite later ones: a block that is older than the head knows is
-no answer, and all from there on counts as never granted. A block that is newer than the head is true all the same.
+A snapshot says which offsets below its cursor are not settled. These stand in blocks of offsets, each a record of its own, so
+that only changed blocks are written; the head has the rest, and names the version that it knows of each block. A writer that
+was paused for long may overwrite later records: a block that is older than the head knows is no answer, and all offsets from
+there on count as never granted. A block that is newer than the head is true all the same.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, offsets_of, union
 
 VERSIONS_AHEAD = 1_000_000
-"""By how much the version of a ledger that is made anew is higher: no request since the snapshot had such a one."""
+"""How much higher the version of a rebuilt ledger is than its snapshot's: no request since the snapshot had such a version."""
 BLOCK = 65_536
 """How many offsets a block has."""
 
 
 class StoredState(NamedTuple):
-    """What an application keeps of a session, as a record of it stands.
+    """A state that an application keeps of a session, as its record stands.
 
     Attributes:
-        session: Its name.
+        session: The session's name.
         version: A later state has a higher one.
         updated: When it was set, ms since 1970 on Redis's clock.
-        value: It, in base 64.
+        value: The state, in base 64.
     """
 
     session: str
@@ -41,24 +41,24 @@ class StoredState(NamedTuple):
 
 @dataclass(slots=True)
 class Snapshot:
-    """A ledger as it was once.
+    """A ledger as it was at one time.
 
     Attributes:
         cursor: The next offset never granted.
-        version: Of the ledger; a later snapshot has a higher one.
+        version: The ledger's version; a later snapshot has a higher one.
         has_message_ttl: Whether messages with times to live of their own were sent.
-        epoch: Leader epoch of the record right before the cursor, where it is known.
-        waiting: What is to be granted again, ascending.
-        deferred: What was set aside, ascending.
+        epoch: Leader epoch of the record right before the cursor, if it is known.
+        waiting: Ranges to be granted again, with delivery counts, ascending.
+        deferred: Deferred ranges, with delivery counts, ascending.
         moving: Offset, delivery count and intent of transfers that have not ended, ascending.
         skipped: Offsets beyond the cursor that are no messages, ascending.
-        dedup_upto: Up to where it is known which records are duplicates; None where none are detected.
-        dedup_epoch: Leader epoch of the last of those, where it is known.
-        duplicates: Offsets of those that are, ascending, as far as they are in the window.
+        dedup_upto: The offset up to which it is known which records are duplicates; None if duplicates are not detected.
+        dedup_epoch: Leader epoch of the last record below that, if it is known.
+        duplicates: Ranges of the duplicates among those records, ascending, as far as they are in the window.
         schedules: Whether the log holds records of scheduled messages.
-        scheduled: Offset and time, ms since 1970, of what waits for it, ascending.
-        markers: An offset of the namespace's transactions: those whose record stands below are all accounted for, or
-            prepared, so that their messages are moving. None where nobody looked.
+        scheduled: Offset of each message that waits for its time, and that time, ms since 1970, ascending.
+        markers: An offset in the log of the namespace's transactions: the snapshot accounts for each transaction whose record
+            stands below it, or has it prepared, so that its messages are moving. None if this was not looked up.
     """
 
     cursor: int
@@ -77,12 +77,12 @@ class Snapshot:
     markers: int | None = None
 
     def __post_init__(self) -> None:
-        # What was seized beyond the cursor is void for claims as long as it is held; made anew it simply waits.
+        # Messages seized beyond the cursor are void for claims while they are held; in a rebuilt ledger they simply wait.
         held = {offset for first, last, _ in self.waiting for offset in range(max(first, self.cursor), last + 1)}
         held |= {offset for offset, _ in self.scheduled}
         self.skipped = sorted(offset for offset in set(self.skipped) - held if offset >= self.cursor)
         self.waiting = _below(self.waiting, self.cursor)
-        # Below the cursor; beyond it what claims pass over.
+        # Offsets below the cursor, and those beyond it that claims pass over.
         passed_over = union([(0, self.cursor - 1), *((offset, offset) for offset in self.skipped)])
         self.deferred = joined(cut(self.deferred, passed_over))
         self.moving = sorted(self.moving)
@@ -90,31 +90,31 @@ class Snapshot:
 
     @property
     def watermark(self) -> int:
-        """All below this offset is settled."""
+        """The offset below which all is settled."""
         return self.watermark_without(())
 
     def watermark_without(self, kept: Collection[int]) -> int:
-        """All below this offset is settled, or its record is kept elsewhere."""
+        """Return the offset below which all is settled, or its record is kept elsewhere."""
         ranges = [one[:2] for several in (self.waiting, self.deferred) for one in several]
         ranges += [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
         return min([self.cursor, *(first for first, _ in minus(ranges, [(one, one) for one in kept]))])
 
     @property
     def aside(self) -> list[int]:
-        """Offsets of deferred and of scheduled messages, which may stay for long, ascending."""
+        """Offsets of deferred and scheduled messages, which may stay for long, ascending."""
         return sorted([*offsets_of(one[:2] for one in self.deferred), *(offset for offset, _ in self.scheduled)])
 
     @property
     def prepared(self) -> set[str]:
-        """What names the transactions that prepared messages of it."""
+        """Names of the transactions that prepared messages of it."""
         intents = [Prepared.from_text(intent) for _, _, intent in self.moving]
         return {one.transaction for one in intents if one is not None}
 
     def head(self, versions: Mapping[int, int]) -> str:
-        """All but the blocks, as text.
+        """Return all but the blocks, as text.
 
         Args:
-            versions: Of the blocks that hold anything, as they are written.
+            versions: The versions of the blocks that hold anything, as they are written.
         """
         return json.dumps(
             {
@@ -134,7 +134,7 @@ class Snapshot:
         )
 
     def blocks(self) -> dict[int, str]:
-        """What each block holds that holds anything, by its number."""
+        """Return the content of each block that holds anything, by its number."""
         parts: dict[int, dict[str, list[tuple[int, ...]]]] = defaultdict(lambda: {"waiting": [], "deferred": []})
         kinds = (("waiting", self.waiting), ("deferred", self.deferred), ("duplicates", self.duplicates))
         for kind, ranges in kinds:
@@ -147,13 +147,13 @@ class Snapshot:
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
 
     def within(self, start: int, end: int = NEVER, kept: Mapping[int, int | None] | None = None) -> Snapshot:
-        """What of it is true of a log that begins and ends here: records below were trimmed, those beyond are others.
+        """Return the part that is true of a log with these ends: records before were trimmed, those beyond are others.
 
         Args:
-            start: Where it begins.
-            end: Where it ends.
-            kept: Offsets of records that were trimmed and are kept elsewhere, with the times of those that are scheduled. What
-                was granted since the snapshot is not known: it waits, or is scheduled still.
+            start: The first offset of the log.
+            end: The end of the log.
+            kept: Offsets of records that were trimmed and are kept elsewhere, with the times of scheduled ones. Those beyond
+                the snapshot's cursor were granted since, and nothing else is known of them: they wait, or are still scheduled.
         """
         kept = kept or {}
         unknown = {offset: due for offset, due in kept.items() if self.cursor <= offset < start}
@@ -187,17 +187,17 @@ class Snapshot:
 
     @property
     def unsettled(self) -> list[Range]:
-        """What is not settled, ascending; the last range has no end."""
+        """Ranges that are not settled, ascending; the last range has no end."""
         waiting = [(first, last) for several in (self.waiting, self.deferred) for first, last, _ in several]
         moving = [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
         beyond = minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.skipped])
         return union([*waiting, *moving, *beyond])
 
     def merged(self, earlier: Snapshot) -> Snapshot:
-        """This snapshot, where all that an earlier one says is settled is settled too; itself where it says so already.
+        """Return this snapshot with all settled that an earlier one says is settled; ``self`` if it says so already.
 
-        A ledger that knows less than was written down of it went back to a state before that, as a Redis does whose lagging
-        replica is promoted.
+        A ledger that knows less than was written down of it went back to an earlier state, as Redis does when a lagging replica
+        is promoted.
         """
         open_ones = common(self.unsettled, earlier.unsettled)
         if open_ones == self.unsettled:
@@ -228,7 +228,7 @@ class Snapshot:
             moving=moving,
             skipped=[*self.skipped, *earlier.skipped],
             epoch=ahead.epoch,
-            # What was judged by one that forgot some of it may be judged wrong.
+            # A ledger that forgot some of what it had judged may have judged records wrong since.
             dedup_upto=earlier.dedup_upto,
             dedup_epoch=earlier.dedup_epoch,
             duplicates=earlier.duplicates,
@@ -238,7 +238,7 @@ class Snapshot:
         )
 
     def marked(self, names: Collection[str]) -> Snapshot:
-        """This snapshot, with what senders said that may have come after it: see ``operations.MARKS``."""
+        """Return this snapshot with the marks that senders may have set after it; see ``operations.MARKS``."""
         return replace(
             self,
             has_message_ttl=self.has_message_ttl or "has_message_ttl" in names,
@@ -246,11 +246,11 @@ class Snapshot:
         )
 
     def denies(self, verb: str, ranges: Sequence[Range]) -> bool:
-        """Whether it says of messages, which a transaction had settled before, that somebody may still receive them.
+        """Return whether messages that a transaction had settled before can, by this snapshot, still be received.
 
         Args:
-            verb: What the transaction did, see ``after``.
-            ranges: Offsets.
+            verb: The transaction's settlement, see ``after``.
+            ranges: Offsets of the messages.
         """
         if verb == "abandon":
             return False
@@ -260,11 +260,11 @@ class Snapshot:
         return bool(common(still, ranges))
 
     def after(self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range]]]) -> Snapshot:
-        """This snapshot once it is known what became of transactions: nothing is prepared any more.
+        """Return this snapshot as it is once the outcomes of transactions are known: nothing is prepared any more.
 
         Args:
-            committed: Whether a transaction was, by what names it in its intents; those that were not never will be.
-            settled: Verb and offsets of what others did that were, since the snapshot or before it.
+            committed: Whether a transaction was committed, by its name in intents; if it was not, it never will be.
+            settled: Verb and offsets of settlements by other committed transactions, since the snapshot or before it.
         """
         waiting, deferred, skipped = list(self.waiting), list(self.deferred), list(self.skipped)
         moving: list[tuple[int, int, str]] = []
@@ -287,7 +287,7 @@ class Snapshot:
             else:
                 deferred = cut(deferred, rest)
             waiting = cut(waiting, rest)
-            # A transfer that was given up since.
+            # If a moving message was settled, its transfer was given up since.
             moving = [one for one in moving if common([(one[0], one[0])], rest)]
             skipped += offsets_of(ahead)
         return replace(self, waiting=waiting, deferred=deferred, moving=moving, skipped=skipped)
@@ -295,14 +295,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a ledger is made anew of.
+    """The state from which a ledger is rebuilt.
 
     Attributes:
-        snapshot: What was written down of it.
-        states: Of its sessions.
-        window_start: Where it detects duplicates, the first offset of which an id may still count; None: none of those
-            that were judged.
-        rules_version: Of a subscription's rules; 0 where it is none.
+        snapshot: The ledger's snapshot that was written down.
+        states: The states of its sessions.
+        window_start: If it detects duplicates, the first offset whose id may still count; None if no id that was judged
+            counts.
+        rules_version: Version of a subscription's rules; 0 if the ledger is no subscription's.
     """
 
     snapshot: Snapshot
@@ -311,7 +311,7 @@ class Written:
     rules_version: int = 0
 
     def to_script(self) -> str:
-        """As ``lua/restore.lua`` reads it."""
+        """Return the text that ``lua/restore.lua`` reads."""
         one = self.snapshot
         known: dict[str, object] = {} if one.epoch is None else {"epoch": str(one.epoch)}
         if one.dedup_upto is not None:
@@ -342,39 +342,39 @@ class Written:
 
 
 def head_version(head: str) -> int:
-    """The version of the ledger of which a head was written.
+    """Return the version of the ledger from which a head was written.
 
     Raises:
-        ValueError: It is no head's text.
+        ValueError: The text is no head's.
     """
     version: int = json.loads(head)["version"]
     return version
 
 
 def block_text(version: int, content: str) -> str:
-    """A block as it is written."""
+    """Return a block as it is written."""
     return f"{version} {content}"
 
 
 def block_version(text: str) -> int:
-    """The version of the ledger of which a block was written.
+    """Return the version of the ledger from which a block was written.
 
     Raises:
-        ValueError: It is no block's text.
+        ValueError: The text is no block's.
     """
     return int(text.partition(" ")[0])
 
 
 def block_content(text: str | None) -> str:
-    """What a block holds; nothing where there is none."""
+    """Return the content of a block; an empty text if there is no block."""
     return "" if text is None else text.partition(" ")[2]
 
 
 def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
-    """Put a snapshot together of its head and its blocks.
+    """Put a snapshot together from its head and its blocks.
 
     Raises:
-        ValueError: A text is none that was written so.
+        ValueError: A text was not written as a head or a block.
     """
     state = json.loads(head)
     known = {int(block): version for block, version in state["blocks"].items()}
@@ -409,7 +409,7 @@ def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
         scheduled=scheduled,
         dedup_upto=dedup_upto,
         dedup_epoch=state.get("dedup_epoch"),
-        # What was settled of an outdated block is not known any more: all that is known of it is told anew.
+        # Settlements in an outdated block are not known any more: all that is known of transactions is told again.
         markers=0 if outdated and "markers" in state else state.get("markers"),
         duplicates=common(union(duplicates), [(0, (dedup_upto or 0) - 1)]),
     )

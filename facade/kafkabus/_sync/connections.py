@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/connections.py by tools/generate_blocking.py. Do not edit.
-"""Where a client reaches Kafka and Redis: one of each kind of connection, shared by all that it does."""
+"""The connections of a client to Kafka and Redis: one of each kind, shared by all that the client does."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Connections:
     """One client's connections.
 
     Args:
-        settings: Where the namespace lives.
-        retry_for: For how long, in seconds, what cannot be reached is tried again.
-        rebuild: Makes ledgers anew that Redis lost; returns why not, of those of which that cannot be.
+        settings: The addresses and the name of the namespace.
+        retry_for: For how long, in seconds, a call to Redis is made again while Redis cannot serve it.
+        rebuild: Makes ledgers anew that Redis lost; returns the errors of those that cannot be made.
     """
 
     def __init__(self, settings: Settings, *, retry_for: float, rebuild: Rebuild) -> None:
@@ -75,7 +75,7 @@ class Connections:
             return self._transfer_producer
 
     def compacted_topic(self, purpose: str, config: Mapping[str, str]) -> CompactedTopic:
-        """One of the namespace's own topics."""
+        """Return one of the namespace's own topics."""
         return CompactedTopic(
             compacted_topic_name(self.settings.namespace, purpose),
             config,
@@ -87,7 +87,7 @@ class Connections:
         )
 
     def reach_kafka(self) -> None:
-        """Reach a broker, where this client did not yet.
+        """Reach a broker, unless this client already did.
 
         Raises:
             ServiceBusAuthenticationError: Kafka refuses the credentials.
@@ -97,7 +97,7 @@ class Connections:
             self.pool.run(self.topics.reach)
 
     def close(self) -> None:
-        """Have done what waits, and close all of them."""
+        """Have the waiting requests done, and close all connections."""
         try:
             self.ledger_client.flush()
         except ServiceBusError as error:

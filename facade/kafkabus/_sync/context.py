@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/context.py by tools/generate_blocking.py. Do not edit.
-"""What a client is made of: the one place where its parts are put together."""
+"""The parts of a client, and the one place where they are put together."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from kafkabus._sync.entities.partition_availability import PartitionAvailability
 from kafkabus._sync.entities.recovery import EntityRecovery
 from kafkabus._sync.entities.rule_changes import RuleChanges
 from kafkabus._sync.entities.upkeep_watch import UpkeepWatch
+from kafkabus._sync.receiving.log_reader import ReaderParts
 from kafkabus._sync.receiving.peek import PeekParts
-from kafkabus._sync.receiving.reader import ReaderParts
 from kafkabus._sync.receiving.readers import Readers
 from kafkabus._sync.redis.connection import DescriptionCache
 from kafkabus._sync.stores.checkpoints import Checkpoints
@@ -39,11 +39,11 @@ from kafkabus._sync.stores.transaction_markers import TransactionMarkers
 class ClientContext:
     """The parts of one client, which all its handles share.
 
-    In a forked process it is put together anew, with connections of its own, when it is first used there.
+    In a forked process the context is put together anew, with connections of its own, when it is first used there.
 
     Args:
-        settings: Where the namespace lives.
-        retry_for: For how long, in seconds, what cannot be reached is tried again.
+        settings: The addresses and the name of the namespace.
+        retry_for: For how long, in seconds, a call to Redis is made again while Redis cannot serve it.
     """
 
     _forked = False
@@ -129,7 +129,7 @@ class ClientContext:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            """What a forked process has not opened yet: it has connections of its own when it first uses one."""
+            """Open the connections of a forked process, which has its own, when it first uses a part; return the part."""
             with forks.opening:
                 if self._forked:
                     self._open()
@@ -137,11 +137,11 @@ class ClientContext:
             return object.__getattribute__(self, name)
 
     def _rebuild(self, ledgers: Sequence[Ledger]) -> Mapping[Ledger, ServiceBusError]:
-        """Redis lost ledgers; see ``EntityRecovery.rebuild``."""
+        """Make ledgers anew that Redis lost; see ``EntityRecovery.rebuild``."""
         return self.recovery.rebuild(ledgers)
 
     def _forget(self, entity: Entity, replaced: bool) -> None:
-        """Nobody asks for an entity any more, as it is gone, or another one."""
+        """Forget an entity that is gone, or was replaced by another one of its name."""
         if not replaced:
             self.readers.forget(entity.path)
         self.marks.forget(entity)
@@ -150,6 +150,6 @@ class ClientContext:
         self.clock_skew.forget(entity)
 
     def close(self) -> None:
-        """Have done what waits, and close all connections."""
+        """Have the waiting requests done, and close all connections."""
         self.readers.close()
         self.connections.close()

@@ -343,6 +343,10 @@ class MemoryConsumer:
         for place in places:
             self._positions.pop((place.topic, place.partition), None)
 
+    def unassign(self) -> None:
+        """Stop reading all partitions."""
+        self._positions = {}
+
     def seek(self, place: TopicPartition) -> None:
         """Continue reading a partition at another offset."""
         if (place.topic, place.partition) not in self._positions:

@@ -1,6 +1,6 @@
-"""What happens to messages without a caller: they expire, are given up, and are moved on where a client left them half-way.
+"""Work on messages without a caller: they expire, are given up, and are moved on if a client left them half-way.
 
-``Upkeep`` is a service; any number of them may serve a namespace. Whatever they do is decided by the ledgers, as for any other
+``Upkeep`` is a service; any number of them may serve a namespace. The ledgers decide all that a service does, as for any other
 client, so two that tend the same entity for a moment harm nothing.
 """
 

@@ -34,35 +34,35 @@ LOGGER = logging.getLogger("kafkabus.upkeep")
 AT_ONCE = 500
 """How many messages are taken at a time."""
 LOOK_FOR_TOPIC = 2.0
-"""How often, in seconds, a dead-letter queue is looked for that nobody needed yet."""
+"""How often, in seconds, to look for a dead-letter queue that was not needed yet."""
 CHECKPOINT_EVERY = 5.0
-"""How often, in seconds, it is written down where a ledger stands."""
+"""How often, in seconds, to write down where the ledgers stand."""
 TRIM_EVERY = 30.0
-"""How often, in seconds, records are deleted that nobody needs any more."""
+"""How often, in seconds, to delete records that are not needed any more."""
 SHARE_EVERY = 10.0
-"""How often, in seconds, it is looked whether a topic's subscriptions go by what the topic has."""
+"""How often, in seconds, to look whether a topic's subscriptions go by what the topic has."""
 MARKERS_BEHIND = 5_000
-"""How many transactions of the namespace a checkpoint may be behind, even where the ledger is as it was."""
+"""How many transactions of the namespace a checkpoint may be behind, even if the ledger is as it was."""
 PINNED = 10
-"""How many records could be deleted at least for each deferred or scheduled message that is kept apart for that."""
+"""How many records, at least, become deletable for each deferred or scheduled message that is kept apart."""
 KEPT_AT_ONCE = 500
 """How many messages of a partition are kept apart in one go."""
 LOOKED_AT_ONCE = 2_000
-"""How many records are looked at in one go for scheduled ones."""
+"""How many records are searched in one go for scheduled ones."""
 LEFT_HALF_CHANGED = 10.0
 """After how many seconds a change of rules counts as cut off."""
 SHORT_FOR = 10.0
-"""For how long, in seconds, a log is shorter than a topic knew it before it goes on with that."""
+"""For how long, in seconds, a log is shorter than a topic knew it before the topic goes on with what is left."""
 LOCK_MS = 60_000
-"""For how long, in milliseconds, what was taken is locked; then others take it."""
+"""For how long, in milliseconds, messages that were taken are locked; then other instances take them."""
 
 
 class _Mark(NamedTuple):
-    """A checkpoint that was written, where all that was stored before was judged, if duplicates are detected.
+    """A checkpoint that was written; if duplicates are detected, all that was stored before it was judged.
 
     Attributes:
-        watermark: All below is settled by it.
-        written_at: When it was begun, on the monotonic clock.
+        watermark: The offset below which all is settled by it.
+        written_at: When its writing began, on the monotonic clock.
     """
 
     watermark: int
@@ -111,7 +111,7 @@ class EntityMaintainer:
         """Do what is to be done now.
 
         Returns:
-            The entity; None where it is a dead-letter queue that nobody needed yet.
+            The entity; None if it is a dead-letter queue that was not needed yet.
 
         Raises:
             MessagingEntityNotFoundError: The entity is gone.
@@ -136,7 +136,7 @@ class EntityMaintainer:
             await self._check_ends(entity, states, ends)
         log_ends = ends
         if entity.detects_duplicates:
-            # Before anything expires, because a duplicate is none of those that do.
+            # Before anything expires, because a duplicate does not expire.
             upto = await context.duplicate_scan.scan_to(entity, dict(enumerate(states)), ends)
             self._scanned_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
             ends = upto
@@ -145,7 +145,7 @@ class EntityMaintainer:
         for partition, state in enumerate(states):
             if state is not None and state.schedules:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
-                # What was not looked at yet may be scheduled, and expires later.
+                # Records that were not looked at yet may be scheduled, and expire later.
                 ends = {**ends, partition: min(ends[partition], max(self._looked_at[partition][0], state.cursor))}
         await self._keep(entity, states, log_ends)
         if busy:
@@ -154,10 +154,10 @@ class EntityMaintainer:
         return entity
 
     async def _mark(self, entity: Entity, states: Sequence[LedgerState | None]) -> bool:
-        """Ledgers that forgot what senders said are told once more; those that are gone are made anew by it.
+        """Set senders' marks again in ledgers that forgot them; that rebuilds ledgers that are gone.
 
         Returns:
-            Whether there were any.
+            Whether there were such ledgers.
         """
         marks = [
             Mark(entity.ledgers[partition], name)
@@ -170,7 +170,7 @@ class EntityMaintainer:
         return bool(marks)
 
     async def _settle_rules(self, entity: Entity) -> None:
-        """Where a change of rules was cut off, go on with it."""
+        """Go on with a change of rules that was cut off."""
         description = entity.description
         if (
             entity.subscription_filter is None
@@ -190,9 +190,9 @@ class EntityMaintainer:
                     await self._context.rule_changes.settle(lock, known)
 
     async def _check_ends(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
-        """Where a log is shorter than a topic knew it, have it go on with what there is.
+        """Have a topic go on with what is left of a log that is shorter than the topic knew it.
 
-        Who reads it for a subscription knows better from where on, and is waited for.
+        A subscription's reader knows better from where on, and is given time to do so first.
         """
         now = time.monotonic()
         short = [partition for partition, state in enumerate(states) if state and state.cursor > ends[partition]]
@@ -208,7 +208,7 @@ class EntityMaintainer:
         ends: Mapping[int, int],
         log_ends: Mapping[int, int],
     ) -> Entity:
-        """What is to be done for a topic itself: its scheduled messages are its own, all others its subscriptions'."""
+        """Tend a topic itself: its scheduled messages are its own, all others its subscriptions'."""
         context = self._context
         if time.monotonic() >= self._share_at:
             self._share_at = time.monotonic() + SHARE_EVERY
@@ -221,7 +221,7 @@ class EntityMaintainer:
             await self._enqueue_scheduled(entity, state, partition, ends[partition])
             looked_at, _ = self._looked_at[partition]
             if looked_at > state.cursor:
-                # The others among them are nobody's here.
+                # The other records among them are no concern of the topic's own ledger.
                 seize = Seize(entity.ledgers[partition], new_lease(), [], 1, Seen(state.cursor, looked_at, ()))
                 await context.ledger_client.execute(seize)
         await self._keep(entity, states, log_ends)
@@ -231,9 +231,9 @@ class EntityMaintainer:
     async def _clear_away(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int], busy: Sequence[int]
     ) -> None:
-        """What has expired, was delivered too often, or was left half moved."""
+        """End expired locks, finish half-made moves, dead-letter messages delivered too often, and let messages expire."""
         context = self._context
-        # What has expired goes back, and the answer says what else is to be done.
+        # Messages whose locks have expired go back, and the answer says what else is to be done.
         claims = [Claim.poll(entity.ledgers[partition]) for partition in busy]
         await context.ledger_client.execute(*claims)
         for claim in claims:
@@ -245,16 +245,16 @@ class EntityMaintainer:
             await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
 
     async def _look_after(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
-        """How full the queue is, what in it is no message, and whether anybody uses it.
+        """Look how full the queue is, which logs are stuck, which offsets hold no message, and whether any client uses it.
 
-        What of that fails keeps nothing else from being done.
+        A failure of that keeps nothing else from being done.
         """
         try:
             await self._stuck.look(entity, ends)
             if not entity.is_topic:
                 await self._holes.look(entity, states, ends)
             if entity.subscription_filter is None and self._quota.is_due:
-                # What a topic holds is what the slowest of its subscriptions has not settled.
+                # A topic holds the messages that the slowest of its subscriptions has not settled.
                 holders = await self._slowest(entity) if entity.is_topic else states
                 await self._quota.look(entity, holders, ends)
             await self._idleness.look(entity)
@@ -264,7 +264,7 @@ class EntityMaintainer:
             LOGGER.warning("upkeep_entity entity=%s error=%s", self.path, error)
 
     async def _slowest(self, entity: Entity) -> list[LedgerState | None]:
-        """Of each of a topic's partitions, the ledger of the subscription that has the most to receive; None: there is none."""
+        """Return, for each of a topic's partitions, the ledger of the subscription with the most to receive; None: none."""
         readers = await self._context.catalog.readers_of(entity)
         states = [await self._context.ledger_client.states(reader.ledgers) for reader in readers]
         return [
@@ -273,8 +273,8 @@ class EntityMaintainer:
         ] or [None] * entity.partitions
 
     async def _entity(self) -> Entity | None:
-        """The entity; None where it is a dead-letter queue that nobody needed yet."""
-        # Asked for anew each time: a topic that was deleted is waited for, as a new one that not all brokers know.
+        """Return the entity; None if it is a dead-letter queue that was not needed yet."""
+        # Asked for each time: a deleted topic would be waited for, like a new one that not all brokers know yet.
         description = await self._context.descriptions.get(self.path.name)
         if description is None or description.status is EntityStatus.DELETING:
             raise MessagingEntityNotFoundError(f"{self.path} was deleted")
@@ -291,20 +291,20 @@ class EntityMaintainer:
             self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
             self._last_ends, self._ends_before, self._short_since = {}, {}, {}
             self._kept, self._too_large = {}, set()
-        # What is known of an entity may be older; where messages move on to counts at once.
+        # The catalog's entity may be older than the description; a change of where messages move on to counts at once.
         if generation_of(entity.path, description, entity.topic_id) == entity.generation:
             entity = entity.described_as(description)
         if entity.rules_version != self._rules_version:
-            # What was read was chosen by others.
+            # The records read so far were chosen by other rules.
             self._rules_version, self._expiries = entity.rules_version, {}
         return entity
 
     async def _keep(self, entity: Entity, states: Sequence[LedgerState | None], log_ends: Mapping[int, int]) -> None:
-        """Now and then, write down where the ledgers stand, and delete what nobody needs any more."""
+        """Now and then, write down where the ledgers stand, and delete records that are not needed any more."""
         if time.monotonic() >= self._write_at:
             self._write_at = time.monotonic() + CHECKPOINT_EVERY
             await self._write_down(entity, states)
-            # Asked for before the ledgers were.
+            # These ends were asked for before the ledgers were.
             self._ends_before = self._last_ends
         self._last_ends = dict(log_ends)
         if time.monotonic() >= self._trim_at:
@@ -312,9 +312,9 @@ class EntityMaintainer:
             await self._trim(entity)
 
     async def _enqueue_scheduled(self, entity: Entity, state: LedgerState, partition: int, end: int) -> None:
-        """Scheduled messages whose time has come; before that, those are found whose senders did not get to tell of them."""
+        """Enqueue scheduled messages whose time has come; first find those whose senders did not get to tell of them."""
         looked_at, version = self._looked_at.get(partition, (0, 0))
-        # A ledger that was made anew may know of fewer.
+        # A rebuilt ledger may know of fewer scheduled messages.
         at = state.cursor if state.version - version >= VERSIONS_AHEAD else max(state.cursor, looked_at)
         until = time.monotonic() + SCAN_FOR
         while at < end and time.monotonic() < until:
@@ -336,14 +336,14 @@ class EntityMaintainer:
         ]
         began = time.monotonic()
         written = await self._last_written(keeps)
-        # Asked for before the ledgers, so that each transaction that they do not know of yet has its marker beyond.
+        # Asked for before the ledgers, so that the marker of each transaction that they do not know of yet lies beyond.
         markers = await self._context.markers.end() if keeps else None
         await self._context.ledger_client.execute(*keeps)
         behind = {
             keep.ledger.partition: last
             for keep, last in zip(keeps, written, strict=True)
             if last is not None
-            # Of a lower version, nothing could be written down before it has reached that.
+            # A ledger of a lower version can have been written down only after it had reached that one.
             and (keep.snapshot.version < last.version or keep.snapshot.merged(last) is not keep.snapshot)
         }
         behind |= await self._denied(keeps, written, markers or 0)
@@ -352,7 +352,7 @@ class EntityMaintainer:
         news: dict[str, Snapshot] = {}
         for keep in keeps:
             partition, snapshot = keep.ledger.partition, replace(keep.snapshot, markers=markers)
-            # Its own request counts as well.
+            # The snapshot's own request counts as well.
             self._versions[partition] = snapshot.version + 1
             last = self._written.get(partition)
             if not same(snapshot, last) or (markers or 0) - (last.markers or 0 if last else 0) > MARKERS_BEHIND:
@@ -365,7 +365,7 @@ class EntityMaintainer:
             raise
         for keep in keeps:
             if keep.ledger.keys.prefix in outdated:
-                # Another one has written a later one: it is looked at with the next round.
+                # Another instance has written a later checkpoint: the next round looks at it.
                 del self._versions[keep.ledger.partition], self._written[keep.ledger.partition]
         await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
@@ -376,9 +376,9 @@ class EntityMaintainer:
     async def _denied(
         self, keeps: Sequence[Keep], written: Sequence[Snapshot | None], markers: int
     ) -> dict[int, Snapshot]:
-        """Last checkpoints of ledgers that do not know of transactions by which something was settled before.
+        """Return the last checkpoints of ledgers that do not know of transactions that settled messages before.
 
-        They went back, by less than to the checkpoint before the last.
+        Those ledgers went back, though not as far as the checkpoint before the last.
         """
         begins = {
             keep.ledger.keys.prefix: last.markers
@@ -396,20 +396,20 @@ class EntityMaintainer:
         }
 
     async def _last_written(self, keeps: Sequence[Keep]) -> list[Snapshot | None]:
-        """The last checkpoint of each ledger. Asked for before the ledger itself, it never knows more than that."""
+        """Return the last checkpoint of each ledger. Asked for before the ledger itself, it never knows more than that."""
         return [
             self._written.get(keep.ledger.partition) or await self._context.checkpoints.read(keep.ledger.keys.prefix)
             for keep in keeps
         ]
 
     async def _drop_settled(self, entity: Entity) -> None:
-        """What was kept apart and is written down to be settled is not needed any more."""
+        """Drop records that were kept apart and whose messages are settled by the checkpoints."""
         archive = self._context.archive
         try:
             for partition, snapshot in self._written.items():
                 if self._kept.get(partition, True):
                     kept = set(await archive.of(entity, partition))
-                    # Also where that fails: it is all stored.
+                    # Set even if the drop fails: these records are all stored.
                     self._kept[partition] = kept
                     settled = set(offsets_of(minus(merge_offsets(kept), snapshot.unsettled)))
                     await archive.drop(entity, partition, settled)
@@ -418,14 +418,14 @@ class EntityMaintainer:
             LOGGER.warning("archive entity=%s error=%s", self.path, error)
 
     async def _keep_apart(self, entity: Entity, moment: int) -> None:
-        """Where few deferred or scheduled messages keep many records from being deleted, theirs are kept apart."""
+        """Keep records of deferred and scheduled messages apart, if a few of these keep many records from being deleted."""
         context = self._context
         pinned: dict[int, list[int]] = {}
         for partition, snapshot in self._written.items():
             kept, aside = self._kept.get(partition, set()), snapshot.aside
             upto = snapshot.watermark_without({*aside, *kept})
             waiting = [offset for offset in aside if offset < upto and offset not in kept]
-            # Behind one that cannot be kept, nothing is gained.
+            # Behind a record that cannot be kept apart, nothing is gained.
             waiting = waiting[
                 : next((at for at, one in enumerate(waiting) if (partition, one) in self._too_large), len(waiting))
             ]
@@ -446,7 +446,7 @@ class EntityMaintainer:
     async def _trim(self, entity: Entity) -> None:
         """Delete records that are settled by the checkpoint before the last, and old enough.
 
-        A subscription's are its topic's, who asks for what all of them have settled.
+        A subscription's records are its topic's; upkeep of the topic asks for what all subscriptions have settled.
         """
         context = self._context
         marks = {partition: marks[0] for partition, marks in self._settled.items() if len(marks) > 1}
@@ -463,7 +463,7 @@ class EntityMaintainer:
             await self._forget_duplicates(entity)
             return
         if entity.detects_duplicates:
-            # Where Redis is lost, the window is read once more that was open when it was last written down.
+            # If Redis is lost, the window that was open when a ledger was last written down is read once more.
             oldest = min(mark.written_at for mark in marks.values())
             window = entity.window_ms + round((time.monotonic() - oldest) * 1000)
             counts_from = await context.pool.run(context.topics.offsets_at, entity.topic, list(safe), now - window)
@@ -483,7 +483,7 @@ class EntityMaintainer:
             LOGGER.info("trimmed entity=%s partitions=%s", entity.path, upto)
 
     async def _forget_duplicates(self, entity: Entity) -> None:
-        """A subscription's log is trimmed by its topic: of what is gone, nobody asks whether it was a duplicate."""
+        """Forget duplicates in the part of a subscription's log that its topic has trimmed: no client asks for those."""
         if entity.detects_duplicates:
             context = self._context
             starts = await context.pool.run(context.topics.starts, entity.topic, range(entity.partitions))
@@ -495,21 +495,21 @@ class EntityMaintainer:
             )
 
     async def _settled_by_all(self, entity: Entity, own: Mapping[int, int]) -> dict[int, int]:
-        """Up to where all subscriptions have settled each of a topic's logs, and need no more of it.
+        """Return the offset up to which all subscriptions have settled each of a topic's logs, and need no more of it.
 
-        That is what their checkpoints said when they were looked at before: a later one may have been written meanwhile.
+        Their checkpoints said so when they were looked at before: a later one may have been written meanwhile.
 
         Args:
             entity: The topic.
-            own: The same of its own ledgers, which know of scheduled messages.
+            own: The same offsets of the topic's own ledgers, which know of scheduled messages.
         """
         context, found = self._context, dict[tuple[str, int], int]()
         for reader in await context.catalog.readers_of(entity):
             for ledger in reader.ledgers:
                 found[ledger.keys.prefix, ledger.partition] = await context.recovery.needed_from(reader, ledger)
         before, self._needed = self._needed, found
-        # The ends that were asked for before the subscriptions, and before it was looked up whether anything is scheduled: a
-        # subscription that is created meanwhile gets the records behind them, and those stand that are scheduled meanwhile.
+        # The ends were asked for before the subscriptions, and before it was looked up whether anything is scheduled: a
+        # subscription that is created meanwhile gets the records behind them, and records that are scheduled meanwhile stay.
         settled = {
             partition: own.get(partition, 0)
             if entity.description.schedules or (last := self._written.get(partition)) is None or last.schedules
@@ -521,7 +521,7 @@ class EntityMaintainer:
         return settled
 
     async def _give_up_exceeded(self, entity: Entity, partition: int) -> None:
-        """Dead-letter what was delivered too often; whoever received it last let its lock expire."""
+        """Dead-letter messages that were delivered too often, and whose last receiver let its lock expire."""
         seize = Seize.max_deliveries_exceeded(
             entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE
         )
@@ -529,7 +529,7 @@ class EntityMaintainer:
         reader = await self._context.readers.of(entity)
         for first, last, count, deferred in seize.again:
             delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
-            records = await reader.read_again(delivery, [(first, last)])
+            records = await reader.log.read_again(delivery, [(first, last)])
             reason = delivered_too_often(entity, count)
             if records:
                 await self._context.dispositions.give_up(entity, delivery, records, *reason)
@@ -541,7 +541,7 @@ class EntityMaintainer:
         ends: dict[int, int],
         claims: dict[int, Claim],
     ) -> None:
-        """Messages whose time to live is over leave, without anybody having touched them."""
+        """Let messages expire whose time to live is over, though no receiver has touched them."""
         with_ttl = {partition for partition in claims if (state := states[partition]) is None or state.has_message_ttl}
         if not with_ttl and entity.life_ms is None:
             return
@@ -557,7 +557,7 @@ class EntityMaintainer:
     async def _expire_by_time(
         self, entity: Entity, claims: dict[int, Claim], ends: dict[int, int], moment: int
     ) -> None:
-        """With one time to live for all, what was enqueued up to a moment is over, and the broker knows where that ends."""
+        """Let messages enqueued up to a moment expire, as all have one time to live; the broker knows where these end."""
         context = self._context
         upto = await context.pool.run(context.topics.offsets_at, entity.topic, list(claims), moment + 1)
         for partition, expired in upto.items():
@@ -565,7 +565,7 @@ class EntityMaintainer:
             ledger, granted = entity.ledgers[partition], claims[partition].granted
             peek = Peek(ledger, 0, AT_ONCE)
             await context.ledger_client.execute(peek)
-            # Where they are not kept, those that wait need not be read.
+            # If expired messages are not kept, those that wait need not be read.
             kept = [one for one in peek.found if one.first < end and (entity.keeps_expired or one.deferred)]
             if kept:
                 await self._take(entity, partition, [(one.first, min(one.last, end - 1)) for one in kept])
@@ -576,7 +576,7 @@ class EntityMaintainer:
                 await context.ledger_client.execute(Purge(ledger, end))
 
     async def _expire_each(self, entity: Entity, partition: int, end: int, now: int) -> None:
-        """Where messages bring times to live of their own, an index says when the first of each stretch is over."""
+        """Let messages with times to live of their own expire; an index says when the first of each stretch is over."""
         expiries = self._expiries.get(partition)
         if expiries is None:
             expiries = await self._first_look(entity, partition)
@@ -593,7 +593,7 @@ class EntityMaintainer:
             expiries.add(first, last, [record for record in records if id(record) not in gone], entity.life_ms)
 
     async def _first_look(self, entity: Entity, partition: int) -> Expiries:
-        """The index of a log that was not looked at yet, with what is kept apart of it."""
+        """Return the index of a log that was not looked at yet, with the records of it that are kept apart."""
         context = self._context
         peek = Peek(entity.ledgers[partition], 0, 1)
         await context.ledger_client.execute(peek)
@@ -605,7 +605,7 @@ class EntityMaintainer:
         return expiries
 
     async def _take_from_log(self, entity: Entity, partition: int, first: int, upto: int) -> None:
-        """Take what was never granted, from the cursor on, and let it expire."""
+        """Take messages that were never granted, from the cursor on, and let them expire."""
         records = await self._read(entity, partition, first, upto - 1)
         await self._context.marks.tell_topic(entity, entity.subscription_filter)
         records = await self._context.dispositions.put_off(entity, partition, records)
@@ -619,7 +619,7 @@ class EntityMaintainer:
         records: Sequence[Record] | None = None,
         seen: Range | None = None,
     ) -> None:
-        """Lock what waits in ranges, whose records are these where they were read, and let it expire."""
+        """Lock messages that wait in ranges, and let them expire; ``records`` are theirs if they were read already."""
         read = None if seen is None else Seen(*seen, ())
         seize = Seize(entity.ledgers[partition], new_lease(), ranges, LOCK_MS, read, entity.rules_version)
         await self._context.ledger_client.execute(seize)
@@ -627,7 +627,7 @@ class EntityMaintainer:
         for first, last, count, deferred in seize.again:
             delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             if records is None:
-                taken = await reader.read_again(delivery, [(first, last)])
+                taken = await reader.log.read_again(delivery, [(first, last)])
             else:
                 taken = [record for record in records if first <= (record.offset() or 0) <= last]
             await self._context.dispositions.expire(entity, delivery, taken)
@@ -637,5 +637,5 @@ class EntityMaintainer:
 
 
 def same(snapshot: Snapshot, other: Snapshot | None) -> bool:
-    """Whether two snapshots say the same, whenever that was."""
+    """Return whether two snapshots say the same, whenever they were taken."""
     return other is not None and replace(snapshot, version=0, markers=0) == replace(other, version=0, markers=0)

@@ -1,4 +1,4 @@
-"""When messages of a log expire, by stretches of offsets, without I/O."""
+"""The times at which messages of a log expire, by stretches of offsets, without I/O."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ DUE_AT_ONCE = 16
 
 
 class Expiries:
-    """When the first message of each stretch of a log expires.
+    """The time at which the first message of each stretch of a log expires.
 
-    Its size is a thousandth of the log's, whatever the messages are; which of a stretch expire is found by reading it again.
+    The index has a thousandth of the log's size, whatever the messages are; which messages of a stretch expire is found by
+    reading it again.
 
     Args:
-        start: Where the log's first message is that is not settled.
+        start: The offset of the log's first message that is not settled.
     """
 
     def __init__(self, start: int) -> None:
@@ -28,18 +29,18 @@ class Expiries:
         self._stretches: list[tuple[int, int, int]] = []
 
     def unread(self, end: int) -> Range | None:
-        """First and last offset of the next stretch to add, in a log that ends here; None where all was added."""
+        """Return first and last offset of the next stretch to add, in a log that ends at ``end``; None if all was added."""
         if self._read_to >= end:
             return None
         return self._read_to, min(end, self._read_to + STRETCH) - 1
 
     def add(self, first: int, last: int, records: Sequence[Record], life_ms: int | None) -> None:
-        """A stretch was read: these of its records may still expire.
+        """Add a stretch that was read, with those of its records that may still expire.
 
         Args:
-            first: Its first offset.
-            last: Its last one.
-            records: They.
+            first: The stretch's first offset.
+            last: The stretch's last offset.
+            records: The records.
             life_ms: The entity's time to live, in milliseconds; None: for ever.
         """
         self._read_to = max(self._read_to, last + 1)
@@ -48,7 +49,7 @@ class Expiries:
             heapq.heappush(self._stretches, (min(moments), first, last))
 
     def due(self, now_ms: int) -> list[Range]:
-        """Stretches in which something has expired, without them from now on: add them again."""
+        """Take out stretches in which a message has expired, and return them: add them again."""
         due: list[Range] = []
         while self._stretches and self._stretches[0][0] <= now_ms and len(due) < DUE_AT_ONCE:
             _, first, last = heapq.heappop(self._stretches)

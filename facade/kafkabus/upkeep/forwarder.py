@@ -1,4 +1,4 @@
-"""Forwarding: what comes to an entity that forwards moves on to another one."""
+"""Forwarding: messages that come to an entity that forwards move on to another one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.transfer import Place
-from kafkabus._async.receiving.reader import Reader
+from kafkabus._async.receiving.message_reader import MessageReader
 from kafkabus._core.delivery import Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.record import Record, as_bytes, envelope_of
@@ -25,12 +25,12 @@ from kafkabus_mapping.namespaces import MAX_HOPS
 AT_ONCE = 500
 """How many messages are moved on at a time."""
 LOCK = timedelta(seconds=20)
-"""For how long they are locked before the move begins, whatever the entity says: then others try."""
+"""For how long messages are locked before the move begins, whatever the entity says: then other instances try."""
 
 LARGEST = 1_900_000
-"""How many bytes a message may have to be forwarded: what Kafka takes, with room for why it is where it is."""
+"""How many bytes a message may have to be forwarded: as many as Kafka takes, less room for the reason why it is where it is."""
 ASKED_FOR = 5.0
-"""For how long, in seconds, it is asked where the destination ends: well within that lock."""
+"""For how long, in seconds, to ask for the end of the destination's log: well within that lock."""
 
 Leased = dict[str, list[Record]]
 """Messages by the lease that holds them."""
@@ -40,8 +40,8 @@ class _Refusal(NamedTuple):
     """Why a message is not forwarded.
 
     Attributes:
-        reason: In a word.
-        description: In more.
+        reason: The reason in a word.
+        description: The reason in a sentence.
     """
 
     reason: str
@@ -49,7 +49,7 @@ class _Refusal(NamedTuple):
 
 
 class Forwarder:
-    """Moves on what comes to one entity.
+    """Moves on the messages that come to one entity.
 
     Args:
         context: The service's parts.
@@ -58,14 +58,14 @@ class Forwarder:
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._entity: Entity | None = None
-        self._reader: Reader | None = None
+        self._reader: MessageReader | None = None
         self._turn = 0
 
     async def forward(self, entity: Entity | None, seconds: float) -> None:
-        """Spend some seconds on moving messages on, as they come; on nothing, where the entity forwards none.
+        """Move messages on as they come, for some seconds; only wait if the entity forwards none.
 
         Raises:
-            ServiceBusError: Kafka or Redis cannot be reached. Moves that began are finished by whoever comes next, the other
+            ServiceBusError: Kafka or Redis cannot be reached. Another client finishes the moves that began; the other
                 messages wait again.
         """
         until = time.monotonic() + seconds
@@ -79,25 +79,25 @@ class Forwarder:
             try:
                 await self._move_on(entity, grants)
             except MessagingEntityNotFoundError as error:
-                # The destination's topic is another one than before; the entity itself is there.
-                await reader.put_back(grants)
+                # The topic of the destination is another one than before; the entity itself is there.
+                await reader.log.undelivered.put_back(grants)
                 raise ServiceBusError(f"{entity.path} cannot forward now: {error}", error=error) from error
             except BaseException:
-                await reader.put_back(grants)
+                await reader.log.undelivered.put_back(grants)
                 raise
 
     async def close(self) -> None:
         """Stop reading."""
         reader, self._reader = self._reader, None
         if reader is not None:
-            await reader.close()
+            await reader.log.close()
 
-    async def _reader_of(self, entity: Entity) -> Reader:
+    async def _reader_of(self, entity: Entity) -> MessageReader:
         if self._reader is None or self._entity != entity:
             await self.close()
             self._entity = entity
             patient = entity.description.model_copy(update={"lock_duration": LOCK})
-            self._reader = self._context.readers.make(entity.described_as(patient), in_order=True)
+            self._reader = self._context.readers.in_order(entity.described_as(patient))
         return self._reader
 
     async def _move_on(self, entity: Entity, grants: Sequence[Grant]) -> None:
@@ -143,7 +143,7 @@ class Forwarder:
         await _all(to(here, there, records) for (here, there), records in accepted.items())
 
     async def _next_partition(self, destination: Entity) -> int:
-        """Where messages without a key go: the next in turn, as when they are sent."""
+        """Return the partition to which messages without a key go: the next in turn, as when they are sent."""
         unavailable = await self._context.availability.of(destination)
         partitions = range(destination.partitions)
         open_ones = [one for one in partitions if one not in destination.full] or partitions
@@ -158,7 +158,7 @@ def _forwards(entity: Entity) -> bool:
 
 
 def _place(record: Record, path: EntityPath, destination: Entity | None, turn: int) -> int | _Refusal:
-    """The partition that a message goes to, or why it goes nowhere."""
+    """Return the partition that a message goes to, or why it goes nowhere."""
     envelope = envelope_of(record)
     if (envelope.hops or 0) >= MAX_HOPS:
         return _Refusal(
@@ -180,7 +180,7 @@ def _place(record: Record, path: EntityPath, destination: Entity | None, turn: i
 
 
 def _refusal(record: Record, envelope: Envelope, destination: Entity) -> _Refusal | None:
-    """Why a queue does not take a message; None where it does."""
+    """Return why a destination does not take a message; None if it does."""
     path, status = destination.path, destination.description.status
     if status in {EntityStatus.DISABLED, EntityStatus.SEND_DISABLED}:
         return _Refusal(
@@ -195,7 +195,7 @@ def _refusal(record: Record, envelope: Envelope, destination: Entity) -> _Refusa
 
 
 async def _all(moves: Iterable[object]) -> None:
-    """Make several moves at once; where some fail, the others are made all the same.
+    """Make several moves at once; if some fail, the others are made all the same.
 
     Raises:
         ServiceBusError: The first failure.

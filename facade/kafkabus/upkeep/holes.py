@@ -1,6 +1,6 @@
 """Offsets that wait to be received and hold no message.
 
-A Kafka transaction ended there, or what it stored was taken back, or a subscription's rules do not want it.
+A Kafka transaction ended there, or the record there is an aborted transaction's, or a subscription's rules do not want it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from kafkabus._ledger.ranges import NEVER
 READ_AT_ONCE = 2_000
 """How many records are looked at in one go."""
 LOOK_FOR = 0.2
-"""How long, in seconds, it is looked for holes of one log in one go."""
+"""How long, in seconds, to look for holes of one log in one go."""
 PASSED_OVER = 1_000
-"""How many of them, from the cursor on, are passed over before a message that waits."""
+"""How many holes, from the cursor on, are passed over before a message that waits."""
 TELL_EVERY = 20.0
-"""How often, in seconds, it is said how many there are, also where that is what was said before."""
+"""How often, in seconds, to tell how many there are, even if that is what was told before."""
 
 
 class Holes:
-    """Tells how many there are, so that they are not counted as messages; each record is looked at once.
+    """Tells how many holes there are, so that they are not counted as messages; each record is looked at once.
 
     Args:
         context: The service's parts.
@@ -43,12 +43,12 @@ class Holes:
         self._tell_at = 0.0
 
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
-        """Look for holes beyond the cursors, and say how many there are.
+        """Look for holes beyond the cursors, and tell how many there are.
 
         Args:
-            entity: Whose.
-            states: Of its ledgers.
-            ends: Of its logs.
+            entity: The entity.
+            states: The states of its ledgers.
+            ends: The ends of its logs.
 
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached.
@@ -67,13 +67,13 @@ class Holes:
             )
             first, left = _first_not_in(looked.holes, state.cursor), len(looked.holes)
             if first == ends[partition] or first - state.cursor >= PASSED_OVER:
-                # Nobody who receives passes them before another message comes, or nobody receives at all.
+                # Receivers do not pass them before another message comes, or there are no receivers at all.
                 seize = Seize(ledger, new_lease(), [], 1, looked.seen(state.cursor, first), entity.rules_version)
                 await self._context.marks.tell_topic(entity, entity.subscription_filter)
                 await self._context.ledger_client.execute(seize)
                 left -= first - state.cursor
             if left and entity.detects_duplicates:
-                # A duplicate that nobody wants is counted as one.
+                # A duplicate that a subscription's rules do not want is counted as a duplicate.
                 peek = Peek(ledger, NEVER, 1)
                 await self._context.ledger_client.execute(peek)
                 left -= len({offset for offset in peek.skipped if offset >= first}.intersection(looked.holes))
@@ -86,7 +86,7 @@ class Holes:
             self._told = counts
 
     async def _find(self, entity: Entity, partition: int, cursor: int, end: int) -> _Looked:
-        """What is known from the cursor on, as far as there was time to look."""
+        """Return what is known of the log from the cursor on, as far as there was time to look."""
         looked = self._known.get(partition) or _Looked(cursor)
         if not cursor <= looked.upto <= end:
             looked = _Looked(cursor)
@@ -110,10 +110,10 @@ class Holes:
 
 @dataclass(slots=True)
 class _Looked:
-    """What was looked at of a log.
+    """The part of a log that was looked at.
 
     Attributes:
-        upto: Up to where.
+        upto: The offset up to which it was looked at.
         holes: Offsets of holes, ascending.
         last: Offset and leader epoch of the last record, whether message or not.
     """
@@ -123,7 +123,7 @@ class _Looked:
     last: tuple[int, int] | None = None
 
     def seen(self, cursor: int, upto: int) -> Seen:
-        """What says that there is no message from the cursor on up to an offset."""
+        """Return the ``Seen`` of a claimer that found no message from the cursor on up to an offset."""
         if self.last is None or self.last[1] < 0:
             return Seen(cursor, upto, ())
         return Seen(cursor, upto, (), self.last[1], self.last[0] + 1)
@@ -135,7 +135,7 @@ def _place(record: Record) -> tuple[int, int]:
 
 
 def _first_not_in(holes: Sequence[int], cursor: int) -> int:
-    """The first offset from the cursor on that is none of the holes, which are ascending."""
+    """Return the first offset from the cursor on that is none of the holes, which are ascending."""
     low, high = 0, len(holes)
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Deleting entities that nobody uses, where their creators said so."""
+"""Deleting entities that no client uses, if their creators said so."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LOOK_EVERY = 2.0
-"""How often, in seconds, it is looked whether an entity was used."""
+"""How often, in seconds, to look whether an entity was used."""
 GRACE = timedelta(seconds=90)
-"""How long it is seen that an entity refuses everybody before it is deleted: longer than a description may be old that a client
-goes by, and than a send takes that began before that."""
+"""How long an entity is seen to refuse all clients before it is deleted: longer than the description that a client goes by may
+be old, and longer than a send takes that began before that."""
 SEEN = timedelta(seconds=DESCRIPTION_AGE + 1)
-"""For how long of that at least the instance that deletes it has seen it itself, whatever the brokers' clock says."""
+"""For how much of that, at least, the instance that deletes it has seen it itself, whatever the brokers' clock says."""
 REMEMBERED = timedelta(days=1)
 """How long, beyond the time after which an entity is deleted, Redis remembers when it was last seen to be used."""
 
 
 class Idleness:
-    """Has one entity deleted after nobody sent to it, received from it or changed it for as long as it says.
+    """Has one entity deleted after no client sent to it, received from it or changed it for as long as its description says.
 
-    What is sent to a topic is no use of its subscriptions; what is received from these, or changed of them, is use of it.
+    Sending to a topic is no use of its subscriptions; receiving from a subscription, or changing it, is use of the topic.
 
-    How long that is Redis remembers, on the brokers' clock; where it forgot, the time begins anew.
+    Redis remembers, on the brokers' clock, since when an entity has not been used; if Redis forgets, the time begins anew.
 
     Args:
         context: The service's parts.
@@ -47,10 +47,10 @@ class Idleness:
         self._refused: tuple[datetime, float] | None = None
 
     async def look(self, entity: Entity) -> None:
-        """Take one step, where one is due: refuse everybody, relent, or delete.
+        """Take one step, if one is due: refuse all clients, relent, or delete.
 
         Args:
-            entity: It.
+            entity: The entity.
 
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached.
@@ -71,20 +71,20 @@ class Idleness:
         elif not idle:
             LOGGER.info("idle entity=%s: used again", entity.path)
             await self._retire(entity, None)
-        # Looked at once more, after everybody was refused for so long.
+        # Looked at once more, after all clients were refused for so long.
         elif (
             await self._refused_for(entity, description.retiring_at) >= _ms(GRACE)
             and await self._is_idle(entity)
             and await self._is_current(entity)
         ):
             LOGGER.warning("deleted entity=%s: it was not used for %s", entity.path, _limit(entity))
-            # Whoever shares the entities out leaves this one as soon as that begins.
+            # The service stops tending this entity, and cancels this task, as soon as the deletion begins.
             await uninterrupted(self._context.lifecycle.delete(description))
 
     async def _is_idle(self, entity: Entity) -> bool:
-        """Whether nobody has used it for as long as it says."""
+        """Return whether no client has used the entity for as long as its description says."""
         context, limit = self._context, entity.description.auto_delete_on_idle
-        # The time before what is looked at, which so is never older.
+        # The time is asked for first, so that nothing that is looked at is older.
         now, locked = await self._ask(entity)
         if now is None:
             return False
@@ -96,7 +96,7 @@ class Idleness:
         return limit < FOREVER and not (locked or scheduled) and now - used_at >= _ms(limit)
 
     async def _refused_for(self, entity: Entity, since: datetime) -> int:
-        """For how many milliseconds it has been seen that everybody is refused since a time; 0 where that is new."""
+        """Return for how many milliseconds all clients are seen to be refused since a time; 0 if that is new here."""
         key = refused_key(entity.namespace, entity.path)
         if self._refused is None or self._refused[0] != since:
             self._refused = since, time.monotonic()
@@ -106,7 +106,7 @@ class Idleness:
         refused_for = now - await self._context.ledger_client.unchanged_since(
             key, since.isoformat(), now, GRACE + REMEMBERED
         )
-        # The brokers' clock may be set while that is waited for.
+        # The brokers' clock may be set during this wait.
         return refused_for if time.monotonic() - self._refused[1] >= SEEN.total_seconds() else 0
 
     async def _retire(self, entity: Entity, retiring_at: datetime | None) -> None:
@@ -118,12 +118,12 @@ class Idleness:
                 await descriptions.put(known.model_copy(update={"retiring_at": retiring_at}))
 
     async def _is_current(self, entity: Entity) -> bool:
-        """Whether nobody changed it meanwhile."""
+        """Return whether the description has not been changed meanwhile."""
         known = await self._context.descriptions.get(entity.path.name)
         return known is not None and _is_described_so(entity, known)
 
     async def _ask(self, entity: Entity) -> tuple[int | None, bool]:
-        """The time on the brokers' clock, None where that is not known now; and whether anything is locked."""
+        """Return the time on the brokers' clock, None if that is not known now; and whether anything is locked."""
         claims = [Claim.poll(ledger) for ledger in entity.ledgers]
         await self._context.ledger_client.execute(*claims)
         locked = any(claim.granted.due_in is not None for claim in claims)
@@ -132,9 +132,9 @@ class Idleness:
     async def _used_at(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int], now: int
     ) -> int:
-        """Since when nothing has changed that any use would change."""
+        """Return since when nothing has changed that any use would change."""
         context, description = self._context, entity.description
-        # Upkeep passes over what a subscription does not want.
+        # Upkeep passes over messages that a subscription does not want.
         passed_over = isinstance(description, SubscriptionDescription) and description.forward_to is None
         known = [
             None if state is None else (0 if passed_over else state.cursor, state.in_flight, state.scheduled)
@@ -152,9 +152,9 @@ class Idleness:
         )
 
     async def _receivers_of(self, namespace: str, description: EntityDescription) -> object:
-        """What is different once somebody received from an entity or changed it."""
+        """Return a value that changes once a client received from an entity or changed it."""
         path = EntityPath(description.name)
-        # Who forwards messages receives all the time.
+        # A forwarder receives all the time.
         receiving = {
             path: description.forward_to is None,
             path.dead_letter: description.forward_dead_lettered_messages_to is None,
@@ -169,7 +169,7 @@ class Idleness:
 
 
 def _is_described_so(entity: Entity, known: EntityDescription) -> bool:
-    """Whether that is what an entity was made of."""
+    """Return whether an entity was made of this description."""
     return entity.described_as(known).description == entity.description
 
 

@@ -16,29 +16,29 @@ from kafkabus._ledger.operations import LedgerState
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LOOK_EVERY = 2.0
-"""How often, in seconds, it is looked whether a queue is full."""
+"""How often, in seconds, to look whether a queue is full."""
 PROBES = 16
-"""At how many places of a log it is looked how large its messages are."""
+"""At how many places of a log the size of its messages is sampled."""
 WORTH_MEASURING = 4
-"""From which part of what it may hold on a partition is measured: the first fourth is estimated."""
+"""From which part of its limit on a partition is measured: below a fourth, its size is estimated."""
 READ_AT_ONCE = 500
 """How many offsets are measured in one go."""
 MEASURED_FOR = 0.5
 """For how long, in seconds, a queue is measured at a time."""
 SPAN = 50
-"""Sizes are kept for so many messages together."""
+"""For how many messages together sizes are kept."""
 MEGABYTE = 1 << 20
 
 
 class Sizes:
-    """How many bytes the records of a log have, from some offset on; kept for some of them together.
+    """How many bytes the records of a log have, from some offset on; kept for several records together.
 
     Args:
         start: The first offset that counts.
 
     Attributes:
         start: As given, or later.
-        upto: Up to which offset they are known.
+        upto: The offset up to which they are known.
     """
 
     def __init__(self, start: int) -> None:
@@ -47,7 +47,7 @@ class Sizes:
         self._totals = [0]
 
     def add(self, upto: int, records: Sequence[Record]) -> None:
-        """The records before an offset, from where they were known on, are these."""
+        """Add the records that follow those already added, up to before an offset."""
         total = self._totals[-1]
         for index, record in enumerate(records, 1):
             total += size_of(record)
@@ -60,7 +60,7 @@ class Sizes:
             self._totals.append(total)
 
     def since(self, offset: int) -> float:
-        """Bytes from an offset to where they are known; within what is kept together, its share."""
+        """Return the bytes from an offset to ``upto``; of records that are kept together, their share."""
         place = bisect.bisect_right(self._offsets, offset)
         if place == len(self._offsets):
             return 0
@@ -71,7 +71,7 @@ class Sizes:
         return behind + (self._totals[place] - self._totals[place - 1]) * (after - offset) / (after - before)
 
     def forget(self, offset: int) -> None:
-        """What lies before an offset is not asked for any more."""
+        """Forget the records before an offset, which are not asked for any more."""
         place = max(0, bisect.bisect_right(self._offsets, offset) - 1)
         del self._offsets[:place], self._totals[:place]
         self.start = self._offsets[0]
@@ -80,10 +80,10 @@ class Sizes:
 class Quota:
     """Tells senders which partitions of one queue hold as much as they may.
 
-    Kafka tells nobody how large a log is, and what is settled does not count. So messages that are not settled are counted;
-    where as many would fit if each were as large as it may be, that is all. Else some of them are looked at, and where they
-    may be a fourth of what a partition may hold, all that nobody has received yet are measured, each once. Those that were
-    received and not settled count with the mean of the others.
+    Kafka does not tell clients how large a log is, and settled messages do not count. So messages that are not settled are
+    counted; if as many would fit, were each as large as it may be, that is all. Else some of them are sampled, and if they may
+    take a fourth of a partition's limit, all that have not been received yet are measured, each once. Messages that were
+    received and not settled count with the mean size of the others.
 
     Args:
         context: The service's parts.
@@ -102,12 +102,12 @@ class Quota:
         return time.monotonic() >= self._look_at
 
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
-        """Look how full a queue is, now and then, and say so.
+        """Look how full a queue is, now and then, and tell senders.
 
         Args:
             entity: The queue.
-            states: Of its ledgers.
-            ends: Of its logs.
+            states: The states of its ledgers.
+            ends: The ends of its logs.
 
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached.
@@ -138,7 +138,7 @@ class Quota:
     async def _size(
         self, entity: Entity, state: LedgerState, partition: int, end: int, limit: int, until: float
     ) -> float:
-        """How many bytes of a partition are not settled, more or less; 0 where they surely fit."""
+        """Return about how many bytes of a partition are not settled; 0 if they surely fit."""
         waiting = max(0, end - state.cursor)
         # Scheduled messages that the cursor has not passed are held and wait, too.
         held = max(0, state.in_flight - min(state.scheduled, waiting))
@@ -150,7 +150,7 @@ class Quota:
             self._sizes.pop(partition, None)
             return 0
         start = (await self._context.pool.run(self._context.topics.starts, entity.topic, [partition]))[partition]
-        # Where all were received, those before the cursor tell how large they are.
+        # If all were received, those before the cursor tell how large they are.
         first = max(start, min(state.cursor, end - READ_AT_ONCE))
         sizes = self._sizes.get(partition)
         if sizes is None or not sizes.start <= first <= sizes.upto <= end:
@@ -163,7 +163,7 @@ class Quota:
         return sizes.since(state.cursor) + mean * (max(0, end - max(sizes.upto, state.cursor)) + held)
 
     async def _mean(self, entity: Entity, partition: int, end: int, count: int) -> float:
-        """The mean size of a few messages that are evenly spread; of as many as before, what it was before."""
+        """Return the mean size of a few evenly spread messages; the last one known if there are about as many as then."""
         known, mean = self._means.get(partition, (0, 0.0))
         if not known * 0.8 < count < known * 1.25:
             first = max(0, end - count)

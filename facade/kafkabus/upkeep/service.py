@@ -1,4 +1,4 @@
-"""The service: which entities there are, which of them are this instance's, and tending those."""
+"""The service: it finds the entities, takes those that are this instance's, and tends them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 TICK = 0.5
-"""How often, in seconds, each entity is looked at."""
+"""How often, in seconds, each entity is tended."""
 LOOK_FOR_ENTITIES = 2.0
 """How often, in seconds, new and deleted entities are noticed."""
 HEARTBEAT_LIFETIME = 5.0
-"""After how many seconds without being heard of an instance's entities are others'."""
+"""After how many seconds without a heartbeat an instance's entities go to other instances."""
 AT_ONCE = 16
 """How many entities are tended at a time."""
 
@@ -36,7 +36,7 @@ class Upkeep:
     """One instance of the service, for one namespace.
 
     Args:
-        settings: Where the namespace lives.
+        settings: The namespace and its addresses.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -47,10 +47,10 @@ class Upkeep:
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Tend the namespace until told to stop; what cannot be reached is waited for.
+        """Tend the namespace until told to stop; wait for servers that cannot be reached.
 
         Raises:
-            UnsuitableRedisError: Redis is none that kafkabus can use, which no waiting changes.
+            UnsuitableRedisError: kafkabus cannot use this Redis, and waiting does not change that.
         """
         context = ClientContext(self._settings)
         key = upkeep_key(self._settings.namespace)
@@ -74,17 +74,17 @@ class Upkeep:
             LOGGER.info("upkeep_stopped namespace=%s", self._settings.namespace)
 
     async def _leave_all(self) -> None:
-        """Tend nothing any more."""
+        """Stop tending entities."""
         left = {task for task in self._tasks.values() if not task.done()}
         while left:
             for task in left:
                 task.cancel()
-            # Told again where a library forgets that it was told.
+            # Cancelled again, as a library may forget that it was cancelled.
             _, left = await asyncio.wait(left, timeout=TICK)
 
     async def _share_out(self, context: ClientContext, key: str) -> None:
-        """Begin to tend what is this instance's, and leave what is others'."""
-        # Who never reached Kafka takes no entity from others.
+        """Begin to tend this instance's entities, and leave those of other instances."""
+        # An instance that never reached Kafka takes no entity from others.
         await context.connections.reach_kafka()
         members = await context.ledger_client.heartbeat(key, context.client_id, HEARTBEAT_LIFETIME)
         if time.monotonic() >= self._look_again_at:
@@ -101,7 +101,7 @@ class Upkeep:
                 home = is_home(EntityPath(description.name).key, context.client_id, members)
                 ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
                 if home and description.status is EntityStatus.DELETING and ours:
-                    # Whoever deleted it because nobody used it did not come to the end; or it would be in its topic's way.
+                    # An instance did not finish deleting an unused entity; or a subscription would be in its topic's way.
                     await context.lifecycle.delete(description)
         mine = {path.key: path for path in self._paths if is_home(path.key, context.client_id, members)}
         for entity, task in list(self._tasks.items()):
@@ -116,7 +116,7 @@ class Upkeep:
                 )
 
     async def _look_after(self, maintainer: EntityMaintainer, forwarder: Forwarder) -> None:
-        """Tend one entity until it is gone; one that cannot be tended keeps nobody else waiting."""
+        """Tend one entity until it is gone; an entity that cannot be tended keeps no other one waiting."""
         try:
             while True:
                 try:
@@ -139,10 +139,10 @@ async def serve(settings: Settings) -> None:
     """Tend a namespace until SIGINT or SIGTERM.
 
     Args:
-        settings: Where the namespace lives.
+        settings: The namespace and its addresses.
 
     Raises:
-        UnsuitableRedisError: Redis is none that kafkabus can use.
+        UnsuitableRedisError: kafkabus cannot use this Redis.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -152,7 +152,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def _or_stopped(stopping: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
-    """Work, but no longer than until told to stop: it may be waiting for Redis."""
+    """Do some work, but no longer than until told to stop: it may be waiting for Redis."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([stopping, task], return_when=asyncio.FIRST_COMPLETED)
@@ -160,17 +160,17 @@ async def _or_stopped(stopping: asyncio.Future[Any], work: Coroutine[Any, Any, N
             task.result()
     finally:
         while not task.done():
-            # Told again where a library forgets that it was told.
+            # Cancelled again, as a library may forget that it was cancelled.
             task.cancel()
             await asyncio.wait([task], timeout=TICK)
 
 
 def is_home(entity: str, instance: str, members: list[str]) -> bool:
-    """Whether an entity is this instance's: rendezvous hashing, so that few change hands with an instance."""
+    """Return whether an entity is this instance's, by rendezvous hashing: few entities move when an instance comes or goes."""
     return instance == max({*members, instance}, key=lambda member: (zlib.crc32(f"{member}/{entity}".encode()), member))
 
 
 def _paths_of(description: EntityDescription) -> tuple[EntityPath, ...]:
-    """An entity, and those of its dead-letter queues that it can have."""
+    """Return the path of an entity, and those of the dead-letter queues that it can have."""
     path = EntityPath(description.name)
     return (path,) if isinstance(description, TopicDescription) else path.all

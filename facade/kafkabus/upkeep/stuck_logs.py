@@ -1,4 +1,4 @@
-"""Logs that are not read on, because a Kafka transaction in them does not end."""
+"""Logs that cannot be read on, because a Kafka transaction in them does not end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kafkabus._core.entity import Entity
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LOOK_EVERY = 30.0
-"""How often, in seconds, it is looked: by then Kafka has ended whatever transaction a client of ours left open."""
+"""How often, in seconds, to look: by then Kafka has ended any transaction that a client of ours left open."""
 
 
 class StuckLogs:
-    """Says which logs of an entity are not read on; of each place once.
+    """Reports which logs of an entity cannot be read on; each place once.
 
     Args:
         context: The service's parts.
@@ -29,11 +29,11 @@ class StuckLogs:
         self._told: set[tuple[int, int]] = set()
 
     async def look(self, entity: Entity, ends: Mapping[int, int]) -> None:
-        """Look, now and then, where committed records end before those that are stored, at the place where they did before.
+        """Report, now and then, logs whose committed records end before the stored ones, at the same place as last time.
 
         Args:
-            entity: Whose logs.
-            ends: Where committed records end.
+            entity: The entity.
+            ends: The end of the committed records of each log.
 
         Raises:
             ServiceBusError: Kafka cannot be reached.
@@ -48,8 +48,8 @@ class StuckLogs:
             LOGGER.error(
                 "log_stuck entity=%s topic=%s partition=%d offset=%d behind=%d: a Kafka transaction has been open there for "
                 "more than %g s, and nothing behind it is received before it ends. Kafka aborts it when its own timeout is "
-                "over; where it does not, 'kafka-transactions.sh find-hanging' tells of it. Its 'abort' ends it, and loses "
-                "what it sent to this log, even where the rest of the transaction was committed: copy those records first",
+                "over; if it does not, 'kafka-transactions.sh find-hanging' tells of it. Its 'abort' ends it, and loses "
+                "what it sent to this log, even if the rest of the transaction was committed: copy those records first",
                 entity.path,
                 entity.topic,
                 partition,

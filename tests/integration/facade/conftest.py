@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkabus._async.receiving import reader as aio_reader
+from kafkabus._async.receiving import message_reader as aio_message_reader
 from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.receiving import reader
+from kafkabus._sync.receiving import message_reader
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from tests.queues import crowd, delete_new_queues, new_queue
 from tests.servers import scratch_folder
@@ -58,6 +58,6 @@ def crowded(
 ) -> Callable[[str], None]:
     """Make a queue look crowded, have its readers wait for a stalling machine, and log the claims that they make ahead."""
     caplog.set_level(logging.DEBUG, "kafkabus.reader")
-    for module in (reader, aio_reader):
+    for module in (message_reader, aio_message_reader):
         monkeypatch.setattr(module, "TAILS_TIMEOUT", 30.0)
     return lambda queue: crowd(runtime.connection_string, queue)

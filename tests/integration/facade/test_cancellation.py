@@ -12,7 +12,7 @@ from datetime import timedelta
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
-from kafkabus._async.receiving.reader import AHEAD_FROM
+from kafkabus._async.receiving.message_reader import AHEAD_FROM
 from kafkabus._async.redis.ledger_client import LedgerClient
 from kafkabus._ledger.operations import Operation, Settlement
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver

@@ -18,7 +18,8 @@ from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.operations import Claim, Tail, new_lease
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.kafka.offset_reader import OffsetReader, UnfinishedReadError
-from kafkabus._sync.receiving.reader import AHEAD_FROM, Reader
+from kafkabus._sync.receiving.log_reader import LogReader
+from kafkabus._sync.receiving.message_reader import AHEAD_FROM
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath
@@ -186,13 +187,13 @@ def test_a_client_that_reads_nothing_waits(
 ) -> None:
     """If other clients have the partition as their home, it asks a few times a second for messages, and no more often."""
     looks: list[float] = []
-    tend = Reader._tend
+    tend = LogReader.tend
 
-    def count(reader: Reader, *, idle: bool) -> None:
+    def count(reader: LogReader, *, idle: bool) -> None:
         looks.append(time.monotonic())
         tend(reader, idle=idle)
 
-    monkeypatch.setattr(Reader, "_tend", count)
+    monkeypatch.setattr(LogReader, "tend", count)
     with clients[0].get_queue_receiver(queue) as receiver:
         assert receiver.receive_messages(BATCH, max_wait_time=1) == []
         assert len(looks) < 20
@@ -215,7 +216,7 @@ def test_what_does_not_come_in_time_is_given_back_and_comes_again(
 
     The other messages are delivered; after an empty read the partition is left alone for a moment.
     """
-    monkeypatch.setattr("kafkabus._sync.receiving.reader.LEAVE_SILENT", 1.0)
+    monkeypatch.setattr("kafkabus._sync.receiving.granted_records.LEAVE_SILENT", 1.0)
     read, cut = OffsetReader.read, [came]
 
     def read_in_part(

@@ -11,7 +11,8 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.operations import Tail
-from kafkabus._sync.receiving import reader as reading
+from kafkabus._sync.receiving import message_reader
+from kafkabus._sync.receiving.log_reader import POLL_SLICE
 from kafkabus.embedded import RunningNamespace
 from tests.queues import crowd
 
@@ -27,7 +28,7 @@ def test_new_messages_wait_until_some_are_settled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Messages that were given back are received anyway. Nothing is lost or hangs, and one warning reports the limit."""
-    monkeypatch.setattr(reading, "IN_FLIGHT_LIMIT", LIMIT)
+    monkeypatch.setattr(message_reader, "IN_FLIGHT_LIMIT", LIMIT)
     caplog.set_level(logging.WARNING, "kafkabus.reader")
     if others:
         crowd(runtime.connection_string, queue)
@@ -58,13 +59,13 @@ def test_a_receive_ends_where_nothing_new_may_be_had(
     runtime: RunningNamespace, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That holds even if the brokers take their time to say how much waits."""
-    monkeypatch.setattr(reading, "IN_FLIGHT_LIMIT", LIMIT)
+    monkeypatch.setattr(message_reader, "IN_FLIGHT_LIMIT", LIMIT)
     crowd(runtime.connection_string, queue)
     tails = Topics.tails
 
     def slowly(topics: Topics, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:
         found = tails(topics, name, partitions, timeout)
-        time.sleep(1.5 * reading.POLL_SLICE)
+        time.sleep(1.5 * POLL_SLICE)
         return found
 
     monkeypatch.setattr(Topics, "tails", slowly)

@@ -17,7 +17,6 @@ from kafkabus._ledger.snapshot import StoredState
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transfer import Transfers
 from kafkabus._sync.kafka.compacted_topic import CompactedTopic
-from kafkabus._sync.receiving.session_reader import SessionReader
 from kafkabus._sync.stores.session_states import SessionStates
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
 from kafkabus.exceptions import OperationTimeoutError, ServiceBusCommunicationError, SessionLockLostError
@@ -184,8 +183,6 @@ def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, co
     """Its writer learns the present state, and stores that again, even if the state was cleared."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
     entity = context.catalog.entity(EntityPath(queue))
-    reader = context.readers.of(entity)
-    assert isinstance(reader, SessionReader)
     name = f"late-{uuid.uuid4().hex[:8]}"
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         for last, expected in (("second", b"second"), (None, None)):

@@ -14,7 +14,7 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiver
 from kafkabus._async.compat import sleep
-from kafkabus._async.receiving.reader import Reader as AsyncReader
+from kafkabus._async.receiving.log_reader import LogReader as AsyncLogReader
 from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Keep, Rule
@@ -498,8 +498,8 @@ def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
 ) -> None:
     """Work that this client has not come to is left to the next one."""
     monkeypatch.setattr("kafkabus._core.fetch_plan.PASSED_OVER", 100)
-    monkeypatch.setattr("kafkabus._sync.receiving.reader.CHOSEN_AT_ONCE", 100)
-    monkeypatch.setattr("kafkabus._sync.receiving.reader.CHOOSE_FOR", 0.0)
+    monkeypatch.setattr("kafkabus._sync.kafka.partition_fetcher.CHOSEN_AT_ONCE", 100)
+    monkeypatch.setattr("kafkabus._sync.kafka.partition_fetcher.CHOOSE_FOR", 0.0)
     administration.create_subscription(TOPIC, "one")
     administration.create_rule(TOPIC, "one", "none", filter=FalseRuleFilter())
     administration.delete_rule(TOPIC, "one", "$Default")
@@ -577,9 +577,9 @@ async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rule
 ) -> None:
     """Another task finds out that it is gone, and gives up its reader, which is about to ask for its rules."""
     reached, go_on = asyncio.Event(), asyncio.Event()
-    learn = AsyncReader._learn_rules
+    learn = AsyncLogReader.learn_rules
 
-    async def learn_later(self: AsyncReader) -> None:
+    async def learn_later(self: AsyncLogReader) -> None:
         reached.set()
         await go_on.wait()
         await learn(self)
@@ -593,7 +593,7 @@ async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rule
         administration.create_subscription("t", "s")
         async with AsyncClient.from_connection_string(namespace.connection_string) as client:
             context = client._connections()
-            monkeypatch.setattr(AsyncReader, "_learn_rules", learn_later)
+            monkeypatch.setattr(AsyncLogReader, "learn_rules", learn_later)
             receiving = asyncio.create_task(
                 client.get_subscription_receiver("t", "s").receive_messages(1, max_wait_time=30)
             )

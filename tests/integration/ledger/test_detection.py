@@ -106,7 +106,7 @@ def test_what_is_not_judged_is_not_seized(detecting: Bench) -> None:
 
 
 def test_a_scheduled_message_that_was_not_scanned_is_not_activated(detecting: Bench) -> None:
-    """Its copy may be stored after the window: were it a duplicate, nobody would notice."""
+    """Its copy may be stored after the window: if it were a duplicate, the ledger would not find that."""
     detecting.schedule([(0, NOON), (1, NOON)])
     assert detecting.activate() == []
     dedup_upto(detecting, (0, "a", 0), (1, "a", 1))

@@ -1,4 +1,4 @@
-"""What administration of all kinds of entities has in common."""
+"""Administration that all kinds of entities have in common."""
 
 from __future__ import annotations
 
@@ -54,21 +54,21 @@ from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, NameRuleError, che
 from kafkabus_mapping.namespaces import MAX_HOPS, NamespaceDescription, NamespaceRuleError, Tier
 
 CREATION_PATIENCE = 5.0
-"""How long, in seconds, a creation waits for another one of the same name before it takes over what that one left."""
+"""How long, in seconds, a creation waits for another one of the same name before it takes over what the other one left."""
 
 WORDS: Mapping[type[EntityDescription], str] = {
     QueueDescription: "queue",
     TopicDescription: "topic",
     SubscriptionDescription: "subscription",
 }
-"""What each kind of entity is called."""
+"""The word for each kind of entity."""
 PROBES, PROBED = 4, 4
-"""At how many places messages are looked at for the size of all, and how many there."""
+"""At how many places messages are sampled to estimate the size of all, and how many at each place."""
 FIXED = frozenset({"enable_partitioning", "requires_session", "requires_duplicate_detection"})
 """Settings that are fixed at creation."""
 
 SETTABLE = (EntityStatus.ACTIVE, EntityStatus.DISABLED, EntityStatus.SEND_DISABLED, EntityStatus.RECEIVE_DISABLED)
-"""Statuses that an entity's creator gives it."""
+"""Statuses that a caller can give an entity."""
 
 C = TypeVar("C")
 P_NAMES = ParamSpec("P_NAMES")
@@ -76,7 +76,7 @@ D = TypeVar("D", bound=EntityDescription)
 
 
 class Administration:
-    """A namespace, and how what is in it is looked at.
+    """The administration of one namespace, as far as all kinds of entities share it.
 
     Args:
         fully_qualified_namespace: Host name of the namespace; see ``ServiceBusClient``.
@@ -84,7 +84,7 @@ class Administration:
         **unsupported: See ``ServiceBusClient``.
 
     Raises:
-        ValueError: It is not said where Kafka or Redis is.
+        ValueError: The settings do not say where Kafka or Redis is.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Administration:
     def from_connection_string(
         cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
     ) -> Self:
-        """An administration client of the namespace that a connection string names.
+        """Return an administration client of the namespace that a connection string names.
 
         Args:
             conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
@@ -109,7 +109,7 @@ class Administration:
             **unsupported: See ``ServiceBusClient``.
 
         Raises:
-            ValueError: The string is malformed, or it is not said where Kafka or Redis is.
+            ValueError: The string is malformed, or the settings do not say where Kafka or Redis is.
         """
         warn_unsupported(unsupported)
         client = cls.__new__(cls)
@@ -138,14 +138,16 @@ class Administration:
 
     @guarded
     async def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
-        """Create the namespace, where nobody did yet: queues create a Standard one. kafkabus's own, Azure has a portal for it.
+        """Create the namespace, if it does not exist yet; kafkabus's own, Azure has a portal for it.
+
+        Without this call, the first queue or topic creates a Standard namespace.
 
         Args:
             tier: ``Basic``, ``Standard`` or ``Premium``; fixed from now on.
-            partitions: Of every queue in a Premium namespace, 1 for plain ones; fixed from now on.
+            partitions: Number of partitions of every entity in a Premium namespace, 1 for plain ones; fixed from now on.
 
         Raises:
-            InvalidOperationError: It was created with another tier or number, or the two do not go together.
+            InvalidOperationError: The namespace was created with another tier or number, or the two do not go together.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         try:
@@ -156,7 +158,7 @@ class Administration:
 
     @guarded
     async def get_namespace_properties(self) -> NamespaceProperties:
-        """The namespace's tier, and the number of partitions where that belongs to the namespace.
+        """Return the namespace's tier, and the number of partitions if the namespace fixes it.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -164,7 +166,7 @@ class Administration:
         return namespace_properties(self._settings.namespace, await self._connections().catalog.namespace())
 
     async def _count_dead(self, path: EntityPath, description: EntityDescription) -> list[int]:
-        """Messages of each partition of a dead-letter queue, which may not have been needed yet."""
+        """Count the messages of each partition of a dead-letter queue, which may not have been needed yet."""
         context, topic = self._connections(), topic_name(self._settings.namespace, path)
         described = await context.pool.run(context.topics.describe, topic)
         if described is None:
@@ -181,9 +183,9 @@ class Administration:
         return max([description.created_at, *times])
 
     async def _bytes(self, topic: str, counts: Sequence[int]) -> int:
-        """How many bytes so many messages of each of a topic's partitions have, by the mean of a few of them.
+        """Estimate the bytes of so many messages of each of a topic's partitions, by the mean size of a few of them.
 
-        They are looked for at the end of each log, where most of those are that are not settled.
+        The samples are taken at the end of each log, where most of the messages are that are not settled.
         """
         context = self._connections()
         total = sum(counts)
@@ -198,7 +200,7 @@ class Administration:
         ]
 
         async def look(partition: int, first: int, last: int) -> list[int]:
-            # What cannot be read does not keep anybody from being told the rest.
+            # If a sample cannot be read, the caller still gets an estimate by the others.
             with suppress(ServiceBusError):
                 return [
                     size_of(record)
@@ -216,7 +218,7 @@ class Administration:
     async def _counts(
         self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str
     ) -> tuple[list[int], list[int], list[int]]:
-        """Messages of each partition: those that wait or are locked, those that wait for their time, those on their way."""
+        """Count the messages of each partition: those that wait or are locked, those that are scheduled, those on their way."""
         context = self._connections()
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
@@ -243,7 +245,7 @@ class Administration:
         )
 
     async def _skipped(self, entity: Entity) -> list[int]:
-        """How many records of each partition beyond the cursor are none that will be granted."""
+        """Count the records of each partition, beyond the cursor, that will not be granted."""
         context = self._connections()
         await context.duplicate_scan.scan_all(entity, range(entity.partitions))
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
@@ -258,10 +260,10 @@ class Administration:
         return EntityAvailabilityStatus.LIMITED if topic.unavailable else EntityAvailabilityStatus.AVAILABLE
 
     async def _known(self, kind: type[D], name: str) -> D:
-        """The description of an entity of a kind.
+        """Return the description of an entity of a kind.
 
         Raises:
-            MessagingEntityNotFoundError: There is none.
+            MessagingEntityNotFoundError: There is no entity of that kind and name.
         """
         description = await self._connections().descriptions.get(name)
         if not isinstance(description, kind):
@@ -286,14 +288,14 @@ class Administration:
             yield counts
 
     async def _as_it_is_now(self, listed: D) -> D | None:
-        """The description of an entity, None where it was deleted since."""
+        """Return the current description of an entity; None if the entity was deleted since."""
         known = await self._connections().descriptions.get(listed.name)
         return known if isinstance(known, type(listed)) and known.generation == listed.generation else None
 
     async def _checked(
         self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]
     ) -> D:
-        """The description of a new queue or topic, without its topic's id.
+        """Return the description of a new queue or topic, without its topic's id.
 
         Raises:
             MessagingEntityAlreadyExistsError: There is an entity of that name.
@@ -329,7 +331,7 @@ class Administration:
         return description
 
     async def _create_log(self, description: D) -> D:
-        """Create the Kafka topic of a new queue or topic, and its ledgers; the description with the topic's id."""
+        """Create the Kafka topic of a new queue or topic, and its ledgers; return the description with the topic's id."""
         context = self._connections()
         await context.catalog.check_rights(EntityPath(description.name), description)
         # The broker lets one of several creations win.
@@ -354,7 +356,7 @@ class Administration:
             )
 
     async def _wait_for_other(self, name: str) -> None:
-        """The topic exists and the description does not: another creation is under way, or one was cut off."""
+        """Wait for another creation, which made the topic but no description yet: it is under way, or was cut off."""
         deadline = time.monotonic() + CREATION_PATIENCE
         while time.monotonic() < deadline:
             await self._check_free(name)
@@ -368,14 +370,14 @@ class Administration:
         given: Mapping[str, object],
         settings: Mapping[str, object],
     ) -> D:
-        """The description of an entity once some of its settings are changed.
+        """Return the description of an entity with some of its settings changed.
 
         Args:
-            kind: Of the entity.
-            name: Its name.
-            properties: What its settings are.
-            given: All of them.
-            settings: Those that count instead.
+            kind: The kind of the entity.
+            name: The entity's name.
+            properties: The class that names the settings of that kind.
+            given: All settings.
+            settings: Settings that override those in ``given``.
 
         Raises:
             TypeError: Settings are missing.
@@ -404,7 +406,7 @@ class Administration:
         own = known.topic_entity if isinstance(known, SubscriptionDescription) else known.name
         await self._resolve_destinations(wanted, known, to_others_than=own)
         if known.retiring_at is not None and wanted.get("status") == EntityStatus.DELETING:
-            # As it is told of an entity that is to be deleted because nobody used it, and this is use.
+            # Callers are told this status of an entity that is to be deleted as it is idle; this update is use, and keeps it.
             wanted["status"] = known.status
         now = datetime.now(timezone.utc)
         description = validated(kind, {**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
@@ -423,19 +425,19 @@ class Administration:
     async def _resolve_destinations(
         self, settings: dict[str, object], known: EntityDescription | None = None, *, to_others_than: str
     ) -> None:
-        """Where messages are to be forwarded to, as an address or a name, becomes the name of an entity that there is.
+        """Replace each destination of forwarded messages, an address or a name, by the name of an existing entity.
 
         Args:
-            settings: Of whose messages.
-            known: What that is like now; None: it is to be created.
-            to_others_than: Where these messages come from.
+            settings: Settings of the entity that forwards.
+            known: The present description of that entity; None if it is to be created.
+            to_others_than: The name of the queue or topic that the messages come from.
 
         Warns:
-            UserWarning: They come back to where they come from, until they have moved on as often as they may.
+            UserWarning: The messages come back to that queue or topic, until they have moved on as often as they may.
 
         Raises:
-            InvalidOperationError: It names none, or one of another namespace.
-            MessagingEntityNotFoundError: There is none of that name; unless it was there when it was set.
+            InvalidOperationError: A destination is no valid name, or an address of another namespace.
+            MessagingEntityNotFoundError: A destination does not exist; a destination that is set already is not checked.
         """
         for setting in ("forward_to", "forward_dead_lettered_messages_to"):
             value = settings.get(setting)
@@ -455,7 +457,7 @@ class Administration:
             settings[setting] = name
 
     async def _leads_to(self, first: str, origin: str) -> bool:
-        """Whether what is sent to an entity is forwarded to another one, or is that one's already."""
+        """Return whether messages to one entity are forwarded to another one, or the two are the same."""
         onwards: dict[str, set[str]] = defaultdict(set)
         for one in await self._connections().descriptions.all():
             if one.forward_to is not None:
@@ -468,7 +470,7 @@ class Administration:
         return origin.lower() in reached
 
     def _name_of(self, setting: str, value: object) -> str:
-        """The queue's name in an address of it; a name is left as it is."""
+        """Return the entity's name in an address of it; leave a name as it is."""
         host, name = self._settings.fully_qualified_namespace, str(value)
         if "://" in name:
             parts = urlsplit(name)
@@ -494,10 +496,10 @@ class Administration:
 
 
 def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES.kwargs) -> str:
-    """What a check of names returns; a name that it refuses is refused as the service's administration refuses it.
+    """Return the result of a check of names, and refuse a name as the service's administration does.
 
     Raises:
-        InvalidOperationError: It breaks a rule; a ValueError, too.
+        InvalidOperationError: The name breaks a rule; the error is a ValueError, too.
     """
     try:
         return check(*names, **more)
@@ -506,7 +508,7 @@ def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES
 
 
 def named(kind: type[EntityDescription], name: str) -> str:
-    """An entity, as errors speak of it."""
+    """Return the words by which errors name an entity."""
     if kind is SubscriptionDescription:
         topic, _, own = name.partition(SUBSCRIPTIONS)
         return f"subscription {own!r} of topic {topic!r}"
@@ -514,10 +516,10 @@ def named(kind: type[EntityDescription], name: str) -> str:
 
 
 def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
-    """A description with these settings.
+    """Return a description with these settings.
 
     Raises:
-        InvalidOperationError: One is out of its bounds.
+        InvalidOperationError: A setting is out of its bounds.
     """
     try:
         return kind.model_validate(settings)
@@ -528,15 +530,15 @@ def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
 
 
 def obey(namespace: NamespaceDescription, description: EntityDescription) -> None:
-    """Refuse what the namespace does not allow, or nobody sets.
+    """Refuse a description that the namespace does not allow, or whose status a caller cannot set.
 
     Raises:
-        InvalidOperationError: It is so.
+        InvalidOperationError: The description is refused.
     """
     if description.status not in SETTABLE:
         word = WORDS[type(description)]
         raise InvalidOperationError(
-            f"{named(type(description), description.name)}: nobody sets the status {description.status.value!r}: choose from "
+            f"{named(type(description), description.name)}: status {description.status.value!r} cannot be set: choose from "
             f"{[one.value for one in SETTABLE]}, or delete it with delete_{word}"
         )
     try:
@@ -546,7 +548,7 @@ def obey(namespace: NamespaceDescription, description: EntityDescription) -> Non
 
 
 def reason_of(error: ValueError) -> str:
-    """What is wrong, without what pydantic adds."""
+    """Return what is wrong, without what pydantic adds."""
     if not isinstance(error, ValidationError):
         return str(error)
     return "; ".join(

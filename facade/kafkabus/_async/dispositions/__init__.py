@@ -1,1 +1,1 @@
-"""What becomes of a message that was received, or is moved."""
+"""Dispositions of messages that were received, or are moved: expiry, duplicates, transactions, transfers."""

@@ -1,4 +1,4 @@
-"""Finding the duplicates among what nobody has read yet, where somebody looks at it before it is received."""
+"""Detection of duplicates among records that no receiver has read yet, for a caller that looks at them before."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kafkabus._ledger.operations import LedgerState
 LOGGER = logging.getLogger("kafkabus")
 
 SCAN_FOR = 1.0
-"""For how long, in seconds, that is done in one partition before what it is done for."""
+"""For how long, in seconds, one partition is scanned before the caller goes on."""
 SCANNED_AT_ONCE = 2_000
-"""How many records are looked at in one go."""
+"""How many records are scanned in one go."""
 LOOK_BACK = 100
-"""How many offsets before them are looked at: whether those are still the records that were judged."""
+"""How many offsets before them are read as well, to see whether the records that were judged are still there."""
 
 
 class DuplicateScan:
-    """Finds duplicates before anybody reads them.
+    """Finds duplicates before receivers read them.
 
     Args:
         connections: The client's.
@@ -35,20 +35,20 @@ class DuplicateScan:
         """Find the duplicates in one partition, as far as that goes in ``SCAN_FOR``.
 
         Args:
-            entity: Whose records are looked at.
-            partition: Where.
-            at: Up to which offset that is known, as far as the caller knows.
-            end: Up to where it is to be known, at the most where the log ends.
+            entity: The entity of the records.
+            partition: The partition of the records.
+            at: The offset up to which duplicates are known, as far as the caller knows.
+            end: The offset up to which duplicates are to be known, at most the log's end.
 
         Returns:
-            Up to which offset it is known now which records are duplicates.
+            The offset up to which duplicates are known now.
 
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         until = time.monotonic() + SCAN_FOR
         if at < end and await self._connections.ledger_client.is_full():
-            # What is settled needs room, too.
+            # Redis is nearly full, and settlements need room, too.
             return at
         while at < end and time.monotonic() < until:
             upto = min(end, at + SCANNED_AT_ONCE)
@@ -59,7 +59,7 @@ class DuplicateScan:
             await self._connections.ledger_client.execute(one)
             at = one.dedup_upto
             if one.log_truncated is not None:
-                # Whoever reads on from the cursor finds out from where on.
+                # The receiver that reads on from the cursor finds out from which offset on.
                 LOGGER.warning(
                     "log_truncated entity=%s partition=%d scanned_to=%d: its log was truncated",
                     entity.path,
@@ -72,12 +72,12 @@ class DuplicateScan:
     async def scan_to(
         self, entity: Entity, states: Mapping[int, LedgerState | None], ends: Mapping[int, int]
     ) -> dict[int, int]:
-        """Likewise in several partitions, up to their ends; returns up to where it is known of each.
+        """Scan several partitions up to their ends; return the offset up to which duplicates are known in each.
 
         Args:
-            entity: Whose records are looked at.
-            states: Of the ledgers of the partitions.
-            ends: Of their logs.
+            entity: The entity of the records.
+            states: The states of the partitions' ledgers.
+            ends: The ends of the partitions' logs.
         """
         upto: dict[int, int] = {}
         for partition, state in states.items():
@@ -86,7 +86,7 @@ class DuplicateScan:
         return upto
 
     async def scan_all(self, entity: Entity, partitions: Sequence[int]) -> None:
-        """Likewise, of whoever did not ask for states and ends; nothing where no duplicates are detected."""
+        """Scan partitions, for a caller without states and ends; do nothing if the entity detects no duplicates."""
         if entity.detects_duplicates:
             states = await self._connections.ledger_client.states(
                 [entity.ledgers[partition] for partition in partitions]

@@ -1,6 +1,6 @@
 """Partitions that take no records now, so that messages without a key go elsewhere and others are not begun in vain.
 
-Nothing is asked while all is well: a partition is noticed when a record for it was not stored.
+The client asks nothing while all is well: it notices a partition when a record for it was not stored.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 
 LOOK_TIME = 8.0
-"""How long, in seconds, brokers are asked how things are."""
+"""How long, in seconds, the client waits for a broker that is asked about partitions."""
 LOOK_AGAIN = 1.0
 """How old, in seconds, an answer may be while a partition is unavailable."""
 _NONE: frozenset[int] = frozenset()
 
 
 class PartitionAvailability:
-    """What a client knows of them.
+    """A client's knowledge of unavailable partitions.
 
     Args:
         connections: The client's.
@@ -31,7 +31,7 @@ class PartitionAvailability:
         self._known: dict[str, tuple[float, frozenset[int]]] = {}
 
     async def of(self, entity: Entity) -> frozenset[int]:
-        """An entity's partitions that are known to take no records, looked at again where that is not new."""
+        """Return an entity's partitions that are known to take no records; look again if that knowledge is not new."""
         known = self._known.get(entity.topic)
         if known is None:
             return _NONE
@@ -40,9 +40,9 @@ class PartitionAvailability:
         return await self.look(entity)
 
     async def look(self, entity: Entity) -> frozenset[int]:
-        """An entity's partitions that take no records, as a broker says now; takes up to some ``LOOK_TIME``."""
+        """Return an entity's partitions that take no records, as a broker says now; takes up to some ``LOOK_TIME``."""
         _, before = self._known.get(entity.topic, (0.0, _NONE))
-        # Whoever comes meanwhile goes by what was known.
+        # A caller that asks meanwhile gets the earlier answer.
         self._known[entity.topic] = (time.monotonic(), before)
         unavailable = await self._ask(entity.topic)
         if unavailable is None:
@@ -54,7 +54,7 @@ class PartitionAvailability:
         return unavailable
 
     async def _ask(self, topic: str) -> frozenset[int] | None:
-        """The unavailable partitions; None where nobody answers."""
+        """Return the unavailable partitions; None if no broker answers."""
         try:
             described = await self._connections.pool.run(self._connections.topics.describe, topic, LOOK_TIME)
         except ServiceBusError:
@@ -62,7 +62,7 @@ class PartitionAvailability:
         return _NONE if described is None else frozenset(described.unavailable)
 
     async def wait_until_available(self, entity: Entity, partitions: set[int], deadline: float) -> frozenset[int]:
-        """Wait until partitions take records, or until a moment of the monotonic clock; those that do not by then."""
+        """Wait until partitions take records, or until a moment of the monotonic clock; return those that do not."""
         while True:
             unavailable = partitions & await self.of(entity)
             left = deadline - time.monotonic()

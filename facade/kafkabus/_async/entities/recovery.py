@@ -1,4 +1,4 @@
-"""Entities whose ledgers, logs or topics are not what they were: what Redis lost is made anew, what Kafka lost is told."""
+"""Recovery of entities: ledgers that Redis lost are made anew, records that Kafka lost are reported."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ LOGGER = logging.getLogger("kafkabus")
 TOPIC_AGE = 5.0
 """How old, in seconds, the knowledge may be that an entity's topic is the same as before."""
 TOPIC_TIMEOUT = 2.0
-"""For how long, in seconds, it is asked for."""
+"""For how long, in seconds, brokers are asked for the topic."""
 
 
 class EntityRecovery:
-    """What a client does where ledgers, logs or topics were lost, or went back.
+    """Recovers a client's entities whose ledgers, logs or topics were lost, or went back to an earlier state.
 
     Args:
         connections: The client's.
-        descriptions: Of all entities of the namespace.
+        descriptions: The descriptions of all entities of the namespace.
         catalog: The client's entities.
-        checkpoints: What was written down of ledgers.
-        session_states: States of sessions.
-        markers: What became of transactions.
+        checkpoints: The checkpoints of ledgers.
+        session_states: The states of sessions.
+        markers: Tells whether a transaction was committed.
         archive: Records that are kept apart from their logs.
     """
 
@@ -70,12 +70,12 @@ class EntityRecovery:
         self._topics_seen: dict[str, float] = {}
 
     async def check_topic(self, entity: Entity) -> None:
-        """Look, now and then, whether an entity's topic is still the one that its ledgers are about.
+        """Check, now and then, whether an entity's topic is still the one that its ledgers are about.
 
-        One that was deleted and created again has other messages under the same offsets, and nobody would notice.
+        A topic that was deleted and created again has other messages under the same offsets, which no client would notice.
 
         Raises:
-            MessagingEntityNotFoundError: It is another one.
+            MessagingEntityNotFoundError: The topic is another one.
         """
         now = time.monotonic()
         if now - self._topics_seen.get(entity.topic_id, -TOPIC_AGE) < TOPIC_AGE:
@@ -84,23 +84,23 @@ class EntityRecovery:
         try:
             topic = await self._connections.pool.run(self._connections.topics.describe, entity.topic, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
-            return  # Whoever reads it says so.
+            return  # A client that reads the topic reports this.
         await self._check_own(entity, topic)
 
     async def _check_own(self, entity: Entity, topic: Topic | None) -> None:
-        """Look whether a topic is the one that an entity's ledgers are about.
+        """Check whether a topic is the one that an entity's ledgers are about.
 
         Raises:
-            MessagingEntityNotFoundError: It is another one.
+            MessagingEntityNotFoundError: The topic is another one.
         """
         if topic is not None and topic.topic_id != entity.topic_id:
             await self._go_on_with(topic, entity)
 
     async def _check_its_topic(self, entity: Entity) -> None:
-        """Likewise, of the topic that has its topic's name now.
+        """Check whether the topic that now has the name of an entity's topic is the one that its ledgers are about.
 
         Raises:
-            MessagingEntityNotFoundError: It is another one, or gone.
+            MessagingEntityNotFoundError: The topic is another one, or gone.
         """
         topic = await self._connections.pool.run(self._connections.topics.describe, entity.topic)
         if topic is None:
@@ -108,10 +108,10 @@ class EntityRecovery:
         await self._check_own(entity, topic)
 
     async def _go_on_with(self, topic: Topic, entity: Entity) -> NoReturn:
-        """An entity's topic is another one: where nobody deleted the entity, it goes on with that, from its beginning.
+        """Have an entity whose topic was replaced go on with the new one, from its beginning, unless the entity was deleted.
 
         Raises:
-            MessagingEntityNotFoundError: Always; who comes again is served.
+            MessagingEntityNotFoundError: Always raised; retry the call.
         """
         path = entity.path
         async with self._turn_at(path.name) as lock:
@@ -149,25 +149,25 @@ class EntityRecovery:
             await self._archive.drop_all(entity)
 
     def _turn_at(self, name: str) -> DescriptionLock | nullcontext[None]:
-        """This client's turn at changing an entity's description; none where it is in it: then that may wait for this."""
+        """Return the turn at changing an entity's description; none if this client has it: its holder may wait for this."""
         return nullcontext() if self._descriptions.is_changing(name) else self._descriptions.changing(name)
 
     async def recover_from_truncation(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
-        """One of an entity's logs was truncated: the entity goes on with new ledgers, which know of nothing that is gone.
+        """Have an entity, one of whose logs was truncated, go on with new ledgers, which know nothing of records that are gone.
 
-        A claim or a settlement that somebody still has under way names offsets of the old log; it finds the old ledgers, or
+        A claim or a settlement that a client still has under way names offsets of the old log; it finds the old ledgers, or
         none.
 
         Args:
-            entity: Which.
-            partition: Of the log.
-            end: From which offset on its records are others, or gone; None where nobody knows: all it holds comes again.
+            entity: The entity.
+            partition: The partition of the log.
+            end: The offset from which on its records are others, or gone; None if unknown: all that it holds comes again.
 
         Raises:
             MessagingEntityNotFoundError: The topic was deleted and created again.
-            ServiceBusError: Always; who comes again is served.
+            LedgersReplacedError: Always raised after recovery; receivers go on with the new ledgers.
         """
-        # Where the topic is gone, or another one, its log is not a shorter one of this.
+        # If the topic is gone, or is another one, its log is no truncation of this one.
         await self._check_its_topic(entity)
         if end is not None:
             for other in await self._others_of_log(entity):
@@ -175,25 +175,25 @@ class EntityRecovery:
                     await self._cut(other, partition, end)
                     self._catalog.look_up_again(other)
         await self._cut(entity, partition, end)
-        raise ServiceBusError(
+        raise LedgersReplacedError(
             self._catalog.note_gone(entity, f"the log of its partition {partition} was truncated behind our back")
         )
 
     async def _others_of_log(self, entity: Entity) -> list[Entity]:
-        """Who else has ledgers over an entity's log: a topic and its subscriptions."""
+        """Return the other entities that have ledgers over an entity's log: of a topic and its subscriptions."""
         if entity.subscription_filter is None and not entity.is_topic:
             return []
         topic = await self._catalog.entity(entity.log_path)
         return [one for one in (topic, *await self._catalog.readers_of(topic)) if one.path.key != entity.path.key]
 
     async def _knows_beyond(self, entity: Entity, partition: int, end: int) -> bool:
-        """Whether anything is known of what an entity's log held from an offset on."""
+        """Return whether anything is known of records that an entity's log held from an offset on."""
         known = await self._catalog.current_description(entity)
         (state,) = await self._connections.ledger_client.states([entity.ledgers[partition]])
         return known is not None and (state is None or state.cursor > end or known.cut(partition, end) != known)
 
     async def _cut(self, entity: Entity, partition: int, end: int | None) -> None:
-        """Have an entity go on where one of its logs was truncated."""
+        """Have an entity go on after one of its logs was truncated."""
         if await self._catalog.current_description(entity) is not None:
             starts = await self._connections.pool.run(self._connections.topics.starts, entity.topic, [partition])
             upto = starts[partition] if end is None else end
@@ -223,14 +223,14 @@ class EntityRecovery:
             await self._archive.drop(entity, partition, known.keys() - kept.keys())
 
     async def recover_from_rollback(self, entity: Entity, written: Mapping[int, Snapshot]) -> NoReturn:
-        """Ledgers know less than was written down of them: the entity goes on with new ones that know both.
+        """Have an entity whose ledgers know less than their checkpoints go on with new ledgers that know both.
 
         Args:
-            entity: Which.
-            written: What was written down, by partition.
+            entity: The entity.
+            written: The checkpoints of its ledgers, by partition.
 
         Raises:
-            ServiceBusError: Always; who comes again is served.
+            LedgersReplacedError: Always raised after recovery; receivers go on with the new ledgers.
         """
         LOGGER.error(
             "redis_rolled_back entity=%s partitions=%s: what was settled stays settled; what was settled after it was "
@@ -241,11 +241,13 @@ class EntityRecovery:
 
         def mend(where: int, snapshot: Snapshot) -> Snapshot:
             earlier = written.get(where)
-            # By transactions too that were committed since.
+            # Transactions that were committed since then count, too.
             return snapshot if earlier is None else replace(snapshot.merged(earlier), markers=earlier.markers)
 
         await self._begin_anew(entity, mend, lambda description: description)
-        raise ServiceBusError(self._catalog.note_gone(entity, "Redis went back to an earlier state, as in a failover"))
+        raise LedgersReplacedError(
+            self._catalog.note_gone(entity, "Redis went back to an earlier state, as in a failover")
+        )
 
     async def _begin_anew(
         self,
@@ -253,12 +255,12 @@ class EntityRecovery:
         mend: Callable[[int, Snapshot], Snapshot],
         described: Callable[[EntityDescription], EntityDescription],
     ) -> None:
-        """Make an entity's next generation, of what is true of this one; see docs/decisions/0013-generations.md.
+        """Make an entity's next generation, of the state that is true of this one; see docs/decisions/0013-generations.md.
 
         Args:
-            entity: Which.
-            mend: What is true of a partition's ledger.
-            described: How the entity is described then, but for its generation.
+            entity: The entity.
+            mend: Returns the true state of a partition's ledger.
+            described: Returns the new description of the entity, but for its generation.
         """
         async with self._turn_at(entity.path.name) as lock:
             known = await self._catalog.current_description(entity)
@@ -274,7 +276,7 @@ class EntityRecovery:
             await self._make(
                 entity, dict(zip(self._anew(entity, known, entity.topic_id).ledgers, decided, strict=True))
             )
-            # What was changed meanwhile stays so.
+            # Changes that clients made meanwhile stay.
             current = await self._catalog.current_description(entity)
             if current is None:
                 return
@@ -284,11 +286,11 @@ class EntityRecovery:
         await self._connections.ledger_client.forget(entity.ledgers)
 
     async def needed_from(self, reader: Entity, ledger: Ledger) -> int:
-        """From which offset on a ledger may need the records of its log, as its last checkpoint says; 0 without one.
+        """Return the offset from which on a ledger may need its log's records, as its last checkpoint says; 0 without one.
 
         Args:
-            reader: Whose ledger it is.
-            ledger: It.
+            reader: The entity of the ledger.
+            ledger: The ledger.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -301,7 +303,7 @@ class EntityRecovery:
         return needed if window_start is None else min(needed, window_start)
 
     async def window_start(self, entity: Entity, ledger: Ledger, snapshot: Snapshot) -> int | None:
-        """The first offset whose id may still count for what is not judged yet; None where no duplicates are detected."""
+        """Return the first offset whose id may count for records not judged yet; None if the entity detects no duplicates."""
         if snapshot.dedup_upto is None:
             return None
         topic, partition = entity.topic, ledger.partition
@@ -312,7 +314,7 @@ class EntityRecovery:
             )
             moment = records[0].timestamp()[1] if records else 0
         else:
-            # What is stored from now on is newer than all that is there.
+            # Records that are stored from now on are newer than all that are there.
             newest = await self._connections.pool.run(self._connections.topics.newest, topic, [partition])
             moment = 0 if newest is None else newest
         starts = await self._connections.pool.run(
@@ -321,7 +323,7 @@ class EntityRecovery:
         return starts[partition]
 
     def _anew(self, entity: Entity, description: EntityDescription, topic_id: str) -> Entity:
-        """An entity's next generation."""
+        """Return an entity's next generation."""
         return self._catalog.described(entity.path, description, entity.topic, topic_id)
 
     async def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
@@ -330,7 +332,7 @@ class EntityRecovery:
         Records of open transactions count: acknowledged messages may stand behind them.
 
         Returns:
-            Where that is, by partition.
+            The offsets at which the ledgers begin, by partition.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -358,17 +360,17 @@ class EntityRecovery:
         await self._make(entity, begun)
 
     async def rebuild(self, ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
-        """Redis lost ledgers: go on from their last checkpoints, so that nothing is lost and little comes again.
+        """Make ledgers that Redis lost anew from their last checkpoints, so that nothing is lost and little comes again.
 
         Returns:
-            Why not, of those of which that cannot be.
+            The errors of the ledgers that cannot be made.
         """
         failed: dict[Ledger, ServiceBusError] = {}
         places: dict[Ledger, Entity] = {}
         for ledger in ledgers:
             entity = self._catalog.owner_of(ledger)
             if entity is None:
-                # It was deleted; or it was made to look at what Redis allows, and nobody waits for it.
+                # Its entity was deleted; or ``check_rights`` made the ledger, for which no caller waits.
                 failed[ledger] = MessagingEntityNotFoundError(
                     f"{ledger.keys.prefix} is no ledger of an entity that is known"
                 )
@@ -407,7 +409,7 @@ class EntityRecovery:
         return failed
 
     async def _why_not(self, entity: Entity) -> ServiceBusError | None:
-        """Why an entity's ledgers are not to be made anew, or cannot be; None where they are to be."""
+        """Return why an entity's ledgers are not to be made anew, or cannot be; None if they are to be."""
         try:
             await self._check_its_topic(entity)
             return None if await self._catalog.current_description(entity) is not None else await self._replaced(entity)
@@ -415,7 +417,7 @@ class EntityRecovery:
             return error
 
     async def _replaced(self, entity: Entity) -> ServiceBusError:
-        """Why an entity's ledgers are not to be made anew."""
+        """Return why an entity's ledgers are not to be made anew."""
         known = await self._descriptions.get(entity.path.name)
         if known is None or known.status is EntityStatus.DELETING:
             self._catalog.look_up_again(entity)
@@ -431,10 +433,10 @@ class EntityRecovery:
         )
 
     async def _make(self, entity: Entity, snapshots: Mapping[Ledger, Snapshot]) -> None:
-        """Make ledgers of an entity of what is known of them; those that are there stay.
+        """Make ledgers of an entity from their snapshots; ledgers that exist stay.
 
         Raises:
-            ServiceBusError: That failed, of some of them.
+            ServiceBusError: Some of the ledgers could not be made.
         """
 
         async def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
@@ -447,7 +449,7 @@ class EntityRecovery:
     async def _written(
         self, places: Mapping[Ledger, Entity], snapshots: Mapping[Ledger, Snapshot | ServiceBusError]
     ) -> dict[Ledger, Written | ServiceBusError]:
-        """All that ledgers are made of, where their snapshots are known, and whose each one is."""
+        """Return all that ledgers are made of, by their entities and snapshots; an error for each one without a snapshot."""
         states = await self._session_states.read(places)
         names = {entity.path.name for entity in places.values()}
         described = {name: await self._descriptions.get(name) for name in names}
@@ -467,7 +469,7 @@ class EntityRecovery:
         return dict(zip(places, await all_of(partial(written, ledger) for ledger in places), strict=True))
 
     async def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
-        """What was written down of ledgers last, as far as it is true of their logs, and with what transactions did since."""
+        """Return the last checkpoints of ledgers, as far as they are true of the logs, with what transactions did since."""
         found: dict[Ledger, Snapshot | ServiceBusError] = {}
         snapshots = await self._checkpoints.read_now(ledger.keys.prefix for ledger in places)
         starts: dict[Ledger, int] = {}
@@ -483,14 +485,14 @@ class EntityRecovery:
             snapshot = snapshots[ledger.keys.prefix] or Snapshot(
                 0, 0, has_message_ttl=True, dedup_upto=dedup_upto, markers=0
             )
-            # Where the log ends before the cursor it was truncated: whoever reads on from there finds out where.
+            # If the log ends before the cursor, it was truncated: the receiver that reads on from there finds out where.
             due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
             true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)
         decided = await self._markers.account_for(true_ones)
         return found | {ledger: decided[ledger.keys.prefix] for ledger in starts}
 
     async def _starts_of(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, int | ServiceBusError]:
-        """Where logs begin."""
+        """Return the first offsets of ledgers' logs, or errors."""
         partitions: defaultdict[str, set[int]] = defaultdict(set)
         for ledger, entity in places.items():
             partitions[entity.topic].add(ledger.partition)
@@ -508,18 +510,18 @@ class EntityRecovery:
         }
 
     def forget(self, entity: Entity) -> None:
-        """Nobody asks for an entity any more, as it is gone, or another one."""
+        """Forget an entity that is gone, or was replaced by another one of its name."""
         self._topics_seen.pop(entity.topic_id, None)
 
 
 def marks_of(entity: Entity, description: EntityDescription) -> list[MarkName]:
-    """What an entity's ledgers have to know, as its description says; of a dead-letter queue, nothing becomes due there."""
+    """Return the marks that an entity's ledgers need, by its description; nothing becomes due in a dead-letter queue."""
     told: list[MarkName] = [name for name in MARKS if getattr(description, name)]
     return [name for name in told if name == "transacts"] if entity.path.is_dead_letter else told
 
 
 def _rules_version(entity: Entity, description: EntityDescription | None) -> int:
-    """Which version of a subscription's rules is the last one, whose change may be under way; 0 where it has none."""
+    """Return the last version of a subscription's rules, whose change may be under way; 0 if the entity has no rules."""
     if entity.subscription_filter is None:
         return 0
     if not isinstance(description, SubscriptionDescription):

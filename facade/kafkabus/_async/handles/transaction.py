@@ -1,6 +1,6 @@
 """Sends and settlements that happen together, or not at all.
 
-What is to be done is kept until the ``with`` block ends; ``dispositions/transaction_commit.py`` carries it out.
+A transaction keeps them until its ``with`` block ends; ``dispositions/transaction_commit.py`` carries them out.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _Sends:
         placed: Finds their queue and makes their records.
         outgoing: The messages.
         entity: The queue, as ``placed`` found it.
-        records: Theirs.
+        records: The messages' records.
     """
 
     placed: Placed
@@ -45,19 +45,20 @@ class _Sends:
     records: Sequence[OutgoingRecord]
 
     async def anew(self) -> _Sends:
-        """Checked once more, against what the queue is like now."""
+        """Return the messages checked once more, against the queue as it is now."""
         return _Sends(self.placed, self.outgoing, *await self.placed(self.outgoing))
 
 
 class ServiceBusTransaction:
     """Sends and settlements that happen together, or not at all; made by ``ServiceBusClient.transaction``.
 
-    Used in a ``with`` block, and given to the methods that are to be part of it. They check what they are asked for and
-    return at once; all of it is done when the block ends, and none of it where that raises, or an exception leaves the
-    block: then the messages stay locked as they were. One asyncio task uses it.
+    Use it in a ``with`` block, and give it to the methods that are to be part of it. They check their arguments and return at
+    once; everything is done when the block ends. If an exception leaves the block, nothing is done, and the messages stay
+    locked as they were; also if the end of the block raises, unless the error says that the outcome is unknown.
+    One asyncio task uses it.
 
     Attributes:
-        transaction_id: Made up, for logs.
+        transaction_id: A generated id, for logs.
     """
 
     def __init__(self, context: ClientContext) -> None:
@@ -71,7 +72,7 @@ class ServiceBusTransaction:
         forks.watch(self)
 
     def _after_fork(self) -> None:
-        # The parent carries it out.
+        # The parent process carries the transaction out.
         self._open, self._over = False, True
         self._sends.clear()
         self._settlements.clear()
@@ -100,10 +101,10 @@ class ServiceBusTransaction:
             commit.mark(settled=commit.done)
 
     def _check(self, context: ClientContext) -> None:
-        """Whether a handle's work may be part of it.
+        """Check that a handle's work may be part of the transaction.
 
         Raises:
-            ValueError: It is not open, or another client's.
+            ValueError: The transaction is not open, or another client's.
         """
         if not self._open:
             raise ValueError("the transaction is not open: use it within its 'with' block")
@@ -118,7 +119,7 @@ class ServiceBusTransaction:
         """Have checked messages sent.
 
         Raises:
-            InvalidOperationError: The queue is partitioned, and they have no key, or another one than those before.
+            InvalidOperationError: The queue is partitioned, and a message has no key, or another key than those before.
         """
         if entity.partitions > 1:
             self._check_keys(entity, records)

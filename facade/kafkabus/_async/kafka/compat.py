@@ -12,7 +12,7 @@ from kafkabus._kafka.delivery_reports import SERVE_SLICE, DeliveryReports
 
 
 class Deliveries:
-    """Serves a producer's acknowledgements while somebody waits for any: one pool thread for all tasks.
+    """Serves a producer's acknowledgements while a task waits for any: one pool thread for all tasks.
 
     Args:
         producer: The producer that the records were given to.
@@ -27,7 +27,7 @@ class Deliveries:
         self._serving = False
 
     async def wait(self, reports: DeliveryReports, timeout: float) -> bool:
-        """Wait until each record of the reports was acknowledged or given up; False where time ran out first."""
+        """Wait until each record of the reports was acknowledged or given up; return False if time ran out first."""
         loop = asyncio.get_running_loop()
         arrived = loop.create_future()
 

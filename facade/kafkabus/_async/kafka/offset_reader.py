@@ -19,18 +19,18 @@ from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 READ_TIMEOUT = 30.0
 """How long, in seconds, a read by offset may take before Kafka counts as unreachable."""
 SILENCE = 1.0
-"""After how many seconds without an answer it is asked whether the topic is still there."""
+"""After how many seconds without an answer the reader asks whether the topic still exists."""
 CONSUMERS = 4
-"""How many reads of a client go on at a time."""
+"""How many reads of a client run at a time."""
 
 
 class OffsetReader:
-    """All reads by offset of a client; safe to share.
+    """Reads records by offset for a client; safe to share.
 
-    A few kept consumers share the work, so that a partition that does not answer delays no other.
+    A few consumers, which stay open, share the work, so that a partition that does not answer delays no other.
 
     Args:
-        settings: Where Kafka is.
+        settings: The namespace's settings.
         pool: Threads for blocking calls.
     """
 
@@ -41,26 +41,26 @@ class OffsetReader:
     async def read(
         self, topic: str, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
     ) -> list[Record]:
-        """The committed records from ``first`` to ``last`` that the log holds, in order.
+        """Return the committed records from ``first`` to ``last`` that the log holds, in order.
 
         Args:
-            topic: Which.
-            partition: Of it.
-            first: An offset.
-            last: Another one, below the log's committed end.
-            timeout: How long it may take, in seconds.
+            topic: The Kafka topic.
+            partition: The partition of the topic.
+            first: The first offset.
+            last: The last offset, below the log's committed end.
+            timeout: How long the read may take, in seconds.
 
         Raises:
             MessagingEntityNotFoundError: The topic is gone.
-            UnfinishedReadError: They did not all come in time.
+            UnfinishedReadError: Not all records came in time.
             LogTruncatedError: The log ends before ``last``.
-            ServiceBusError: It cannot be read.
+            ServiceBusError: The log cannot be read.
         """
         if last < first:
             return []
         deadline = time.monotonic() + timeout
         place = (topic, partition)
-        # The one that reads there already need not be assigned anew.
+        # A consumer that has the partition already need not be assigned anew.
         for one in sorted(self._consumers, key=lambda one: one.assigned != place):
             if await try_acquire(one.turn):
                 break
@@ -76,14 +76,14 @@ class OffsetReader:
             one.turn.release()
 
     async def close(self) -> None:
-        """Close the consumers that were needed."""
+        """Close the consumers that were opened."""
         for one in self._consumers:
             async with one.turn:
                 await self._pool.run(one.close)
 
 
 class _PointConsumer:
-    """One consumer that is placed anew for each read. Its calls block; one at a time may use it."""
+    """A consumer that is positioned anew for each read. Its calls block; one caller at a time may use it."""
 
     def __init__(self, settings: Settings) -> None:
         self.turn = Lock()
@@ -92,7 +92,7 @@ class _PointConsumer:
         self._consumer: Consumer | None = None
 
     def close(self) -> None:
-        """Close the consumer, if one was needed."""
+        """Close the consumer, if it was opened."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
@@ -102,7 +102,7 @@ class _PointConsumer:
         try:
             return self._read(topic, partition, first, last, deadline)
         except BaseException:
-            # Where the consumer stands is no longer known for sure.
+            # The consumer's position is no longer known for sure.
             self.assigned = None
             raise
 
@@ -113,7 +113,7 @@ class _PointConsumer:
         for message in self._poll(consumer, (topic, partition), lambda: last - first + 1 - len(records), deadline):
             if message is None:
                 if end is not None:
-                    # A leader that has just taken over says so too, for a moment, before it knows what is committed.
+                    # Only after a silence: a new leader reports such an end, too, until it knows what is committed.
                     raise _truncated(topic, partition, end, last)
                 self._check_topic(consumer, topic)
                 continue
@@ -125,7 +125,7 @@ class _PointConsumer:
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 return self._read_from_start(consumer, topic, partition, first, last, deadline)
             elif error.code() == KafkaError._PARTITION_EOF:
-                # The last record, if there is one, was before it.
+                # The last record, if there is one, is before the end.
                 end, offset = offset, offset - 1
             else:
                 self._check_event(error, topic, partition, first)
@@ -141,19 +141,19 @@ class _PointConsumer:
     def _poll(
         self, consumer: Consumer, place: tuple[str, int], missing: Callable[[], int], deadline: float
     ) -> Iterator[Any]:
-        """Messages and events of a partition until time runs out, as many at once as are missing; None after each silence."""
+        """Yield a partition's messages and events until time runs out, as many at once as are missing; None after a silence."""
         while (left := deadline - time.monotonic()) > 0:
             head = consumer.poll(min(SILENCE, left))
             if head is None:
                 yield None
                 continue
             for message in [head, *(consumer.consume(more, 0) if (more := missing() - 1) > 0 else ())]:
-                # Something may still be said of where it was placed before.
+                # Messages of the partition that was read before may still arrive.
                 if (message.topic(), message.partition()) == place:
                     yield message
 
     def _check_topic(self, consumer: Consumer, topic: str) -> None:
-        """Kafka's client waits for a topic that was deleted, as it does for one that is new."""
+        """Raise if the topic was deleted: Kafka's client waits for a deleted topic as it does for a new one."""
         try:
             known = consumer.list_topics(topic, timeout=SILENCE).topics[topic]
         except KafkaException:
@@ -162,7 +162,7 @@ class _PointConsumer:
             raise _gone(topic)
 
     def _check_event(self, error: KafkaError, topic: str, partition: int, offset: int) -> None:
-        """An event that no patience mends is an error, and so is one that Kafka's client would pass over."""
+        """Raise for an event that waiting does not mend, also for one that Kafka's client would pass over."""
         if error.code() in _GONE:
             raise _gone(topic)
         if error.code() in NO_RIGHTS:
@@ -173,7 +173,7 @@ class _PointConsumer:
     def _read_from_start(
         self, consumer: Consumer, topic: str, partition: int, first: int, last: int, deadline: float
     ) -> list[Record]:
-        """The log does not hold ``first``: it begins behind it, or ends before it."""
+        """Read from the start of a log that begins behind ``first``; raise if the log ends before ``first`` instead."""
         self.assigned = None
         left = max(0.0, deadline - time.monotonic())
         try:
@@ -196,7 +196,7 @@ class _PointConsumer:
             try:
                 self._consumer.seek(where)
             except KafkaException:
-                # Not fetching yet: assigning anew does the same, later.
+                # The consumer does not fetch yet: assigning anew does the same, later.
                 self._consumer.assign([where])
         else:
             self._consumer.assign([where])
@@ -212,10 +212,10 @@ def _gone(topic: str) -> MessagingEntityNotFoundError:
 
 
 class UnfinishedReadError(ServiceBusCommunicationError):
-    """Records that were to be read by offset did not all come in time.
+    """Not all records of a read by offset came in time.
 
     Attributes:
-        records: Those that did, from the first one on.
+        records: The records that came, from the first one on.
     """
 
     def __init__(self, message: str, records: list[Record]) -> None:
@@ -224,7 +224,7 @@ class UnfinishedReadError(ServiceBusCommunicationError):
 
 
 class LogTruncatedError(ServiceBusError):
-    """A log ends before an offset that was stored there once."""
+    """A log ends before an offset at which a record was stored once."""
 
 
 def _truncated(topic: str, partition: int, end: int, wanted: int) -> LogTruncatedError:

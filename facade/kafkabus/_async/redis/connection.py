@@ -25,15 +25,15 @@ REPLY_TIMEOUT = 10.0
 """How long, in seconds, Redis may take to answer; then the request is made again, under its number."""
 
 _UPTO = "$upto"
-"""Field of the cache that says up to which offset of the topic it holds all; no entity's name begins with a dollar sign."""
+"""The cache's field with the offset of the topic up to which it is complete; no entity's name begins with a dollar sign."""
 _LIFE = "$life"
-"""Field of the cache that says which one it is: one that was emptied is another."""
+"""The cache's field with its identity, which changes when the cache is emptied."""
 NOTHING = -1
-"""Up to where a cache holds all that does not hold all of anything."""
+"""The offset that stands for a cache that is not complete up to any offset."""
 
 
 def connect(url: str) -> Redis:
-    """A client of the Redis at this address; it connects when it is first used."""
+    """Return a client of the Redis at this address; it connects when it is first used."""
     here = in_memory_registry.find(url)
     if here is not None:
         return cast("Redis", here.async_redis())  # aio-only
@@ -42,17 +42,17 @@ def connect(url: str) -> Redis:
 
 
 class RedisConnection:
-    """One client's way to Redis: looked at before it is used, waited for while it cannot serve, its errors those of the SDK.
+    """A client's access to Redis: checks it before use, retries while it cannot serve, and raises the SDK's errors.
 
     Args:
-        redis: A client of it.
-        address: What error messages call it; without a password.
-        namespace: Whose keys it holds.
-        retry_for: For how long, in seconds, a call is made again while Redis cannot serve it.
+        redis: A client of Redis.
+        address: The address of Redis for error messages, without a password.
+        namespace: The namespace whose keys Redis holds.
+        retry_for: For how long, in seconds, a call is retried while Redis cannot serve it.
 
     Attributes:
-        redis: As given.
-        address: As given.
+        redis: The client of Redis.
+        address: The address of Redis for error messages.
     """
 
     def __init__(self, redis: Redis, *, address: str, namespace: str, retry_for: float = 60.0) -> None:
@@ -63,15 +63,15 @@ class RedisConnection:
         self._looked_at = False
 
     async def call(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask something of Redis, and while it cannot serve, again.
+        """Make a call to Redis; retry while Redis cannot serve it.
 
         Raises:
-            ServiceBusCommunicationError: It cannot be reached, or cannot serve as in a failover; tried for ``retry_for``.
-            ServiceBusAuthenticationError: It refuses the credentials.
-            ServiceBusAuthorizationError: The credentials do not allow this.
-            ServiceBusServerBusyError: It takes no writes, because its memory is full or it cannot save.
-            UnsuitableRedisError: It would drop locks, or is part of a cluster; nothing was asked.
-            LedgerError: It refuses for another reason.
+            ServiceBusCommunicationError: Redis cannot be reached, or cannot serve, as in a failover; tried for ``retry_for``.
+            ServiceBusAuthenticationError: Redis refuses the credentials.
+            ServiceBusAuthorizationError: The credentials do not allow the call.
+            ServiceBusServerBusyError: Redis takes no writes, because its memory is full or it cannot save.
+            UnsuitableRedisError: Redis would drop locks, or is part of a cluster; the call was not made.
+            LedgerError: Redis refuses the call for another reason.
         """
 
         async def attempt() -> T:
@@ -102,7 +102,7 @@ class RedisConnection:
             raise self.translated(error) from error
 
     async def ask_about(self, ask: Callable[[], Awaitable[T]]) -> T | None:
-        """Ask something about Redis; None where the credentials do not allow that, as with some hosted ones.
+        """Make a call that asks about Redis itself; return None if Redis does not allow it, as with some hosted services.
 
         Raises:
             ServiceBusError: See ``call``.
@@ -113,17 +113,17 @@ class RedisConnection:
             return None
 
     def translated(self, error: RedisError, what: str = "a command") -> ServiceBusError:
-        """The SDK's error for one of Redis's to what it was asked for."""
+        """Return the SDK's error for an error of Redis in reply to ``what``."""
         return translated(error, address=self.address, namespace=self._namespace, tried_for=self._retry_for, what=what)
 
     async def _may_be_another(self, error: RedisError) -> None:
-        """The next call may reach another Redis: it is looked at again, and its address is looked up again."""
+        """Have Redis checked and its address looked up again, because the next call may reach another Redis."""
         self._looked_at = False
         if isinstance(error, ResponseError):
             await self.redis.connection_pool.disconnect(inuse_connections=False)
 
     async def _look_at(self) -> None:
-        """Refuse a Redis that drops keys when it is full or is part of a cluster, warn of one that keeps nothing."""
+        """Refuse a Redis that drops keys when it is full or is part of a cluster; warn of one that persists nothing."""
         try:
             info = await self.redis.info()
         except ResponseError as error:
@@ -138,9 +138,9 @@ class RedisConnection:
                 f"Redis {self.address} has maxmemory-policy {policy!r} and would drop locks when it is full: set it to "
                 "noeviction"
             )
-        # Whose answer this was may have gone meanwhile; then the call that follows fails, and the next one looks again.
+        # The server that answered may be gone by now; then the call that follows fails, and the next one checks again.
         self._looked_at = True
-        # One that loads its data says that of itself, too.
+        # A Redis that loads its data says that it has no append-only file, too.
         if info.get("aof_enabled") == 0 and not info.get("loading") and await self._saves_nothing():
             LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", self.address)
 
@@ -152,11 +152,11 @@ class RedisConnection:
 
 
 class Described(NamedTuple):
-    """What the descriptions' topic says of an entity.
+    """A record of the descriptions' topic.
 
     Attributes:
-        offset: Of the record, which decides what is later.
-        text: The description as JSON, None where the entity was deleted.
+        offset: The record's offset, which decides which record is later.
+        text: The description as JSON; None if the entity was deleted.
     """
 
     offset: int
@@ -164,11 +164,11 @@ class Described(NamedTuple):
 
 
 class DescriptionCache:
-    """Descriptions of a namespace's entities, by their names in lower case; see ``lua/describe.lua``.
+    """The cache of descriptions of a namespace's entities, by their names in lower case; see ``lua/describe.lua``.
 
     Args:
-        connection: To the Redis that holds them.
-        namespace: Whose they are.
+        connection: The connection to the Redis that holds the cache.
+        namespace: The namespace of the entities.
     """
 
     def __init__(self, connection: RedisConnection, namespace: str) -> None:
@@ -178,7 +178,7 @@ class DescriptionCache:
         self._namespace = namespace
 
     async def get(self, name: str) -> tuple[int, str | None]:
-        """Up to which offset of the topic the cache holds all, and one description, None where it holds none.
+        """Return the offset of the topic up to which the cache is complete, and one description, or None if it holds none.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -187,7 +187,7 @@ class DescriptionCache:
         return _offset(upto), _kept_text(kept)
 
     async def all(self) -> tuple[int, dict[str, str]]:
-        """Up to which offset of the topic the cache holds all, and all descriptions.
+        """Return the offset of the topic up to which the cache is complete, and all descriptions by name.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -198,7 +198,7 @@ class DescriptionCache:
         return upto, {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
 
     async def life(self) -> str:
-        """Which cache this is; one that was emptied is another.
+        """Return the cache's identity, which changes when the cache is emptied.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -208,13 +208,13 @@ class DescriptionCache:
         return _text(life)
 
     async def keep(self, described: Mapping[str, Described], *, all_of: str = "", upto: int = NOTHING) -> None:
-        """Keep what the topic says, but for what the cache knows later records of.
+        """Keep records of the topic, except for entities of which the cache knows later records.
 
         Args:
-            described: By name.
-            all_of: Where that is all there is, the cache's life as it was before the topic was read. One that was emptied
-                since may have lost a later record, so it does not count as holding all.
-            upto: Where that is all there is, where the topic ended when it was read.
+            described: The records, by the entities' names.
+            all_of: If these are all records of the topic, the cache's identity before the topic was read. A cache that was
+                emptied since may have lost a later record, so it does not count as complete.
+            upto: If these are all records of the topic, the offset at which the topic ended when it was read.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -226,7 +226,7 @@ class DescriptionCache:
         )
 
     async def empty(self) -> None:
-        """Have the cache hold nothing.
+        """Empty the cache.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -234,7 +234,7 @@ class DescriptionCache:
         await self._connection.call(lambda: self._redis.delete(self._key))
 
     async def take_turn(self, name: str, token: str, seconds: int) -> bool:
-        """Whether it is a client's turn now to change a description; the turn ends by itself after a while.
+        """Take the turn to change a description for some seconds; return False if it is taken.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -243,7 +243,7 @@ class DescriptionCache:
         return bool(await self._connection.call(lambda: self._redis.set(key, token, nx=True, ex=seconds)))
 
     async def has_turn(self, name: str, token: str) -> bool:
-        """Whether a client's turn has not ended by itself.
+        """Return whether a client still has its turn, which may have ended by itself.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -255,7 +255,7 @@ class DescriptionCache:
         """End a client's turn.
 
         Raises:
-            ServiceBusCommunicationError: Redis cannot be reached; it ends by itself.
+            ServiceBusCommunicationError: Redis cannot be reached; the turn ends by itself.
         """
         key = turn_key(self._namespace, name)
         await self._connection.call(lambda: self._redis.eval(let_go_script().text, 1, key, token))

@@ -1,4 +1,4 @@
-"""Carrying operations to the ledgers: gathered, numbered, sent again where a reply was lost."""
+"""Carrying operations to the ledgers: they are gathered, numbered, and sent again if a reply was lost."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from kafkabus._redis.errors import passes
 LOGGER = logging.getLogger("kafkabus.ledger")
 
 FULL = 0.9
-"""Part of Redis's ``maxmemory`` beyond which nothing new is granted: a full Redis would refuse settlements too."""
+"""The part of Redis's ``maxmemory`` from which on no new messages are granted: a full Redis would refuse settlements too."""
 
 FULL_SECONDS = 60
-"""How long what upkeep says of an entity's partitions counts after that was said."""
+"""How long, in seconds, upkeep's report on an entity's partitions counts."""
 LONGEST = 10 * 365 * 24 * 3600
-"""For how long, in seconds, anything is remembered at the most."""
+"""The longest time, in seconds, for which Redis remembers anything."""
 RESTORED_AT_ONCE = 100
 """How many ledgers are made anew in one round trip."""
 ANEW_SECONDS = 600
-"""How long what was written down of a ledger may be read before it has to be read once more."""
+"""How long, in seconds, the reading of what was written down of a ledger may take before it has to be repeated."""
 
 _STATE = (
     *(
@@ -57,7 +57,7 @@ _STATE = (
     ),
     "skipped",
 )
-"""Fields of a ledger's head that say where it stands."""
+"""The fields of a ledger's head that make its ``LedgerState``."""
 
 _LOCKS_LOST = (
     "Redis lost the ledger {prefix}, and all locks with it: nothing of the transaction was done, and its messages are "
@@ -65,11 +65,11 @@ _LOCKS_LOST = (
 )
 
 _STALE = 2
-"""``restore.lua``'s reply where Redis was emptied since the mark was set."""
+"""``restore.lua``'s reply if Redis was emptied since the mark was set."""
 
 
 class _Errand:
-    """Operations that one caller waits for."""
+    """The operations that one caller waits for."""
 
     __slots__ = ("bell", "operations")
 
@@ -83,17 +83,18 @@ class _Errand:
 
 
 class LedgerClient:
-    """One client's way to the ledgers; safe to share.
+    """One client's access to the ledgers; safe to share.
 
     While a round trip is under way, operations gather for the next one, which carries one request for each ledger that has
-    any. So callers who settle one message each share round trips: whoever finds the way free goes for all, and afterwards
-    wakes those whose operations are done and one of the others, who goes next.
+    any. So callers that settle one message each share round trips: a caller that finds none under way makes one for all, and
+    afterwards wakes the callers whose operations are done and one of the others, which makes the next.
 
-    A ledger that Redis does not hold is set aside until it was made anew, by one of those who wait for such; the others go on.
+    A ledger that Redis does not hold is set aside until a caller that waits for such ledgers has made it anew; the other
+    callers go on.
 
     Args:
-        connection: To the Redis that holds the ledgers.
-        rebuild: Makes ledgers anew that Redis does not hold; tells why, of those of which it could not.
+        connection: The connection to the Redis that holds the ledgers.
+        rebuild: Makes ledgers anew that Redis does not hold; returns the reasons for those that it could not make.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class LedgerClient:
         self._script_for: Callable[[frozenset[str]], Script] = request_script
 
     async def execute(self, *operations: Operation) -> None:
-        """Have operations done, each by its ledger, in one round trip where possible; returns when all are done.
+        """Have operations done, each by its ledger, in one round trip if possible; return when all are done.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached; whether the operations were done is unknown.
@@ -134,7 +135,7 @@ class LedgerClient:
                         lock.release()
                         self._wake()
                 else:
-                    # Whoever has the turn wakes somebody afterwards, and this errand is among those looked at by then.
+                    # The caller that has the lock wakes others afterwards, and looks at this errand then, too.
                     await errand.bell.wait()
         except BaseException:
             self._give_up(operations)
@@ -148,11 +149,11 @@ class LedgerClient:
                 raise operation.error
 
     def enqueue(self, operation: Operation) -> None:
-        """Have an operation done with the next round trip, whosever it is; nobody waits for it."""
+        """Have an operation done with the next round trip of any caller; no caller waits for it."""
         self._add(operation)
 
     async def flush(self) -> None:
-        """Have everything done that waits.
+        """Have all waiting operations done.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -166,12 +167,12 @@ class LedgerClient:
                     self._wake()
 
     async def create(self, ledger: Ledger, cursor: int, *, has_message_ttl: bool = False) -> bool:
-        """Create a ledger whose first offset to grant is ``cursor``; False where it was there.
+        """Create a ledger whose first offset to grant is ``cursor``; return False if it existed already.
 
         Args:
-            ledger: Which.
-            cursor: Where it begins.
-            has_message_ttl: Whether messages that are in the log already may bring times to live of their own.
+            ledger: The ledger.
+            cursor: The offset at which it begins.
+            has_message_ttl: Whether messages that are in the log already may have times to live of their own.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -184,15 +185,15 @@ class LedgerClient:
         ledgers: Sequence[Ledger],
         read: Callable[[Sequence[Ledger]], Awaitable[Mapping[Ledger, Written | ServiceBusError]]],
     ) -> dict[Ledger, Snapshot | ServiceBusError | None]:
-        """Make ledgers anew of what was written down of them.
+        """Make ledgers anew from what was written down of them.
 
         Args:
-            ledgers: Which.
-            read: Reads what was written down; called again for those of which Redis was emptied meanwhile: others may have made
-                them anew before that, gone on, and written down more.
+            ledgers: The ledgers.
+            read: Reads what was written down; called again for ledgers if Redis was emptied meanwhile: other clients may have
+                made them anew before that, gone on, and written down more.
 
         Returns:
-            What each was made of; None where it was there; an error where that could not be read, or Redis refused.
+            The snapshot of which each ledger was made; None if it existed; an error if reading failed, or Redis refused.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -228,7 +229,7 @@ class LedgerClient:
         return [len(keys), *keys, written.to_script(), mark]
 
     async def _mark(self, ledgers: Sequence[Ledger]) -> dict[Ledger, bytes]:
-        """Have Redis keep a mark for each ledger, which is gone where it is emptied; a mark that is there stays."""
+        """Set a mark for each ledger that has none, and return the marks; they are gone if Redis is emptied."""
         pipeline = self._redis.pipeline(transaction=False)
         for ledger in ledgers:
             pipeline.set(ledger.keys.anew, uuid.uuid4().hex, nx=True, ex=ANEW_SECONDS)
@@ -237,12 +238,12 @@ class LedgerClient:
         return {ledger: mark or b"" for ledger, mark in zip(ledgers, replies[1::2], strict=True)}
 
     async def heartbeat(self, key: str, client_id: str, lifetime: float) -> list[str]:
-        """Say that a client receives; returns the clients that do, itself among them.
+        """Report that a client receives; return the clients that do, this one among them.
 
         Args:
-            key: The entity's set of receivers.
-            client_id: This client.
-            lifetime: How long it counts, in seconds.
+            key: The key of the entity's set of receivers.
+            client_id: The client's id.
+            lifetime: How long a client counts after its last report, in seconds.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -251,10 +252,10 @@ class LedgerClient:
         return [member.decode() for member in members]
 
     async def last_heartbeat(self, key: str) -> int | None:
-        """When a client was last heard to receive, ms since 1970; None where that is not known any more.
+        """Return when a client last reported that it receives, ms since 1970; None if Redis knows no such report any more.
 
         Args:
-            key: The entity's set of receivers.
+            key: The key of the entity's set of receivers.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -263,13 +264,13 @@ class LedgerClient:
         return round(latest[0][1]) if latest else None
 
     async def unchanged_since(self, key: str, seen: str, now_ms: int, remembered: timedelta) -> int:
-        """Since when the same was seen each time, ms since 1970; now, where that is something new or was forgotten.
+        """Return since when each call saw the same, ms since 1970; ``now_ms`` if this is new, or Redis forgot the last one.
 
         Args:
-            key: What it is that somebody looks at.
-            seen: What it looks like.
-            now_ms: The time.
-            remembered: For how long that is remembered.
+            key: The key under which Redis remembers what was seen.
+            seen: A text for what the caller sees now.
+            now_ms: The time, ms since 1970.
+            remembered: For how long Redis remembers a new text.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -283,7 +284,7 @@ class LedgerClient:
         return now_ms
 
     async def tell_full(self, key: str, partitions: Iterable[int]) -> None:
-        """Say which partitions of an entity are full; that is forgotten where nobody says it again for a while.
+        """Report which partitions of an entity are full; Redis forgets that if upkeep does not repeat it for a while.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -292,7 +293,7 @@ class LedgerClient:
         await self._patiently(lambda: self._redis.set(key, text, ex=FULL_SECONDS))
 
     async def full_partitions(self, key: str) -> frozenset[int]:
-        """Which partitions of an entity are full, as far as anybody said so.
+        """Return the partitions of an entity that are full by upkeep's last report.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -300,7 +301,7 @@ class LedgerClient:
         return frozenset(map(int, (await self._patiently(lambda: self._redis.get(key)) or b"").split()))
 
     async def tell_holes(self, key: str, counts: Mapping[int, int]) -> None:
-        """Say how many offsets of an entity's partitions hold no message; forgotten where nobody says it for a while.
+        """Report how many offsets of partitions hold no message; Redis forgets that if upkeep does not repeat it for a while.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -309,7 +310,7 @@ class LedgerClient:
         await self._patiently(lambda: self._redis.set(key, text, ex=FULL_SECONDS))
 
     async def holes(self, key: str) -> dict[int, int]:
-        """How many there are, as far as anybody said so.
+        """Return how many offsets of an entity's partitions hold no message by upkeep's last report.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -318,7 +319,7 @@ class LedgerClient:
         return {int(partition): int(count) for partition, _, count in (word.partition(":") for word in words)}
 
     async def states(self, ledgers: Sequence[Ledger]) -> list[LedgerState | None]:
-        """Where each ledger stands; None where Redis holds no such ledger.
+        """Return the state of each ledger; None if Redis holds no such ledger.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -334,7 +335,7 @@ class LedgerClient:
         return [_state_of(values) for values in replies]
 
     async def is_full(self) -> bool:
-        """Whether so much of Redis's memory is used that nothing new may be granted, so that what was can be settled.
+        """Return whether Redis is so full that no new messages may be granted, so that granted ones can still be settled.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -355,7 +356,7 @@ class LedgerClient:
         async def delete() -> None:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                # A client that is about to make it anew looks again.
+                # Without its mark, a client that is about to make the ledger anew reads once more.
                 pipeline.delete(*ledger.keys.shared, ledger.keys.anew)
             for key in keys:
                 pipeline.delete(key)
@@ -364,7 +365,7 @@ class LedgerClient:
         await self._patiently(delete)
 
     def _wake(self) -> None:
-        """Wake everybody whose operations are done, and of the others who does what next; called without the turn."""
+        """Wake the callers whose operations are done, and of the others those that go next; to be called without the turn."""
         carrier = builder = None
         for errand in list(self._errands):
             if errand.done:
@@ -379,26 +380,26 @@ class LedgerClient:
 
     async def _carry_for(self, errand: _Errand) -> None:
         if len(self._errands) > 1:
-            # Those just woken come with their next operations, if they are let.
+            # Callers that were just woken add their next operations, if they get to run.
             await sleep(0)
         if not errand.done:
             await self._carry()
 
     async def _build_for(self, errand: _Errand) -> None:
-        # Looked at again: another one may have made them meanwhile, and then this errand goes for all.
+        # Checked again: another caller may have made the ledgers meanwhile, and then this one makes a round trip for all.
         if self._waits_for_ledgers(errand):
             await self._build()
 
     async def _carry_all(self) -> None:
-        """As many round trips as it takes for all that waits, but for ledgers that are to be made anew first."""
+        """Make round trips until no operations wait, except for ledgers that have to be made anew first."""
         while self._waiting:
             await self._carry()
 
     async def _carry(self) -> None:
-        """One round trip for all that waits; the caller holds the turn."""
+        """Make one round trip for all waiting operations; the caller holds the turn."""
         ledgers: dict[Ledger, None] = {}
-        # Other threads add meanwhile, the same ledgers too: they are taken out one by one, each step atomic, and only
-        # then asked for their requests, so that none is sent twice.
+        # Other threads add ledgers meanwhile, the same ones too: ledgers are taken out one by one, each step atomic, and
+        # only then asked for their requests, so that none is sent twice.
         while self._waiting:
             ledger, _ = self._waiting.popitem()
             if ledger not in self._missing:
@@ -438,13 +439,13 @@ class LedgerClient:
         return await self._run_all(calls)
 
     async def _run_all(self, calls: Sequence[tuple[Script, Sequence[object]]]) -> list[Any]:
-        """Run scripts in one round trip; their replies, or errors."""
+        """Run scripts in one round trip; return their replies, or errors."""
         pipeline = self._redis.pipeline(transaction=False)
         for script, arguments in calls:
             pipeline.execute_command("EVALSHA", script.sha, *arguments)
         replies = await pipeline.execute(raise_on_error=False)
         if any(isinstance(reply, NoScriptError) for reply in replies):
-            # Those that ran meanwhile answer again: requests are numbered, and a ledger that was made anew is there.
+            # Scripts that ran already answer again: requests are numbered, and a ledger that was made anew exists.
             for script in {script for script, _ in calls}:
                 await self._redis.script_load(script.text)
             return await self._run_all(calls)
@@ -462,14 +463,14 @@ class LedgerClient:
             self._refuse(operation)
 
     def _waits_for_ledgers(self, errand: _Errand) -> bool:
-        """Whether all that an errand still waits for is to be done in ledgers that Redis does not hold."""
+        """Return whether all operations that an errand still waits for are of ledgers that Redis does not hold."""
         missing = self._missing
         if not missing or errand.done:
             return False
         return all(one.done or one.ledger in missing for one in errand.operations)
 
     def _set_aside(self, request: Request) -> None:
-        """Redis does not hold a request's ledger: nothing was done, and is asked for again once the ledger is there."""
+        """Set aside a ledger that Redis does not hold: the request did nothing, and is repeated once the ledger exists."""
         ledger = request.ledger
         self._missing[ledger] = None
         if any(isinstance(one, Prepare) for one in request.operations):
@@ -481,15 +482,15 @@ class LedgerClient:
 
     @staticmethod
     def _refuse(prepare: Prepare) -> None:
-        """A transaction does not wait for a ledger that is made anew, as that waits for it; and no lock is left there."""
+        """Fail a ``Prepare``: making its ledger anew waits for the transaction, so it must not wait; no lock is left there."""
         ledger = prepare.ledger
-        # Another thread may have come first.
+        # Another thread may have been faster.
         with suppress(ValueError):
             ledger.pending.remove(prepare)
             prepare.fail(MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix)))
 
     async def _build(self) -> None:
-        """Make the ledgers anew that Redis does not hold; the caller holds the turn at that."""
+        """Make the ledgers anew that Redis does not hold; the caller holds the lock for that."""
         ledgers = list(self._missing)
         if not ledgers:
             return
@@ -506,12 +507,12 @@ class LedgerClient:
             self._go_on_with(ledger)
 
     def _go_on_with(self, ledger: Ledger) -> None:
-        """What waits for a ledger goes with the next round trip, unless the ledger has to be made anew first."""
+        """Have a ledger's waiting operations go with the next round trip, unless it has to be made anew first."""
         if ledger not in self._missing and (ledger.in_doubt is not None or ledger.pending):
             self._waiting[ledger] = None
 
     def _take_reply(self, request: Request, reply: Any, asked_at: float) -> bool:
-        """Resolve a request's operations; False where Redis does not hold its ledger."""
+        """Resolve a request's operations; return False if Redis does not hold its ledger."""
         ledger = request.ledger
         if isinstance(reply, RedisError):
             ledger.in_doubt = None
@@ -537,15 +538,15 @@ class LedgerClient:
         return True
 
     def _give_up(self, operations: Sequence[Operation]) -> None:
-        """Nobody waits for them any more. What was sent is done all the same; what is granted by it is given back."""
+        """Abandon operations that no caller waits for any more: sent ones are done all the same, and grants are given back."""
         for operation in operations:
             operation.abandoned = True
             if operation.done and operation.error is None:
-                # In this very moment.
+                # It was done in this very moment.
                 self._give_back(operation)
 
     def _give_back(self, operation: Operation) -> None:
-        """Nobody sees what an operation was granted."""
+        """Give back the grant of an operation, which no caller has seen."""
         undo = operation.undo()
         if undo is not None:
             self.enqueue(undo)
@@ -554,7 +555,7 @@ class LedgerClient:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """As ``RedisConnection.call``, whose types do not know that replies are bytes here."""
+        """Make a call as ``RedisConnection.call`` does, whose types do not know that replies are bytes here."""
         return await self._connection.call(call)
 
 

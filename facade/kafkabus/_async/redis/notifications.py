@@ -1,4 +1,4 @@
-"""Hearing that something became available. A hint that may be lost: a slow poll stands behind it."""
+"""Notifications that messages became available: hints that may be lost, because readers also poll slowly."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from redis.exceptions import RedisError
 
 
 class ClaimNotifications:
-    """The bell of one entity.
+    """The notifications of one entity's ledgers.
 
     Args:
-        redis: Client of the Redis that holds the ledgers.
+        redis: A client of the Redis that holds the ledgers.
         channel: The entity's channel.
     """
 
@@ -22,11 +22,11 @@ class ClaimNotifications:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it has a connection."""
+        """Whether there is a connection for notifications."""
         return self._listening
 
     async def rung(self) -> set[int]:
-        """Partitions whose ledgers rang since the last call; does not wait."""
+        """Return the partitions whose ledgers sent a notification since the last call; do not wait."""
         partitions: set[int] = set()
         try:
             if not self._listening:
@@ -39,11 +39,11 @@ class ClaimNotifications:
                 data: bytes | str = message["data"]  # pyright: ignore[reportAssignmentType]
                 partitions.add(int(data))
         except RedisError:
-            # Whatever was said meanwhile, the slow poll finds.
+            # The slow poll finds the messages of lost notifications.
             self._listening = False
         return partitions
 
     async def close(self) -> None:
-        """Stop listening until it is asked again."""
+        """Stop listening until ``rung`` is called again."""
         self._listening = False
         await self._pubsub.aclose()

@@ -1,1 +1,1 @@
-"""What is kept in the namespace's own topics, and what is known of clocks."""
+"""Stores in the namespace's own topics, and the skew of clocks."""

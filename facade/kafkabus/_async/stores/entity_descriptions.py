@@ -20,23 +20,23 @@ from kafkabus_mapping.namespaces import NamespaceDescription
 _NAMESPACE = "$namespace"
 """Name of the namespace's own description; no entity's name begins with a dollar sign."""
 LARGEST = 1_950_000
-"""Most bytes of a description, which is one record."""
+"""The largest size of a description in bytes; a description is one record."""
 TURN = 30
-"""How long, in seconds, a client may take to change a description before another one may."""
+"""How long, in seconds, a client may take to change a description before another client may."""
 TURN_PATIENCE = 60.0
 """How long, in seconds, a client waits for its turn."""
 
 
 class EntityDescriptions:
-    """What entities a namespace has.
+    """The descriptions of a namespace's entities.
 
-    The topic counts. The cache may be older: its Redis was a replica that lagged behind when it was promoted, or who wrote to
-    the topic did not come to tell the cache. A client does not go back behind what it has seen of the topic, and each change
-    begins with all that the topic holds.
+    The topic is authoritative. The cache may be older: its Redis was a replica that lagged behind when it was promoted, or a
+    client wrote to the topic and ended before it updated the cache. A client never goes back behind what it has seen of the
+    topic, and each change begins with all that the topic holds.
 
     Args:
-        compacted_topic: The topic that holds their descriptions.
-        cache: Descriptions in Redis.
+        compacted_topic: The topic that holds the descriptions.
+        cache: The descriptions in Redis.
     """
 
     def __init__(self, compacted_topic: CompactedTopic, cache: DescriptionCache) -> None:
@@ -46,7 +46,7 @@ class EntityDescriptions:
         self._upto = 0
 
     async def get(self, name: str) -> EntityDescription | None:
-        """The description of an entity, None where there is none.
+        """Return the description of an entity, or None if there is none.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -55,16 +55,16 @@ class EntityDescriptions:
         return None if text is None else read_description(text)
 
     async def catch_up(self) -> None:
-        """Have the cache hold what the topic holds now.
+        """Bring the cache up to the topic's current end.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        # In this order: what others write meanwhile is beyond.
+        # In this order: records that other clients write meanwhile raise the end alone.
         upto, _ = await self._cache.get(_NAMESPACE)
         end = await self._topic.end()
         if upto > end > 0:
-            # Another topic of that name.
+            # This is another topic of the same name.
             await self._cache.empty()
             self._upto = 0
         # A broker that lags behind may not know the topic yet.
@@ -72,7 +72,7 @@ class EntityDescriptions:
             await self._load()
 
     async def namespace(self) -> NamespaceDescription | None:
-        """The namespace's own description, None where nobody created it yet.
+        """Return the namespace's own description, or None if it does not exist yet.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -89,7 +89,7 @@ class EntityDescriptions:
         await self._write(_NAMESPACE, description.model_dump_json())
 
     async def all(self) -> list[EntityDescription]:
-        """All descriptions of entities, by name: a subscription's right behind its topic's.
+        """Return the descriptions of all entities, sorted by name: a subscription's comes after its topic's.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -100,24 +100,24 @@ class EntityDescriptions:
         return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
 
     def changing(self, name: str) -> DescriptionLock:
-        """Of clients that enter this at once, one is in it at a time: to read an entity's description, and write another.
+        """Return a lock for changing an entity's description: one client at a time reads it and writes another.
 
-        The client that is in it begins with all that the topic holds.
+        A client that enters the lock begins with all that the topic holds.
 
         Args:
-            name: The entity's.
+            name: The entity's name.
         """
         return DescriptionLock(self, self._cache, name, self._turns)
 
     def is_changing(self, name: str) -> bool:
-        """Whether this client is in its turn at changing an entity's description."""
+        """Return whether this client has the turn to change an entity's description."""
         return self._turns[name.lower()] > 0
 
     async def put(self, description: EntityDescription) -> None:
         """Write a description; it is durable when this returns.
 
         Raises:
-            ServiceBusQuotaExceededError: It is too large.
+            ServiceBusQuotaExceededError: The description is too large.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         name, text = description.name.lower(), description.model_dump_json()
@@ -151,32 +151,32 @@ class EntityDescriptions:
         return text if self._is_known(upto) else (await self._load()).get(name)
 
     def _is_known(self, upto: int) -> bool:
-        """Whether a cache that holds all up to an offset is none of before what this client has seen."""
+        """Note how far the cache is complete; return whether it is no older than what this client has seen of the topic."""
         known = upto >= self._upto
         self._upto = max(self._upto, upto)
         return known
 
     async def _load(self) -> dict[str, str]:
-        """Read the topic to its end and fill the cache."""
+        """Read the topic to its end, fill the cache, and return the descriptions by name."""
         described: dict[str, Described] = {}
         life = await self._cache.life()
         records, end = await self._topic.read()
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
-        # A broker that lags behind may not know the topic yet: that there is nothing is looked up each time.
+        # A broker that lags behind may not know the topic yet, so a cache of no records never counts as complete.
         await self._cache.keep(described, all_of=life if end > 0 else "", upto=end)
         self._upto = max(self._upto, end)
         return {name: text for name, (_, text) in described.items() if text is not None}
 
 
 class DescriptionLock:
-    """A client's turn at changing an entity's description.
+    """A client's turn to change an entity's description.
 
     Args:
-        descriptions: What entities there are.
-        cache: Where it is written down whose turn it is.
-        name: The entity's.
+        descriptions: The namespace's descriptions.
+        cache: The cache, which holds the turns.
+        name: The entity's name.
         turns: How many turns this client has, by name.
     """
 
@@ -206,10 +206,10 @@ class DescriptionLock:
         return self
 
     async def check(self) -> None:
-        """See that it is this client's turn still: right before what nobody else may do meanwhile.
+        """Check that this client still has the turn, right before a step that no other client may take meanwhile.
 
         Raises:
-            OperationTimeoutError: It took too long.
+            OperationTimeoutError: The change took too long, or Redis lost the turn.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         if not await self._cache.has_turn(self._name, self._token):

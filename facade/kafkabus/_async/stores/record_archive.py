@@ -1,7 +1,7 @@
 """Messages that outlast their log: deferred and scheduled ones, kept apart so that the records behind them can be deleted.
 
-They stay what they are in their ledger, under their offsets; only their records are elsewhere, in a compacted topic of the
-namespace. Whoever reads below the beginning of a log finds them there.
+In their ledger they stay what they are, under their offsets; only their records are elsewhere, in a compacted topic of the
+namespace. A reader that reads below the beginning of a log finds them there.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from kafkabus._ledger.ranges import NEVER
 LOGGER = logging.getLogger("kafkabus")
 
 LARGEST = 1_870_000
-"""How large a copy may be, in bytes, which is a third more than its record; a topic takes 2 MB."""
+"""The largest size of a copy in bytes; a copy is a third larger than its record, and a topic takes 2 MB."""
 STORED_AT_ONCE = 8_000_000
 """How many bytes are stored in one go."""
 READ_AT_ONCE = 200
 """How many copies are read in one go."""
 TIMEOUT = 30.0
-"""How long it may take until records are stored, in seconds."""
+"""How long, in seconds, storing records may take."""
 
 
 class ArchivedRecord(NamedTuple):
-    """What is known of a message that is kept apart.
+    """A message that is kept apart.
 
     Attributes:
-        at: Offset of its copy among the archive.
-        due: When it is to be enqueued, ms since 1970, where it is scheduled.
+        at: The offset of its copy in the archive's topic.
+        due: When it is to be enqueued, ms since 1970; None if it is not scheduled.
     """
 
     at: int
@@ -51,7 +51,7 @@ class RecordArchive:
     """A namespace's messages that are kept apart; safe to share.
 
     Args:
-        connections: The client's.
+        connections: The client's connections.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -62,20 +62,20 @@ class RecordArchive:
         self._known: dict[tuple[str, int], dict[int, ArchivedRecord]] = {}
 
     async def read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        """The entity's messages from one offset of its log to another, those that are kept apart too, as they are received.
+        """Return the entity's messages between two offsets of its log, also those kept apart, as they are received.
 
         Raises:
-            ServiceBusError: As of ``OffsetReader.read``.
+            ServiceBusError: See ``OffsetReader.read``.
         """
         return entity.received(await self.read_as_stored(entity, partition, first, last))
 
     async def read_as_stored(
         self, entity: Entity, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
     ) -> list[Record]:
-        """The records of an entity's log from one offset to another, those that are kept apart too; see ``OffsetReader.read``.
+        """Return the records of an entity's log between two offsets, also those kept apart; see ``OffsetReader.read``.
 
         Raises:
-            ServiceBusError: As of ``OffsetReader.read``.
+            ServiceBusError: See ``OffsetReader.read``.
         """
         connections, deadline = self._connections, time.monotonic() + timeout
         try:
@@ -83,7 +83,7 @@ class RecordArchive:
         except UnfinishedReadError as error:
             if error.records and error.records[0].offset() == first:
                 raise
-            # What is missing before them may be kept apart, so they are no beginning.
+            # The missing records before them may be kept apart, so these records are not the beginning of the answer.
             raise UnfinishedReadError(str(error), []) from error
         if last < first or (records and records[0].offset() == first):
             return records
@@ -98,7 +98,7 @@ class RecordArchive:
         return [*apart, *records]
 
     async def of(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:
-        """What is kept of a log, by its offset.
+        """Return the messages of a log that are kept apart, by offset.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -106,10 +106,10 @@ class RecordArchive:
         return await self._find(entity, partition, 0, NEVER)
 
     async def of_each(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, dict[int, ArchivedRecord]]:
-        """What is kept of several logs, by the ledger of each, see ``of``.
+        """Return the messages of several logs that are kept apart, by ledger; see ``of``.
 
         Args:
-            places: The ledgers, and whose each one is.
+            places: The ledgers, and the entity of each.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -124,13 +124,13 @@ class RecordArchive:
             }
 
     async def keep(self, entity: Entity, partition: int, records: Sequence[Record]) -> set[int]:
-        """Keep records apart; they may be deleted from their log when this returns.
+        """Store copies of records, which may be deleted from their log when this returns.
 
         Returns:
-            Offsets of those that are too large for that, which are not kept.
+            The offsets of records that are too large and were not kept.
 
         Raises:
-            ServiceBusCommunicationError: They were not all stored.
+            ServiceBusCommunicationError: Kafka did not store all copies.
         """
         texts: dict[str | None, bytes | None] = {}
         size, too_large = 0, set[int]()
@@ -149,17 +149,17 @@ class RecordArchive:
         return too_large
 
     async def drop(self, entity: Entity, partition: int, offsets: Collection[int]) -> None:
-        """These are not needed any more.
+        """Delete the copies of messages that are not needed any more.
 
         Raises:
-            ServiceBusCommunicationError: That was not stored.
+            ServiceBusCommunicationError: Kafka did not store the deletion.
         """
         if offsets:
             gone: dict[str | None, bytes | None] = {_key(entity, partition, offset): None for offset in offsets}
             await self._topic.store("that a message is settled", gone, timeout=TIMEOUT)
 
     async def drop_all(self, entity: Entity) -> None:
-        """Nobody asks for any of an entity's messages any more."""
+        """Delete the copies of all messages of an entity, when none is needed any more."""
         for partition in range(entity.partitions):
             await self.drop(entity, partition, await self.of(entity, partition))
 
@@ -177,11 +177,11 @@ class RecordArchive:
         return _record(as_bytes(record.value()) or b"")
 
     async def _learn(self) -> None:
-        """Learn what was kept and dropped since."""
+        """Learn which messages were kept and dropped since the last call."""
         try:
             await self._read_on()
         except ServiceBusError as error:
-            # Whoever asks is told of its own log otherwise.
+            # Unchanged, the error would seem to be about the caller's own log.
             raise ServiceBusCommunicationError(f"messages that are kept apart: {error}", error=error) from error
 
     async def _read_on(self) -> None:

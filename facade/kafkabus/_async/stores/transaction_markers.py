@@ -1,9 +1,9 @@
-"""What became of transactions, told by their markers: records that stand only where their transaction was committed.
+"""The outcomes of transactions, told by their markers: records that stand only if their transaction was committed.
 
-A marker says which messages its transaction settles. It is stored before these are prepared, and the transaction committed
-after that. So whoever finds a message that is prepared can look the marker up: it stands, or is gone, as soon as the log is
-committed beyond it, which the broker sees to. And a ledger that Redis lost, or that went back, is mended by the markers that
-stand: what was prepared in it and is not committed yet has one already.
+A marker says which messages its transaction settles. It is stored before these are prepared, and the transaction is
+committed after that. So a client that finds a prepared message can look the marker up: it stands, or is gone, as soon as the
+log is committed beyond it, which the broker ensures. And a ledger that Redis lost, or that went back, is mended by the
+markers that stand: a transaction that prepared messages in it and is not committed yet has stored its marker already.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ from kafkabus._ledger.snapshot import Snapshot
 LOGGER = logging.getLogger("kafkabus.transaction")
 
 PURPOSE = "transactions"
-"""What the namespace's own topic of them is for, which is part of its name."""
+"""The purpose of the namespace's topic of markers, which is part of the topic's name."""
 DECIDED_WITHIN = 40.0
-"""How long, in seconds, it is waited for that open transactions end; the broker aborts what nobody ends, well before that."""
+"""How long, in seconds, a client waits for open transactions to end; the broker aborts abandoned ones well before that."""
 
 
 class Marker(NamedTuple):
     """A transaction's marker.
 
     Attributes:
-        offset: Where it stands.
-        transaction_id: Whose it is.
+        offset: The offset of the marker's record.
+        transaction_id: The id of the transaction.
     """
 
     offset: int
     transaction_id: str
 
     def to_text(self) -> str:
-        """As ledgers name the transaction."""
+        """Return the text by which ledgers name the transaction."""
         return f"{self.offset}@{self.transaction_id}"
 
     @classmethod
     def from_text(cls, text: str) -> Marker:
-        """Read what ``to_text`` wrote."""
+        """Read a text that ``to_text`` wrote."""
         offset, _, transaction_id = text.partition("@")
         return cls(int(offset), transaction_id)
 
 
 class Settles(NamedTuple):
-    """What a transaction does with messages of one ledger.
+    """One way in which a transaction settles messages of one ledger.
 
     Attributes:
-        prefix: Of the ledger's keys.
+        prefix: The prefix of the ledger's keys.
         verb: ``complete``, ``abandon`` or ``defer``.
-        ranges: Their offsets, ascending.
+        ranges: The messages' offsets, ascending.
     """
 
     prefix: str
@@ -69,7 +69,7 @@ class Settles(NamedTuple):
 
 
 def _read(record: Record) -> list[Settles]:
-    """What a marker's transaction settles."""
+    """Return the settlements that a marker names."""
     return [
         Settles(prefix, verb, [(first, last) for first, last, _ in read_runs(words)])
         for prefix, verb, words in json.loads(as_bytes(record.value()) or b"[]")
@@ -77,10 +77,10 @@ def _read(record: Record) -> list[Settles]:
 
 
 class TransactionMarkers:
-    """A namespace's transactions.
+    """The markers of a namespace's transactions.
 
     Args:
-        connections: The client's.
+        connections: The client's connections.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -89,13 +89,13 @@ class TransactionMarkers:
         self._exists = False
 
     async def make(self, transaction_id: str, settled: Sequence[Settles]) -> tuple[str, OutgoingRecord]:
-        """Topic and record of a transaction's marker."""
+        """Return the topic and the record of a transaction's marker."""
         await self._topic.make_ready()
         text = json.dumps([(one.prefix, one.verb, words_of(one.ranges)) for one in settled], separators=(",", ":"))
         return self._topic.name, OutgoingRecord(0, transaction_id, text.encode(), [])
 
     async def end(self) -> int:
-        """All transactions whose marker is below are decided; what is prepared later has one that is not.
+        """Return an offset: transactions with markers below are decided; messages prepared later have markers at or above it.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -105,13 +105,13 @@ class TransactionMarkers:
         return (await self._connections.pool.run(self._connections.topics.ends, self._topic.name, [0]))[0]
 
     async def was_committed(self, marker: Marker) -> bool | None:
-        """What became of a transaction; None where that is not decided yet.
+        """Return whether a transaction was committed, or None if that is not decided yet.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         connections, topic = self._connections, self._topic.name
-        # It was stored before it was named: where the topic is not known it is gone, or new to the broker that was asked.
+        # The marker was stored before a ledger named it: an unknown topic is gone, or new to the broker that answers.
         await self._topic.make_ready()
         starts = await connections.pool.run(connections.topics.starts, topic, [0])
         stored = await connections.pool.run(connections.topics.stored_ends, topic, [0])
@@ -131,10 +131,10 @@ class TransactionMarkers:
         return False
 
     async def wait_for(self, marker: Marker) -> bool:
-        """Likewise, once it is decided.
+        """Wait until a transaction is decided; return whether it was committed.
 
         Raises:
-            ServiceBusCommunicationError: Kafka cannot be reached, or it is not decided in time.
+            ServiceBusCommunicationError: Kafka cannot be reached, or the transaction is not decided in time.
         """
         deadline = time.monotonic() + DECIDED_WITHIN
         while (committed := await self.was_committed(marker)) is None:
@@ -142,11 +142,11 @@ class TransactionMarkers:
         return committed
 
     async def resolve(self, ledger: Ledger, prepared: Mapping[str, Sequence[int]]) -> None:
-        """Settle what transactions prepared and did not come to settle, or give it back; what is not decided yet waits.
+        """Settle messages that transactions prepared and left unsettled, or give them back; undecided transactions wait.
 
         Args:
-            ledger: Where.
-            prepared: Offsets by what names their transaction.
+            ledger: The ledger of the messages.
+            prepared: The messages' offsets, by the text that names their transaction.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -165,10 +165,10 @@ class TransactionMarkers:
                 await self._connections.ledger_client.execute(Resolve(ledger, ranges, text, committed=committed))
 
     async def account_for(self, snapshots: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
-        """Snapshots as they are by what became of transactions; see ``Snapshot.after``.
+        """Return snapshots with the outcomes of transactions applied; see ``Snapshot.after``.
 
         Args:
-            snapshots: Of ledgers that are about to be made anew, by the prefix of each one's keys when it was written.
+            snapshots: Snapshots of ledgers that are to be made anew, by the prefix of each one's keys when it was written.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a transaction is not decided in time.
@@ -189,11 +189,11 @@ class TransactionMarkers:
         }
 
     async def settled_since(self, begins: Mapping[str, int], end: int) -> dict[str, list[Settles]]:
-        """What transactions settled of some ledgers whose markers stand from an offset on, and before another.
+        """Return the settlements in some ledgers by transactions whose markers stand within a range of offsets.
 
         Args:
-            begins: The first offset, by the prefix of each ledger's keys.
-            end: The one behind the last, as ``end`` told it.
+            begins: The first offset of the range, by the prefix of each ledger's keys.
+            end: The offset behind the last one, as ``end`` returned it.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -211,7 +211,7 @@ class TransactionMarkers:
         return found
 
     async def _wait_for_all(self) -> None:
-        """Wait until each transaction is decided whose marker is stored."""
+        """Wait until each transaction whose marker is stored is decided."""
         if await self._there():
             connections, topic = self._connections, self._topic.name
             stored = (await connections.pool.run(connections.topics.stored_ends, topic, [0]))[0]
@@ -228,7 +228,7 @@ class TransactionMarkers:
         await sleep(0.05)
 
     async def _there(self) -> bool:
-        """Whether there was any transaction yet."""
+        """Return whether there was any transaction yet, that is, whether the topic exists."""
         if not self._exists:
             connections = self._connections
             self._exists = await connections.pool.run(connections.topics.describe, self._topic.name) is not None

@@ -1,15 +1,15 @@
--- What is written down of a ledger outside of Redis, so that it can be made anew.
+-- The snapshot of a ledger that is written down outside of Redis, so that the ledger can be rebuilt.
 --
 -- Defines
---   snapshot {close}  with close (true), nothing is prepared here any more.
+--   snapshot {close}  with close (true), no transaction prepares anything here any more.
 --                Reply: {"cursor": offset, "version": number, "has_message_ttl": true, "epoch": number if known,
---                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, nobody
+--                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, no client
 --                                                              holds them; a delivery under way is counted
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
---                        "schedules": true where any were, "scheduled": [[offset, when], …],
---                        "skipped": [offset, …]}                 all unordered; voids include what was seized
---                  and, where duplicates are detected, "dedup_upto": offset, "duplicates": [offset, …],
---                  "dedup_epoch": number where it is known
+--                        "schedules": true if any were, "scheduled": [[offset, when], …],
+--                        "skipped": [offset, …]}                 all unordered; skipped includes seized messages
+--                  and, if duplicates are detected, "dedup_upto": offset, "duplicates": [offset, …],
+--                  "dedup_epoch": number if it is known
 
 operations.snapshot = function(op)
   if op.close then

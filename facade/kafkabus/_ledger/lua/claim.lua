@@ -1,46 +1,48 @@
--- Claiming messages: the way in which one becomes somebody's (deferred.lua has the other, for deferred ones).
+-- Claiming messages: one way in which a client comes to hold them (deferred.lua has the other, for deferred ones).
 --
 -- Defines
---   claim {lease, want, lock_ms, from, upto, runs, take}
+--   claim {lease, want, lock_ms, from, upto, runs, epoch, ahead, limit, exclusive, epoch_to, settle_on_claim, rules}
 --     lease    id made up by the client, 16 hex digits
 --     want     how many messages at the most
 --     lock_ms  how long they are locked
 --     from     the caller has seen every record from this offset (absent: it has read nothing)
 --     upto     … to before this one; runs: [[first, last], …], the messages among them, ascending; the rest are holes
---     epoch    leader epoch of all messages of the runs, or of the log where it is claimed ahead; absent where they
---              have several
+--     epoch    leader epoch of all messages of the runs, or of the log if it is claimed ahead; absent if they have
+--              several
 --     ahead    in place of from, upto and runs: the caller has read nothing, and this is the committed end of the log,
---              or lies before it. As many offsets as are wanted are leased unseen below it, also where the log has no
---              message: the caller reads them then, and completes what was none
---     limit    how many messages may be granted and neither settled nor deferred. Beyond it nothing is granted that
---              never was before; what was, is all the same, so that it can be settled
+--              or lies before it. As many offsets as are wanted are leased unseen below it, even those without a
+--              message: the caller reads them then, and completes the ones that hold none
+--     limit    how many messages may be granted and neither settled nor deferred. Beyond it no message is granted for
+--              the first time; those granted before are granted again all the same, so that they can be settled
 --     exclusive  true: nothing is granted while any lease, or a transfer, is under way (the reply is limited then),
 --              and no new message while any message waits to be granted again: so a client that moves messages on
 --              keeps their order
 --     epoch_to nothing before this offset, message or not, is of a later epoch; absent: that is known of messages alone
 --     settle_on_claim  true: new messages are settled by this claim (receive and delete); those granted again
 --              are leased all the same, because their records are still to be read
+--     rules    version of the subscription's rules by which the runs were chosen; absent if there are none
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
 --           "fresh": [[first, last], …]           never granted before: leased, or settled with settle_on_claim
 --           "leased": true                        if they were leased in spite of settle_on_claim, because
 --                                                 scheduled ones may be among them
 --           "cursor": offset                      of the ledger, afterwards
---           "epoch_mismatch": true                where nothing was leased unseen, because another leader took over
+--           "epoch_mismatch": true                if nothing was leased unseen, because another leader took over
 --                                                 since: read on from the cursor, as Kafka checks it then
---           "ahead": true                         where from is beyond the cursor: nothing may be jumped over, read on
+--           "ahead": true                         if from is beyond the cursor: nothing may be jumped over, read on
 --                                                 from the cursor
 --           "not_deduplicated": true              if duplicates are detected, and are not known up to upto
---           "stale_rules": true                   if the caller goes by rules that were changed since: nothing that
---                                                 never was granted is, and what is granted again it may know wrongly
---           "limited": true                       where the limit kept anything from being granted
+--           "stale_rules": true                   if the caller goes by rules that were changed since: no message is
+--                                                 granted for the first time, and the caller may misjudge those that
+--                                                 are granted again
+--           "limited": true                       if the limit kept anything from being granted
 --           "expiry": ms                          of the lease
---           "redeliverable": count                     of ranges that still wait to be granted again
---           "due": ms                             when the next lease expires, where one is held
---           "overdue": true                       where nobody activated some of them in time
---           "free": true                          where sessions wait that nobody holds
---           "moves": 1                            where a transfer wants attention (adopt)}
+--           "redeliverable": count                of ranges that still wait to be granted again
+--           "due": ms                             when the next lease expires, if one is held
+--           "overdue": true                       if some scheduled messages were not activated in time
+--           "free": true                          if sessions wait that no client holds
+--           "moves": 1                            if a transfer wants attention (adopt), else 0}
 
--- The runs without what was voided, and without what lies below the cursor.
+-- The runs without void offsets, and without offsets below the cursor.
 local function claimable(runs, upto)
   if ledger.skipped == 0 and (#runs == 0 or runs[1][1] >= ledger.cursor) then
     return runs
@@ -72,7 +74,8 @@ local function claimable(runs, upto)
   return open
 end
 
--- Returned ranges to grant, oldest first, split at what is wanted; and what then leaves the returned ones.
+-- Returned ranges to grant, oldest first, split at the wanted number; the members that then leave the returned ranges;
+-- and how many messages are granted.
 local function grant_returned(want)
   local segments, leaving, granted = {}, {}, 0
   if want > 0 then
@@ -90,7 +93,7 @@ local function grant_returned(want)
   return segments, leaving, granted
 end
 
--- Ranges never granted before, and the cursor behind them.
+-- Ranges never granted before, how many messages they hold, and the cursor behind them.
 local function grant_fresh(op, want)
   local fresh, granted = {}, 0
   for _, run in ipairs(claimable(op.runs, op.upto)) do
@@ -107,17 +110,17 @@ local function grant_fresh(op, want)
   return fresh, granted, math.max(ledger.cursor, op.upto)
 end
 
--- Whether duplicates are detected, and those below an offset are not known, or no more.
+-- Whether duplicates are detected, and those below an offset are not known, or not known any more.
 local function not_deduplicated(upto)
   return DUPLICATES and (upto > ledger.dedup_upto or ledger.log_truncated)
 end
 
--- Whether what a caller has seen was chosen by a subscription's rules that were changed since.
+-- Whether a caller chose what it has seen by rules of a subscription that were changed since.
 local function has_stale_rules(op)
   return (op.rules or 0) < ledger.rules
 end
 
--- How many of the messages that are wanted the limit leaves room for.
+-- How many of the wanted messages the limit leaves room for.
 local function within(limit, wanted)
   local left = limit - ledger.in_flight
   if left < wanted then
@@ -127,8 +130,9 @@ local function within(limit, wanted)
   return math.min(wanted, left)
 end
 
--- Makes a claim ahead one of offsets that were seen: all up to as many as are wanted, where the log's leader is still
--- the one of which a record was that the cursor passed. After another one took over, the log may have been truncated.
+-- Turns a claim ahead into a claim of offsets that were seen, up to as many as are wanted, if the log's leader epoch is
+-- still the latest of the records that the cursor passed. After another leader took over, the log may have been
+-- truncated.
 local function see_ahead(op, wanted, reply)
   if ledger.leader ~= '' and (not op.epoch or num(op.epoch) ~= ledger.leader) then
     reply.epoch_mismatch = true
@@ -148,7 +152,7 @@ local function was_seen(runs, offset)
   return false
 end
 
--- The cursor moves behind what the caller has seen; its last record's leader epoch is known where all have the same.
+-- Moves the cursor behind what the caller has seen; its last record's leader epoch is known if all have the same.
 local function pass(op, cursor)
   if cursor ~= ledger.cursor and op.epoch then
     ledger.leader = num(op.epoch)
@@ -159,13 +163,13 @@ local function pass(op, cursor)
   ledger.cursor = cursor
 end
 
--- For how long, in ms, whoever activates scheduled messages is waited for.
+-- For how long, in ms, scheduled messages that are due may wait to be activated before they are overdue.
 local OVERDUE = 2000
 
--- Where the ledger stands now, added to a reply.
+-- Adds the present state of the ledger to a reply.
 local function with_state(reply)
   reply.cursor = num(ledger.cursor)
-  -- Sessions' returned ranges are one client's at a time.
+  -- In a ledger with sessions, the returned ranges are one client's at a time.
   reply.redeliverable = filer_lease() and 0 or redis.call('ZCARD', REDELIVERABLE)
   local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
   reply.due = due and num(tonumber(due))

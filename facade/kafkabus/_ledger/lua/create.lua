@@ -1,10 +1,10 @@
--- Creates a ledger where there is none.
+-- Creates a ledger if there is none.
 --
 -- KEYS  1 meta (see prelude.lua)
 -- ARGV  1 cursor: the first offset to grant
---       2 1 where the log may hold messages with times to live of their own
---       3 1 where duplicates are detected
--- Reply 1 where it was created, 0 where it was there
+--       2 1 if the log may hold messages with times to live of their own
+--       3 1 if duplicates are detected
+-- Reply 1 if it was created, 0 if it was there
 -- Effect: one write, so there is no half-made ledger.
 
 if redis.call('EXISTS', KEYS[1]) == 1 then

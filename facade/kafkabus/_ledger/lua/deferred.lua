@@ -2,21 +2,22 @@
 --
 -- Defines
 --   recall {lease, ranges, lock_ms, session}  deferred messages are locked, all of them or none; with session (true)
---          by a lease that locks one. Whether they are of that session nobody knows before they are read
+--          by a lease that locks one. Only reading the messages tells whether they are of that session
 --          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
 --                 {"missing": [], "gone": true}    the session's lock has expired
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms,
 --                  "stale_rules": true if the caller goes by rules that were changed since (rules, as of claim)}
---   seize  {lease, ranges, lock_ms, from, upto, epoch, epoch_to, rules}  whatever waits in the ranges is locked: never
---          granted, returned, filed or deferred. Where the caller has seen every record from `from` to before `upto`,
---          and the ranges hold all messages among them, the cursor moves on to there. Without, what lies beyond the
---          cursor is void for claims. Left alone is what is not judged, where duplicates are detected, and what lies
---          beyond the cursor where it was chosen by rules that were changed since (rules and epochs as of claim)
+--   seize  {lease, ranges, lock_ms, from, upto, epoch, epoch_to, rules}  all that wait in the ranges are locked: never
+--          granted, returned, filed or deferred. If the caller has seen every record from `from` to before `upto`, and
+--          the ranges hold all messages among them, the cursor moves on to `upto`. Otherwise messages locked beyond
+--          the cursor are void for claims. Messages beyond the cursor are left alone if duplicates are detected and
+--          they are not judged yet, or if they were chosen by rules that were changed since (rules and epochs as of
+--          claim)
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
---   max_deliveries_exceeded {lease, count, lock_ms, limit}  ranges that were delivered so often are locked;
---          reply as of seize
+--   max_deliveries_exceeded {lease, count, lock_ms, limit}  up to limit returned ranges that were delivered so often,
+--          or more often, are locked; reply as of seize
 
--- Delivery count of a deferred message, nothing where it is not deferred.
+-- Delivery count of a deferred message; nothing if it is not deferred.
 local function deferred_at(offset)
   local member = redis.call('ZRANGEBYSCORE', DEFERRED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
   if member then
@@ -61,7 +62,7 @@ operations.recall = function(op)
   }
 end
 
--- Leases segments that their homes give up afterwards, and says so.
+-- Leases segments, takes them out of their homes afterwards (leave), and returns the reply.
 local function lock_segments(op, segments, leave)
   for _, segment in ipairs(segments) do
     segment.expiry, segment.bits = now + op.lock_ms, ''

@@ -1,16 +1,16 @@
--- Keeps descriptions of entities, each where no later one is kept.
+-- Keeps descriptions of entities, each unless a later one is kept.
 --
 -- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$upto" is the offset of the descriptions' topic up to
---                      which the hash holds all there is; "$life" tells one that was emptied from the one before
+--                      which the hash holds all there is; "$life" tells a hash that was emptied from the one before
 --       2… string of each name: for a day the offset of the record by which an entity of that name was deleted
--- ARGV  1 life: where these are all there is, "$life" as it was before they were read; else nothing
---       2 upto: where these are all there is, where the topic ended when they were read
---       3… name, offset and text of each, the text empty where the entity was deleted; the offset is that of the record
---          in the descriptions' topic, which decides what is later
+-- ARGV  1 life: if these are all there is, "$life" as it was before they were read; else empty
+--       2 upto: if these are all there is, the end of the topic when they were read
+--       3… name, offset and text of each, the text empty if the entity was deleted; the offset is that of the record in
+--          the descriptions' topic, and decides which description is later
 -- Reply how many were kept
--- Effect: who read the topic a while ago, or wrote to it and comes late, does not undo what others know since. Where a
--- description was written right behind what the hash holds, the hash holds all up to it; behind a gap, the next reader
--- of the topic closes it.
+-- Effect: a client that read the topic a while ago, or wrote to it and comes late, does not undo what others know
+-- since. If a description was written right behind what the hash holds, the hash holds all up to it; behind a gap, the
+-- next reader of the topic closes it.
 
 local DAY = 86400
 local kept, named = 0, {}
@@ -37,7 +37,7 @@ for index = 3, #ARGV, 3 do
 end
 if ARGV[1] ~= '' and ARGV[1] == redis.call('HGET', KEYS[1], '$life') then
   upto = math.max(upto, tonumber(ARGV[2]))
-  -- What the topic does not name any more was deleted long ago.
+  -- An entity that the topic does not name any more was deleted long ago.
   for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do
     local offset = string.match(redis.call('HGET', KEYS[1], name), '^(%d+) ')
     if offset and not named[name] and tonumber(offset) < tonumber(ARGV[2]) then

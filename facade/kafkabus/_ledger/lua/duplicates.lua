@@ -1,25 +1,25 @@
 -- Duplicate detection: of the records with one id, the first in the log is the message. Those that follow it within the
--- window are void, whoever stored them and whenever they were read.
+-- window are void, no matter which client stored them and when they were read.
 --
 -- The window is four hashes that are filled in turn, each for a third of the window: then nothing in the oldest counts
 -- any more, and it is dropped at once.
 --
 -- Defines
 --   detect_duplicates {from, upto, ids, epochs, window, start}  the caller has seen every record from `from`
---         to before `upto`: ids
---         is [[offset, id, when it was stored, ms, source], …] of those that have one, ascending; source, which may be
---         absent, names the message of which it is a copy: copies of one message are no duplicates of each other, as
---         whoever moves it voids all but one. epochs is [[offset, leader epoch], …] of records before `upto`,
---         ascending, the first with each; window is in ms; start, which may be absent, says that what lies before
---         does not count any more: it is too old, or the log does not have it
---         Reply: {"dedup_upto": offset}  up to where it is known what is a message
---                with "ahead": true where from is beyond that: nothing was judged, go on from there
---                with "log_truncated": epoch if a record that was scanned has a later leader epoch than any had: the
---                log was truncated, and holds others since; nothing was scanned
+--         to before `upto`: ids is [[offset, id, when it was stored, ms, source], …] of those that have one, ascending;
+--         source, which may be absent, names the message of which the record is a copy: copies of one message are no
+--         duplicates of each other, because the client that moves it voids all but one. epochs is
+--         [[offset, leader epoch], …] of records before `upto`, ascending, the first with each; window is in ms; start,
+--         which may be absent, says that records before it do not count any more: they are too old, or the log does not
+--         have them
+--         Reply: {"dedup_upto": offset}  up to where it is known which records are messages
+--                with "ahead": true if from is beyond that: nothing was judged, go on from there
+--                with "log_truncated": the latest leader epoch of the scanned records, if a record at a scanned offset
+--                has a later one: the log was truncated, and holds others since; nothing was scanned
 --   All operations that grant new messages refuse records that were not scanned, and refuse all if the log was
 --   truncated.
 
--- What is known of ids: "<offset>:<when, ms>:<source>" by id, the latest first.
+-- The latest known entry of each id, out of "<offset>:<when, ms>:<source>".
 local function known_ids(ids)
   local known = {}
   for turn = 1, #IDS do
@@ -40,7 +40,7 @@ local function known_ids(ids)
   return known
 end
 
--- The hashes of the window: which one is filled, and since when each was.
+-- The hashes of the window: which one is being filled, and since when each was filled.
 local function read_ring()
   local text = redis.call('HGET', META, 'ring') or '1:0:0:0:0'
   local ring = { since = {} }
@@ -54,13 +54,13 @@ local function read_ring()
   return ring
 end
 
--- The hash for what was stored at a moment.
+-- The hash for records stored at a moment. Drops the oldest hash once nothing in it counts.
 local function hash_for(ring, at, window)
   if ring.since[ring.filled] == 0 then
     ring.since[ring.filled] = at
   elseif at >= ring.since[ring.filled] + window / 3 then
     local oldest = ring.filled % #IDS + 1
-    -- It was filled until the next one was.
+    -- The oldest was filled until the next one was.
     local ended = ring.since[oldest % #IDS + 1]
     if ring.since[oldest] == 0 or ended <= at - window then
       write('UNLINK', IDS[oldest])
@@ -77,7 +77,7 @@ operations.detect_duplicates = function(op)
   end
   local judged_before, latest_epoch = math.max(ledger.dedup_upto, ledger.dedup_checkpoint), ledger.dedup_epoch
   for _, one in ipairs(op.epochs) do
-    -- It never falls along a log, so each one that was judged has the latest one or an earlier one.
+    -- Epochs never fall along a log, so each record that was judged has the latest epoch or an earlier one.
     if one[1] < judged_before and ledger.dedup_epoch >= 0 and one[2] > ledger.dedup_epoch then
       ledger.log_truncated = true
       return { dedup_upto = num(ledger.dedup_upto), log_truncated = num(ledger.dedup_epoch) }
@@ -96,14 +96,14 @@ operations.detect_duplicates = function(op)
   local known, ring, latest = known_ids(ids), read_ring(), tonumber(redis.call('HGET', META, 'latest') or 0)
   for _, one in ipairs(ids) do
     local offset, id, source = one[1], one[2], one[4] or ''
-    -- A broker's clock may go back where another one took over.
+    -- The time of a broker's records may go back when another broker takes over.
     latest = math.max(latest, one[3])
     local before, at = known[id], one[3]
     local recent = before and math.abs(at - before.at) < op.window
     local copied = recent and source ~= '' and source == before.source
     local skip = recent and not copied
     if offset < ledger.dedup_checkpoint or (before and before.offset >= offset) then
-      -- Judged before; by a script that died, or from a checkpoint.
+      -- Judged before, by a script that died or according to a checkpoint.
       skip = redis.call('ZSCORE', DUPLICATES, num(offset))
     end
     if skip then
@@ -116,7 +116,7 @@ operations.detect_duplicates = function(op)
         ledger.skipped = 1
       end
     elseif not (before and before.offset > offset) then
-      -- Of copies of one message any may be the one that stays; its time is the first one's.
+      -- Any copy of one message may be the one that stays; its time is the first copy's.
       at = copied and before.at or at
       known[id] = { offset = offset, at = at, source = source }
       write('HSET', hash_for(ring, latest, op.window), id, num(offset) .. ':' .. num(at) .. ':' .. source)

@@ -4,8 +4,8 @@
 -- ARGV  1 client id
 --       2 how long a client counts after it was last heard of, ms
 -- Reply ids of the clients that count, this one among them
--- Effect: who was not heard of for so long is forgotten, and the set a year after anybody was. Who was heard of in the
---       future, as Redis's clock was set back since, counts as heard of now.
+-- Effect: a client that was not heard of for so long is forgotten, and the set a year after the last client was. A
+--       client that was heard of in the future, because Redis's clock was set back since, counts as heard of now.
 
 local YEAR, STEP = 366 * 86400, 60000
 

@@ -1,18 +1,18 @@
--- Looking at what is not settled, throwing it away, and what a ledger is told of its log and its rules.
+-- Looking at messages that are not settled, purging them, and telling a ledger of its log and its rules.
 --
 -- Defines
---   mark   {name}                    what the log may hold: mortal, messages with times to live of their own;
+--   mark   {name}                    what the log may hold: has_message_ttl, messages with times to live of their own;
 --          schedules, scheduled ones; transacts, records of transactions. Reply: {}
---   rule   {version, end}            nothing is granted any more that was chosen by earlier rules than these, which
---          count from the end of the log on, or from the cursor where that is beyond
---          Reply: {"from": offset}   from where they do: who said so first is right
+--   rule   {version, end}            no message is granted any more that earlier rules than these chose; these
+--          count from the end of the log on, or from the cursor if that is beyond
+--          Reply: {"from": offset}   from where they count: the first request for a version decides
 --   peek   {from, limit, session}    up to limit messages that are not settled, oldest first; beyond the cursor the
---          scheduled ones alone; with session (a name), none that is known to be of another one
+--          scheduled ones alone; with session (a name), none that is known to be of another session
 --          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "skipped": [offset, …]}
 --                 kind is "d" if they are deferred, "t" if they are scheduled, else "n"; skipped are records
 --                 beyond the cursor that are no messages, or none yet
---   purge  {upto, limit}             what waits below upto is done with, except where it is leased or deferred
---          Reply: {"purged": count, "more": true where more than limit returned ranges were there}
+--   purge  {upto, limit}             messages that wait below upto are done with, except leased, deferred and scheduled
+--          ones. Reply: {"purged": count, "more": true if there may be more returned ranges than limit}
 
 operations.mark = function(op)
   if op.name == 'schedules' then
@@ -25,7 +25,7 @@ end
 
 operations.rule = function(op)
   local from = redis.call('HGET', META, 'rules_from')
-  -- A ledger that was made anew knows the version, and not from where on it counts.
+  -- A rebuilt ledger knows the version, and not from where on it counts.
   if op.version > ledger.rules or not from then
     from = num(math.max(op['end'], ledger.cursor))
     ledger.rules = math.max(ledger.rules, op.version)

@@ -15,7 +15,7 @@ local function split_lease(text)
   return segments
 end
 
--- Likewise of a lease that locks a session, whose messages lie apart and expire with the lock.
+-- As split_lease, for a lease that locks a session: its messages lie apart and expire with the lock.
 local function split_session_lease(text, held)
   local segments = {}
   for first, last, count, deferred in string.gmatch(text, '(%d+)%-?(%d*)%*?(%d*)(d?)') do
@@ -28,7 +28,7 @@ local function split_session_lease(text, held)
   return segments
 end
 
--- The segments of a lease, and who locks a session by it.
+-- The segments of a lease, and the session's lock if it is the lease of one.
 local function leased(id)
   local text, held = redis.call('HGET', LEASES, id) or '', holder(id)
   if held then
@@ -43,7 +43,7 @@ local function split_returned(member)
   return tonumber(first), tonumber(last), tonumber(count)
 end
 
--- Offset and count of a member of the deferred ones.
+-- Offset and count of a member of the deferred messages.
 local function split_deferred(member)
   local offset, count = string.match(member, '^(%d+):(%d+)$')
   return tonumber(offset), tonumber(count)
@@ -70,7 +70,7 @@ local function each_open(segment, visit)
   end
 end
 
--- As split_session_lease reads it.
+-- Segments as the text that split_session_lease reads.
 local function join_session_lease(segments)
   local parts = {}
   for _, segment in ipairs(segments) do
@@ -81,14 +81,15 @@ local function join_session_lease(segments)
   return table.concat(parts, ',')
 end
 
--- Messages to be granted again. They may lie beyond the cursor: seized there, or leased by a request that died before
--- it moved the cursor. It stays where it is, because nobody knows of what lies before them.
+-- Makes messages available to be granted again. They may lie beyond the cursor: seized there, or leased by a request
+-- that died before it moved the cursor. The cursor stays where it is, because nothing is known of the records before
+-- them.
 local function give_back(first, last, count)
   write('ZADD', REDELIVERABLE, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
   ledger.notify = true
 end
 
--- The returned range that holds an offset: its member, first, last and count; nothing where there is none.
+-- The returned range that holds an offset: its member, first, last and count; nothing if there is none.
 local function returned_at(offset)
   local member = redis.call('ZREVRANGEBYSCORE', REDELIVERABLE, num(offset), '-inf', 'LIMIT', 0, 1)[1]
   if member then
@@ -99,7 +100,7 @@ local function returned_at(offset)
   end
 end
 
--- Takes offsets out of the returned range that holds them; what is left of it stays to be granted again.
+-- Takes offsets out of the returned range that holds them; the rest of it stays to be granted again.
 local function leave_returned(from, upto)
   local member, first, last, count = returned_at(from)
   if first < from then
@@ -111,15 +112,16 @@ local function leave_returned(from, upto)
   write('ZREM', REDELIVERABLE, member)
 end
 
--- Messages to be had by offset only. One that was there before, under another count, stays once.
+-- Sets messages aside, granted by offset only. A message that was there before, under another count, is granted once.
 local function set_aside(first, last, count)
   for offset = first, last do
     write('ZADD', DEFERRED, num(offset), num(offset) .. ':' .. num(count))
   end
 end
 
--- Messages of a lease go back to where it had them from: the returned ranges, their session, where they arrive by
--- arrive(), or the deferred ones. What a session gave out too often is for whoever gives it up.
+-- Returns messages of a lease to where they came from: the returned ranges, their session (arrive() puts them there),
+-- or the deferred messages. A session's messages that were delivered too often become returned ranges, for a client or
+-- upkeep to dead-letter.
 local function put_back(segment, first, last, count)
   if segment.kind == 'd' then
     return set_aside(first, last, count)
@@ -138,8 +140,8 @@ local function earliest(segments)
   return due
 end
 
--- Writes segments, sorted, as the whole of a lease. When it expires comes first, so that no lease is without that.
--- A session's lock has its own, and outlasts its messages.
+-- Writes segments, sorted, as the whole of a lease. Its expiry is written first, so that no lease is without one. A
+-- session's lock has its own expiry, and outlasts its messages.
 local function store_lease(id, segments)
   local held = holder(id)
   if #segments == 0 then
@@ -156,8 +158,8 @@ local function store_lease(id, segments)
   write('HSET', LEASES, id, join_lease(segments))
 end
 
--- Writes a new lease. An id that exists already is a request that failed half-way and is done again: what the lease
--- held beyond the new segments stays in it, so that it expires instead of vanishing.
+-- Writes a new lease. If the id exists already, a request failed half-way and is done again: messages that the lease
+-- held beyond the new segments stay in it, so that they expire instead of vanishing.
 local function write_lease(id, segments)
   local starts, merged = {}, {}
   for index, segment in ipairs(segments) do
@@ -181,8 +183,8 @@ local function lease_text(id, text)
   write_lease(id, split_session_lease(text, holder(id)))
 end
 
--- What is left of a lease's text without messages, word by word as it has them, and how many these were; nothing where
--- it has them in other words.
+-- The rest of a lease's text without messages, word by word as it has them, and how many messages these were; nothing
+-- if the lease has them in other words.
 local function without(text, words)
   local all, parts, at, taken = ',' .. text .. ',', {}, 1, 0
   for word in string.gmatch(words, '[^,]+') do
@@ -199,8 +201,7 @@ local function without(text, words)
   return string.sub(table.concat(parts), 2), taken
 end
 
--- Nobody holds a session any more by this lease: what was granted and not settled goes back, so many deliveries
--- counted.
+-- Ends a lease that locks a session: messages that were granted and not settled go back, `counted` deliveries added.
 local function dissolve(id, held, counted)
   for _, segment in ipairs(leased(id)) do
     each_open(segment, function(first, last) put_back(segment, first, last, segment.count + counted) end)
@@ -215,8 +216,8 @@ local function dissolve(id, held, counted)
   write('ZREM', EXPIRIES, id)
 end
 
--- Whether messages of a lease are part of a transaction of which it is not known yet what becomes of it. Where the
--- lease locks a session nobody else gets that until then, or these could come back behind later ones.
+-- Whether messages of a lease are part of a transaction whose outcome is not known yet. If the lease locks a session,
+-- no other client gets the session until then, or these messages could come back behind later ones.
 local function in_doubt(id)
   if redis.call('HLEN', MOVING) > 0 then
     for _, state in ipairs(redis.call('HVALS', MOVING)) do
@@ -228,7 +229,7 @@ local function in_doubt(id)
   return false
 end
 
--- A lease that locks a session has expired: nobody holds that any more, or will not once all is known of its messages.
+-- Ends a lease that locks a session, and has expired or was given up: now, or once all is known of its messages.
 local function expire_holder(id, held, counted)
   if not in_doubt(id) then
     return dissolve(id, held, counted)
@@ -243,7 +244,7 @@ local function delivered(segment)
   return segment.count + (segment.kind == 's' and 0 or 1)
 end
 
--- What has expired goes back, each delivery counted; what was renewed stays.
+-- Returns messages whose locks have expired, each delivery counted; messages that were renewed stay.
 local function expire_leases()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', num(now), 'LIMIT', 0, 64)) do
     local left, segments, held = {}, leased(id)

@@ -10,38 +10,38 @@
 --                  dedup_upto (below it is known which records are duplicates), dedup_checkpoint (below it that
 --                  is known from a checkpoint), dedup_epoch (the latest leader epoch of a record below both),
 --                  schedules (1 if records of scheduled messages are in the log), scheduled (how many wait for
---                  their time), moving (how many transfers are under way, but for scripts that died; a
---                  checkpoint counts them anew), closed (1 if no transaction prepares anything any more),
---                  transacts (1 if any may have stored records), ring and latest (of duplicates.lua), rules
---                  (which version of a subscription's rules a claim must know), rules_from (from where on those
---                  count that were changed last), clock (the latest time of this ledger, ms), slip (ms by which
---                  it is ahead of Redis's clock, as that went back); in tests also test:skew (ms that pass
+--                  their time), moving (how many transfers are under way, unless a script died; a checkpoint counts
+--                  them anew), closed (1 if no transaction prepares anything any more), transacts (1 if transactions
+--                  may have stored records), ring and latest (of duplicates.lua), rules (the version of a
+--                  subscription's rules that a claim must know), rules_from (the offset from which the latest version
+--                  counts), clock (the latest time of this ledger, ms), slip (ms by which it is ahead of
+--                  Redis's clock, because that went back); in tests also test:skew (ms that pass
 --                  without waiting), test:clock (ms by which Redis's clock is wrong) and test:fault (which
 --                  write fails)
 --       2 leases   hash: lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
---                  order; kind is d where the messages were deferred and go back there, s where they are being
---                  sorted (session.lua) and no delivery counts, else n; bits, one character an
---                  offset, are '1' where the message has left the lease; none at all means that all stay
---                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d where they were deferred
+--                  order; kind is d if the messages were deferred and go back there, s if they are being sorted
+--                  (session.lua) or claimed exclusively and their expiry counts no delivery, else n; bits, one
+--                  character an offset, are '1' if the message has left the lease; no bits mean that all stay
+--                  The lease that locks a session: "<first>[-<last>][*<count>][d],…", d if they were deferred
 --       3 expiries zset: lease id by when its first segment expires, ms, or by an earlier time
---       4 redeliverable zset: "<first>:<last>:<count>" by first: granted once, to be granted again
+--       4 redeliverable zset: "<first>:<last>:<count>" by first: ranges granted before, to be granted again
 --       5 moving   hash: offset -> "<count>|<intent>" while a transfer is under way, or a transaction (transaction.lua)
---       6 moves    zset: offset, with 15 digits, by when it wants attention (an unfinished transfer's orphan time,
---                  an ended one's forgetting), ms
+--       6 moves    zset: offset, with 15 digits, by when it wants attention, ms (when an unfinished transfer becomes an
+--                  orphan, or an ended one is forgotten)
 --       7 skipped  zset: offset by itself: records beyond the cursor that no claim may grant
 --       8 deferred zset: "<offset>:<count>" by offset: set aside, granted by offset only
 --       9 scheduled zset: "<offset>:<when, ms>" by offset: not granted before their time; claims skip them
 --       10 due     zset: the same offsets, with 15 digits, by when that is, ms
 --       11 moved   hash: offset -> offset there, of transfers that ended lately
---       Where the queue has sessions:
+--       If the queue has sessions:
 --       12 sessions hash: "=<session>" -> "<lease>|<low>|<high>": the lease that locks it, if any, and the numbers of
 --                  its first and last chunk; "<number>=<session>" -> a chunk of what waits in it, in offset order:
 --                  "<first>[-<last>][*<count>],…"
---       13 free    zset: session that waits and that nobody holds, by its turn
+--       13 free    zset: session that waits and that no client holds, by its turn
 --       14 holders hash: lease that locks a session -> "<expiry ms>|<most deliveries>|<session>"
---       15 states  hash: session -> "<version>|<when it was set, ms>|<1 where its record stands, else 0>|<value>", the
---                  value in base 64, "-" where it was cleared
---       Where it detects duplicates, the five before the last:
+--       15 states  hash: session -> "<version>|<when it was set, ms>|<1 if its record stands, else 0>|<value>", the
+--                  value in base 64, "-" if it was cleared
+--       If it detects duplicates, the five before the last:
 --       16 duplicates zset: offset by itself: records that were found to be duplicates, as long as the log has them
 --       17 to 20 ids  hash: id -> "<offset>:<when it was stored, ms>:<source>"; see duplicates.lua
 --       Last slot  string: "<number> <reply>" of this client's last request
@@ -52,8 +52,9 @@
 -- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation], "skew": ms in tests}
 --       | {"status": "missing"} | {"status": "stale"}.
 --       Numbers that may be large are decimal strings: Lua's own conversion keeps 14 digits.
--- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor
---       comes last: Redis does not roll a script back, so what dies in between may come twice and is never lost.
+-- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor comes
+--       last: Redis does not roll a script back, so a message whose script dies in between may come twice and is never
+--       lost.
 
 local META, LEASES, EXPIRIES, REDELIVERABLE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOVING, MOVES, SKIPPED, DEFERRED, SLOT = KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[#KEYS]
@@ -72,7 +73,7 @@ local function num(value)
   return string.format('%.0f', value)
 end
 
--- As a member of a sorted set: those of one score are in the log's order.
+-- An offset as a member of a sorted set: members of one score are in the log's order.
 local function padded(offset)
   return string.format('%015.0f', offset)
 end
@@ -101,8 +102,8 @@ local ledger = {
   notify = false,
 }
 
--- The ledger's clock goes on where Redis's is set back, or locks would last as much longer.
--- Smaller steps are borne, in ms.
+-- The ledger's clock goes on when Redis's clock is set back, or locks would last that much longer.
+-- Steps of up to so many ms are borne.
 local STEP = 1000
 local time = redis.call('TIME')
 local wall = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) + tonumber(meta[18] or 0)

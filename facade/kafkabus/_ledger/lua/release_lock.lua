@@ -2,7 +2,7 @@
 --
 -- KEYS  1 turn: token of the client whose turn it is; it expires
 -- ARGV  1 token
--- Reply 1 where it was that client's turn, else 0
+-- Reply 1 if it was that client's turn, else 0
 -- Effect: another client's turn, which began when this one had expired, goes on.
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then

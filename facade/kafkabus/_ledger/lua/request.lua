@@ -38,7 +38,7 @@ end
 if DUPLICATES then
   write('HSET', META, 'dedup_upto', num(ledger.dedup_upto))
 end
--- A client that was silent for so long has lost its leases anyway; its next request counts from where it was.
+-- A client that was silent for so long has lost its leases anyway; its next request is accepted, whatever its number.
 write('SET', SLOT, ARGV[1] .. ' ' .. reply, 'PX', 600000)
 if ledger.notify then
   redis.call('PUBLISH', ARGV[2], ARGV[3])

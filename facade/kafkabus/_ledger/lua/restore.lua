@@ -1,17 +1,17 @@
--- Makes a ledger anew of what was written down of it.
+-- Rebuilds a ledger from what was written down of it.
 --
--- KEYS  as of prelude.lua, and instead of the slot the mark that was set before what follows was read. Where the
---       queue has sessions, what waits is returned: whoever reads it next places it
+-- KEYS  as of prelude.lua, and instead of the slot the mark that was set before the following was read. If the queue
+--       has sessions, waiting messages become returned ranges: the next client that reads them places them
 -- ARGV  1 JSON: {"cursor", "version", "has_message_ttl", "epoch", "waiting", "deferred", "moving", "skipped"} as
---         operations.snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", where the queue
+--         operations.snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", if the queue
 --         has sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
---         "scheduled": [[offset, when], …]; of a subscription "rules", the version of its rules; where it detects
---         duplicates "duplicates": [[first, last], …], "dedup_checkpoint": up to where these are known, and
---         "dedup_upto": from where the log is read once more, because its records from there on are in the window
---       2 what the mark is
--- Reply 1 where it was made, 0 where there is a ledger, 2 where the mark is another, or gone: Redis was emptied since
---       it was set, and there may have been a ledger meanwhile that had more written down of it
--- Effect: meta comes last, so there is no half-made ledger; what a script that died left of the others goes first.
+--         "scheduled": [[offset, when], …]; of a subscription "rules", the version of its rules; if it detects
+--         duplicates "duplicates": [[first, last], …], "dedup_checkpoint": up to where these are known, "dedup_epoch",
+--         and "dedup_upto": from where the log is read once more, because its records from there on are in the window
+--       2 the value of the mark
+-- Reply 1 if it was rebuilt, 0 if there is a ledger, 2 if the mark is another, or gone: Redis was emptied since it was
+--       set, and there may have been a ledger meanwhile that had more written down of it
+-- Effect: meta comes last, so there is no half-made ledger; the other keys, as a script that died left them, go first.
 
 local META, REDELIVERABLE = KEYS[1], KEYS[4]
 local MOVING, MOVES, SKIPPED, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
@@ -50,7 +50,7 @@ for _, one in ipairs(state.scheduled) do
   end
   held, scheduled = held + 1, scheduled + 1
 end
--- Their owners are gone with what they knew: whoever comes next finishes them.
+-- The owners of these transfers are gone with what they knew: the next client that adopts transfers finishes them.
 for _, move in ipairs(state.moving) do
   redis.call('HSET', MOVING, move[1], move[2] .. '|' .. move[3])
   redis.call('ZADD', MOVES, now, string.format('%015.0f', tonumber(move[1])))

@@ -1,23 +1,23 @@
--- Messages whose time has not come. Their records stand in the log as all others do, and are never granted: once it has
--- come, each is moved behind the log's end, where its copy is a message like any other.
+-- Scheduled messages, whose time has not come. Their records stand in the log as all others do, and are never granted:
+-- once its time has come, each message is moved behind the log's end, where its copy is a message like any other.
 --
 -- Defines
---   schedule {items}         records were stored that are to be granted later: items is [[offset, when, ms], …],
---                            ascending. What the cursor passed already, its claimer postpones. Reply: {}
---   postpone {lease, items}  messages of the lease turned out to be such. Reply: {"lost": [[first, last], …]}
---   cancel   {offsets}       they are done with, unseen. Reply: {"missing": [offset, …]}  not scheduled, or no more
---   activate {limit, intent, orphan_ms, upto_ms}  transfers of those begin that are due at upto_ms, the time on the
---                            brokers' clock (none: on the ledger's), as of operations.begin. Where duplicates are
+--   schedule {items}         records of scheduled messages were stored: items is [[offset, when, ms], …], ascending.
+--                            Those that the cursor passed already are postponed by their claimer. Reply: {}
+--   postpone {lease, items}  messages of the lease turned out to be scheduled. Reply: {"lost": [[first, last], …]}
+--   cancel   {offsets}       they are settled, unseen. Reply: {"missing": [offset, …]}  not scheduled, or no more
+--   activate {limit, intent, orphan_ms, upto_ms}  transfers, as of operations.begin, begin of messages that are due at
+--                            upto_ms, the time on the brokers' clock (none: on the ledger's). If duplicates are
 --                            detected, records that were not scanned wait. Reply: {"begun": [offset, …]}
 
--- A message waits for its time.
+-- Has a message wait for its time.
 local function put_off(offset, at)
   write('ZADD', DUE, num(at), padded(offset))
   write('ZADD', SCHEDULED, num(offset), num(offset) .. ':' .. num(at))
   ledger.schedules = true
 end
 
--- It does not any more. Returns whether it did.
+-- Ends a message's wait for its time. Returns whether it waited.
 local function call_off(offset)
   local member = redis.call('ZRANGEBYSCORE', SCHEDULED, num(offset), num(offset), 'LIMIT', 0, 1)[1]
   if member then

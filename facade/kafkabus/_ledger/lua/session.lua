@@ -1,32 +1,32 @@
--- Sessions: messages are filed under theirs, and granted to whoever has locked it, in the log's order.
+-- Sessions: messages are filed under theirs, and granted to the client that has locked it, in the log's order.
 --
--- What was made anew of a checkpoint waits as returned ranges, whose sessions nobody knows. A claim leases them to one
--- client at a time, which sorts them: it reads and places them. Until then nobody is granted anything, because they may
--- come before it. What belongs elsewhere it sets apart, and moves: that is in nobody's way. What a session's holder
--- gave up waits there too, for whoever dead-letters it.
+-- In a rebuilt ledger, messages wait as returned ranges whose sessions are not known. A claim leases them to one client
+-- at a time, which sorts them: it reads and places them. Until then nothing is granted, as they may come first.
+-- The client sets messages that belong elsewhere apart, and moves them: they hold up no session. Messages that were
+-- delivered to a session's holder too often wait as returned ranges too, until a client or upkeep dead-letters them.
 --
 -- Defines
 --   file   {from, upto, runs, epoch, epoch_to, sessions, strays, lease, lock_ms, rules}  the caller has seen
 --          every record from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays
 --          are runs of messages that belong elsewhere, or are scheduled, and are leased. runs is
---          [[upto - 1, upto - 1]] where the last record is a message, else []; epochs and rules as of claim
+--          [[upto - 1, upto - 1]] if the last record is a message, else []; epochs and rules as of claim
 --          Reply: as of claim; "again" holds the strays
 --   place  {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on, no
 --          delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are
 --          leased by `apart` from now on. Reply: {"lost": [[first, last], …], "expiry": ms}  of the new lease
---   accept {lease, lock_ms, most, session}  locks a session; without one, whichever has waited longest for its turn. A
---          message that is given back by an expiry after `most` deliveries is given up
---          Reply: {} where none waits, {"held": true} where somebody has it, {"session": name, "expiry": ms}
+--   accept {lease, lock_ms, max_deliveries, session}  locks a session; without one, the one that has waited longest for
+--          its turn. A message that goes back after `max_deliveries` deliveries does not go back to its session
+--          Reply: {} if none waits, {"held": true} if another client has it, {"session": name, "expiry": ms}
 --   next   {lease, want, rules}       the next messages of the session that the lease locks
---          Reply: {"gone": true} where the lease has expired, {"unfiled": true} where nothing may be granted yet,
+--          Reply: {"gone": true} if the lease has expired, {"unfiled": true} if nothing may be granted yet,
 --                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "stale_rules":
 --                  as of claim}
 --   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
---   leave  {lease}                    the session is free; what was granted and not settled goes back, uncounted.
+--   leave  {lease}                    the session is free; messages granted and not settled go back, uncounted.
 --          Reply: {}
 --   sessions {}                       Reply: {"names": [name, …]}  that have messages waiting or are locked
 
--- Ranges, as claimable has them, in words.
+-- Ranges, as claimable has them, as the text of a chunk.
 local function join_uncounted(ranges)
   local parts = {}
   for index, range in ipairs(ranges) do

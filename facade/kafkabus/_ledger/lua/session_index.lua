@@ -1,4 +1,4 @@
--- What waits in each session, of ledgers whose queue has sessions.
+-- The messages that wait in each session, of ledgers whose queue has sessions.
 --
 -- Defines split_chunk, join_run, last_of, split_front, each_chunk, common_runs, cut_chunk, session_at, new_session,
 -- store_session, free_session, file_words, go_home, arrive, waiting_in, holder, locked_by, filer_lease and unfiled.
@@ -46,8 +46,8 @@ local function last_of(text)
   return tonumber(last) or tonumber(first)
 end
 
--- The first messages of a chunk, up to as many as are wanted, the rest of it, and how many these are. Chunks are cut as
--- text: taking them apart takes ten times as long.
+-- The first messages of a chunk, up to as many as are wanted, the rest of it, and how many the first ones are. Chunks
+-- are cut as text: taking them apart takes ten times as long.
 local function split_front(text, want)
   local at, granted, ranges = 1, 0, string.find(text, '-', 1, true)
   local all = not ranges and count_words(text)
@@ -76,7 +76,7 @@ local function read_session(name, text)
   return lease and { name = name, lease = lease, low = tonumber(low), high = tonumber(high) }
 end
 
--- A session that has messages waiting or is locked; nothing where it is neither.
+-- A session that has messages waiting or is locked; nothing if it is neither.
 local function session_at(name)
   return read_session(name, redis.call('HGET', SESSIONS, '=' .. name))
 end
@@ -94,12 +94,12 @@ local function store_session(session)
     session.lease .. '|' .. num(session.low) .. '|' .. num(session.high))
 end
 
--- Whether messages wait in a session. A chunk that was emptied is gone, and the first one goes last.
+-- Whether messages wait in a session. An emptied chunk is deleted, and the first chunk is emptied last.
 local function waiting_in(session)
   return redis.call('HEXISTS', SESSIONS, chunk_field(session, session.low)) == 1
 end
 
--- A chunk in the middle may be gone: taken out, or left by a script that died before it wrote where the next one is.
+-- A chunk in the middle may be gone: taken out, or left by a script that died before it wrote which chunk is next.
 local function skip_gaps(session)
   while session.low < session.high and not waiting_in(session) do
     session.low = session.low + 1
@@ -114,7 +114,7 @@ local function next_turn()
   return num(ledger.version * 4096 + math.min(turns, 4095))
 end
 
--- Nobody holds a session: it waits for its turn, or is forgotten where nothing waits in it.
+-- Frees a session: it waits for its turn, or is forgotten if no message waits in it.
 local function free_session(session)
   session.lease = ''
   skip_gaps(session)
@@ -128,7 +128,7 @@ local function free_session(session)
   end
 end
 
--- Two ascending lists of runs as one. Those that touch and were delivered equally often are joined.
+-- Merges two ascending lists of runs. Runs that touch and were delivered equally often are joined.
 local function merge_runs(some, others)
   local merged, i, j = {}, 1, 1
   while some[i] or others[j] do
@@ -163,7 +163,7 @@ local function join_chunks(runs)
   return texts
 end
 
--- Runs in place of a chunk. What is too long goes on behind the last one, or begins before the first one.
+-- Stores runs in place of a chunk. Runs that are too long go on behind the last chunk, or begin before the first one.
 local function store_chunk(session, number, runs)
   if number > session.low and number < session.high then
     return write('HSET', SESSIONS, chunk_field(session, number), join_runs(runs))
@@ -182,8 +182,8 @@ local function store_chunk(session, number, runs)
   write('HSET', SESSIONS, chunk_field(session, number), texts[number - from + 1])
 end
 
--- Ascending runs go back to their place in their session. That is nearly always the first chunk: who was granted them
--- was granted all that comes before.
+-- Puts ascending runs back in their place in their session. That is nearly always the first chunk: the client that was
+-- granted them was granted all that come before.
 local function put_in(session, runs)
   local index = 1
   for number = session.low, session.high do
@@ -202,7 +202,7 @@ local function put_in(session, runs)
   end
 end
 
--- Where the last word ends that has its end within so many characters from `at` on; before `at` where none has.
+-- The end of the last word that ends within so many characters from `at` on; before `at` if there is none.
 local function fitting(words, at, room)
   if #words - at < room then
     return #words
@@ -210,7 +210,7 @@ local function fitting(words, at, room)
   return at - 2 + (string.match(string.sub(words, at, at + room), '^.*(),') or 1)
 end
 
--- Words behind those of a session's last chunk, as text: taking them apart takes ten times as long.
+-- Appends words to those of a session's last chunk, as text: taking them apart takes ten times as long.
 local function append_words(session, text, words)
   local at = 1
   if text then
@@ -233,8 +233,8 @@ local function append_words(session, text, words)
   end
 end
 
--- Messages never granted before, behind all that waits in their session; but what was seized ahead of the cursor, and
--- given back, may wait there already.
+-- Files messages never granted before, behind all that wait in their session; but messages that were seized ahead of
+-- the cursor, and given back, may wait there already.
 local function file_words(name, words)
   -- Most sessions have one chunk, the first.
   local found = redis.call('HMGET', SESSIONS, '=' .. name, '1=' .. name)
@@ -249,7 +249,7 @@ local function file_words(name, words)
   else
     append_words(session, text, words)
   end
-  -- One that is known and waits is among the free ones already, because it becomes known last.
+  -- A session that is known and waits is among the free ones already, because it becomes known last.
   if session.lease == '' and not (known and text) then
     write('ZADD', FREE, 'NX', next_turn(), name)
   end
@@ -259,7 +259,7 @@ local function file_words(name, words)
   ledger.notify = true
 end
 
--- Messages that go back to their sessions, gathered: each chunk is written once. arrive() has them there.
+-- Messages that go back to their sessions, gathered so that each chunk is written once. arrive() puts them there.
 local homeward, order = {}, {}
 
 local function go_home(name, first, last, count)
@@ -281,7 +281,7 @@ local function arrive()
   homeward, order = {}, {}
 end
 
--- What of runs lies in ranges, both ascending, and the rest of them.
+-- The parts of runs that lie in ranges, both ascending, and the other parts.
 local function common_runs(runs, ranges)
   local inside, rest, index = {}, {}, 1
   for _, run in ipairs(runs) do
@@ -306,7 +306,7 @@ local function common_runs(runs, ranges)
   return inside, rest
 end
 
--- What waits within ranges in a session's chunk leaves it. Returns how many messages these were.
+-- Takes the messages within ranges out of a session's chunk. Returns how many these were.
 local function cut_chunk(name, field, ranges)
   local inside, rest = common_runs(split_chunk(redis.call('HGET', SESSIONS, field) or ''), ranges)
   local gone = 0
@@ -345,7 +345,7 @@ local function each_chunk(only, visit)
   end
 end
 
--- Who locks a session by this lease: until when, after how many deliveries a message is given up, which session.
+-- The lock of a session by this lease: until when, after how many deliveries a message is given up, which session.
 local function holder(id)
   if SESSIONS then
     local expiry, most, name = string.match(redis.call('HGET', HOLDERS, id) or '', '^(%d+)|(%d+)|(.*)$')
@@ -353,20 +353,20 @@ local function holder(id)
   end
 end
 
--- Likewise, where the lock has not expired.
+-- The same, if the lock has not expired.
 local function locked_by(id)
   local held = holder(id)
   return held and held.expiry > now and held
 end
 
--- The lease by which somebody is about to place returned ranges.
+-- The lease of the client that is about to place returned ranges.
 local function filer_lease()
   local id = SESSIONS and redis.call('HGET', META, 'filer_lease')
   return id and redis.call('HEXISTS', LEASES, id) == 1 and id
 end
 
--- Whether nothing may be granted yet: what was made anew of a checkpoint is not all placed. Other returned messages are
--- on their way out, and nobody waits for them.
+-- Whether nothing may be granted yet, because not all messages of a rebuilt ledger are placed. Other returned messages
+-- are on their way out, and no receiver waits for them.
 local function unfiled()
   if not redis.call('HGET', META, 'sessions_unfiled') then
     return false

@@ -1,18 +1,18 @@
--- What applications keep of their sessions. It is durable once a record of it stands in the states' topic, where the
--- last record of a session counts; versions tell what is later.
+-- The states that applications keep of their sessions. A state is durable once its record stands in the states' topic,
+-- where the last record of a session counts; versions tell which state is later.
 --
 -- Defines
---   state     {lease}           of the session that the lease locks. Reply: {"gone": true} where the lease has expired,
---             or as of stored; {} where there is none
+--   state     {lease}           of the session that the lease locks. Reply: {"gone": true} if the lease has expired,
+--             or as of stored; {} if there is none
 --   set_state {lease, value}    sets it; without value, clears it. Reply: {"gone": true} or as of stored
 --   stored    {session, version}  a record of this version was stored
---             Reply: {}, or where another version than this is what counts, that one, whose record is to be stored
+--             Reply: {}, or if a state of another version counts, that one, whose record is to be stored
 --                    again: {"session": name, "version": number, "updated": ms, "value": text, "unstored": true}; no
---                    value where it is cleared, no unstored where its record is known to stand. With "lost": true
---                    where that is not a later one: Redis lost this one, and the session's lock with it
+--                    value if it is cleared, no unstored if its record is known to stand. With "lost": true
+--                    if that state is not later: Redis lost the stored one, and the session's lock with it
 --   updated   {after}           sessions whose state was set after this moment, ms. Reply: {"names": [name, …]}
 
--- A session's state: version, when it was set, whether its record stands, value ("-": cleared). Nothing: none.
+-- A session's state: version, when it was set, whether its record stands, value ("-": cleared); nothing if it has none.
 local function state_of(name)
   local version, updated, stored, value = string.match(redis.call('HGET', STATES, name) or '',
     '^(%d+)|(%d+)|([01])|(.*)$')
@@ -59,7 +59,8 @@ end
 operations.stored = function(op)
   local state = state_of(op.session)
   if not state then
-    -- Cleared meanwhile, and that is known to stand; or Redis lost what was set, and this record must not stand either.
+    -- Cleared meanwhile, by a record that is known to stand; or Redis lost the state, and this record must not stand
+    -- either.
     state = { version = ledger.version + 1, updated = num(now), stored = false, value = '-' }
     put_state(op.session, state)
     local reply = tell_state(op.session, state)

@@ -3,13 +3,14 @@
 -- Defines take (used by every operation that takes messages out of a lease) and
 --   complete {lease, ranges}           the messages are done with
 --   abandon  {lease, ranges}           they go back to be granted again, this delivery counted
---   release  {lease, ranges}           they go back uncounted: nobody has seen them
---   defer    {lease, ranges, limit}    they are set aside, to be had by offset only. Where more than limit would be set
+--   release  {lease, ranges}           they go back uncounted: no application has seen them
+--   defer    {lease, ranges, limit}    they are set aside, granted by offset only. If more than limit would be set
 --                                      aside, nothing changes. Reply also: {"full": limit} in that case
 --   renew    {lease, ranges, lock_ms}  they are locked for so long from now on. Reply also: {"expiry": ms}
--- where ranges is "<first>[-<last>],…" or a list of [first, last], ascending and disjoint; release without ranges gives
--- back all that is left.
--- Reply of each: {"lost": [[first, last], …]}, what the lease did not hold any more: nothing was changed for those.
+-- ranges is "<first>[-<last>],…" or a list of [first, last], ascending and disjoint; release without ranges gives back
+-- all that is left.
+-- Reply of each: {"lost": [[first, last], …]}, ranges that the lease did not hold any more: nothing was changed for
+-- those.
 
 local function read_ranges(ranges)
   return type(ranges) == 'string' and split_chunk(ranges) or ranges
@@ -86,7 +87,7 @@ local function take(id, ranges, visit)
   return taken, lost
 end
 
--- All that is left in a lease.
+-- All ranges that are left in a lease.
 local function all_open(id)
   local ranges = {}
   for _, segment in ipairs(leased(id)) do
@@ -95,7 +96,8 @@ local function all_open(id)
   return ranges
 end
 
--- Completes messages of a session without taking its lease apart, where it has them in the same words.
+-- Completes messages of a session without taking its lease apart, if it has them in the same words. Returns how many
+-- these were, nothing if it has not.
 local function complete_words(op)
   local text = redis.call('HGET', LEASES, op.lease)
   if not text or not locked_by(op.lease) then
@@ -169,7 +171,7 @@ operations.renew = function(op)
     keep(first, last, segment, expiry)
   end)
   if taken > 0 then
-    -- Segments are disjoint: what was renewed out of the middle of one leaves its ends behind.
+    -- Segments are disjoint: messages renewed out of the middle of one leave its ends behind.
     for _, segment in ipairs(segments) do
       each_open(segment, function(first, last) keep(first, last, segment, segment.expiry) end)
     end

@@ -1,16 +1,15 @@
--- Settlements that are part of a transaction: prepared, and carried out or taken back once it is known what became of
--- it.
+-- Settlements that are part of a transaction: prepared, and carried out or taken back once its outcome is known.
 --
 -- A message that is prepared is moving, with an intent of its own:
--- "prepared:<verb>:<lease>:<kind>:<expiry ms>:<transaction>". No expiry touches it, and whoever finds it late (adopt)
--- can tell by the transaction's marker what is to become of it.
+-- "prepared:<verb>:<lease>:<kind>:<expiry ms>:<transaction>". No expiry touches it, and a client that finds it late
+-- (adopt) can tell by the transaction's marker what is to become of it.
 --
 -- Defines
 --   prepare  {items, transaction, orphan_ms, limit}  items is [{lease, ranges, verb}, …], verb one of complete,
---            abandon and defer: the messages leave their leases, all of them or, where any is not there any more, none.
---            Reply: {"lost": [[[first, last], …], …]} by item; also "full": limit where more would be set aside
---   commit   {ranges, transaction}    those that this transaction prepared are settled, as it says. Reply: {}
---   rollback {ranges, transaction}    they are their lease's again; where that has expired, they are available again,
+--            abandon and defer: the messages leave their leases, all of them or, if any is not there any more, none.
+--            Reply: {"lost": [[[first, last], …], …]} by item; also "full": limit if more would be set aside
+--   commit   {ranges, transaction}    messages that this transaction prepared are settled, as it says. Reply: {}
+--   rollback {ranges, transaction}    they are their lease's again; if that has expired, they are available again,
 --            or set aside again, the delivery counted. Reply: {}
 
 local function join_prepared(verb, lease, segment, transaction)
@@ -26,7 +25,7 @@ operations.prepare = function(op)
     coming = coming + (item.verb == 'defer' and found or 0)
   end
   if redis.call('HGET', META, 'closed') then
-    -- What is known of this ledger was copied; nothing may be part of it that the copy does not know.
+    -- The state of this ledger was copied; nothing may be part of it that the copy does not know.
     for index, item in ipairs(op.items) do
       lost[index] = read_ranges(item.ranges)
       for _, range in ipairs(lost[index]) do
@@ -54,8 +53,8 @@ operations.prepare = function(op)
   return { lost = lost }
 end
 
--- Calls visit(offset, verb, lease, segment) for each message that a transaction prepared, which says where it goes, and
--- then arrived(), where there is one; afterwards they are moving no more.
+-- Calls visit(offset, verb, lease, segment) for each message that a transaction prepared, to put it in its place, and
+-- then arrived(), if there is one; afterwards the messages are not moving any more.
 local function resolve(op, visit, arrived)
   local resolved, holders = {}, {}
   for _, range in ipairs(read_ranges(op.ranges)) do
@@ -82,7 +81,7 @@ local function resolve(op, visit, arrived)
     write('ZREM', MOVES, padded(offset))
   end
   for lease, held in pairs(holders) do
-    -- Where it expired meanwhile, it is looked at with the next request.
+    -- If the lock expired meanwhile, the next request looks at it.
     if held.expiry <= now then
       write('ZADD', EXPIRIES, num(held.expiry), lease)
     end
@@ -102,7 +101,8 @@ operations.commit = function(op)
   return {}
 end
 
--- Messages are in their lease again, where what was settled of the lease meanwhile may have left gaps for them, or not.
+-- Puts messages back in their lease: in the gaps that they left in its segments, or as segments of their own if
+-- settlements or renewals of the lease meanwhile have removed these gaps.
 local function rejoin(id, coming)
   local segments, index, added = leased(id), 1, {}
   for _, one in ipairs(coming) do

@@ -1,18 +1,18 @@
--- Transfers of a message into another log: an intent that anybody can finish.
+-- Transfers of a message into another log: an intent that any client can finish.
 --
 -- Defines
 --   begin {lease, ranges, intent, orphan_ms}  the messages leave the lease and are moving; intent (text) says where to.
 --         Reply: {"lost": [[first, last], …]}
 --   moved {offset, at, keep_ms}                the copy stands at offset `at` of the destination. The first one wins.
---         Reply: {"winner": offset there}, or {} where the ledger knows nothing of it any more
+--         Reply: {"winner": offset there}, or {} if the ledger knows nothing of it any more
 --   adopt {limit, orphan_ms}                   transfers whose owner is late become the caller's, in the order in which
---         they began, those that began together in the log's.
---         Reply: {"orphans": [[offset, count, intent], …], "more": true where there may be more}; limit counts those
---         too that ended and are forgotten now
---   retreat {offset, intent, gone}             the transfer cannot be made: where it has this intent still, the message
+--         they began, those that began together in the log's order.
+--         Reply: {"orphans": [[offset, count, intent], …], "more": true if there may be more}; limit also counts
+--         transfers that ended and are forgotten now
+--   retreat {offset, intent, gone}             the transfer cannot be made: if the message has this intent still, it
 --         waits again; with gone (true) it is done with, because the log does not have it any more. Reply: {}
 --   skip  {offset}                             the record is a copy that lost: no claim grants it.
---         Reply: {"skip": true}, or {"skip": false} where it was granted already (a duplicate, not a loss)
+--         Reply: {"skip": true}, or {"skip": false} if it was granted already (a duplicate, not a loss)
 
 -- Delivery count and intent of a transfer that is under way.
 local function split_move(state)
@@ -24,7 +24,7 @@ local function is_prepared(intent)
   return string.find(intent, 'prepared:', 1, true) == 1
 end
 
--- A transfer begins, or is another's from now on.
+-- Sets when a transfer wants attention: it begins, passes to another client, or ends.
 local function move_until(offset, at)
   write('ZADD', MOVES, num(at), padded(offset))
 end
@@ -32,7 +32,7 @@ end
 operations.begin = function(op)
   local _, lost = take(op.lease, op.ranges, function(first, last, segment)
     for offset = first, last do
-      -- In this order, so that whoever looks for what is late finds all that is under way.
+      -- In this order, so that a client that looks for late transfers finds all that are under way.
       move_until(offset, now + op.orphan_ms)
       write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. op.intent)
     end
@@ -54,7 +54,7 @@ operations.moved = function(op)
     move_until(op.offset, now + op.keep_ms)
     write('HSET', MOVED, offset, winner)
   end
-  -- Where there was a winner, a script that died left it.
+  -- If there was a winner and the message is still moving, a script that died left it so.
   if is_moving then
     write('HDEL', MOVING, offset)
     ledger.in_flight, ledger.moving = ledger.in_flight - 1, ledger.moving - 1

@@ -1,4 +1,4 @@
-"""Ledgers, what all operations on them have in common, and requests, which carry them."""
+"""Ledgers, the base of all operations on them, and requests, which carry operations."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kafkabus._ledger.ranges import merge_offsets
 
 
 class Ledger:
-    """One ledger as one client uses it: its keys, its numbered requests, what waits for the next of them.
+    """One ledger as one client uses it: its keys, its numbered requests, the operations that wait for the next request.
 
-    A client has at most one request under way per ledger. One whose reply was lost stays in doubt and is sent again,
+    A client has at most one request under way per ledger. A request whose reply was lost stays in doubt and is sent again,
     under its number, before anything else.
     """
 
@@ -38,12 +38,12 @@ class Ledger:
         self._ahead_ms = self._skew_ms = 0.0
 
     def set_clock(self, now_ms: int, asked_at: float, skew_ms: int = 0) -> None:
-        """Its clock showed ``now_ms`` when it answered what was asked at ``asked_at``, on the monotonic clock.
+        """Note that its clock showed ``now_ms`` when it answered a request sent at ``asked_at``, on the monotonic clock.
 
         Args:
-            now_ms: ms since 1970.
-            asked_at: In seconds.
-            skew_ms: How many ms of that passed for a test alone.
+            now_ms: The ledger's time, ms since 1970.
+            asked_at: When the request was sent, in seconds.
+            skew_ms: How many ms of the ledger's time passed for a test alone.
         """
         self._ahead_ms, self._skew_ms = now_ms - asked_at * 1000, skew_ms
 
@@ -54,18 +54,18 @@ class Ledger:
 
     @property
     def offset_ms(self) -> float | None:
-        """What its clock shows at the beginning of the monotonic clock, ms since 1970; None where it never answered."""
+        """The time that its clock shows at the beginning of the monotonic clock, ms since 1970; None if it never answered."""
         return self._ahead_ms - self._skew_ms if self._ahead_ms else None
 
     def seconds_until(self, moment_ms: int) -> float:
-        """How long it is until its clock shows ``moment_ms``; never more than that, for what it knows of its clock."""
+        """Return how many seconds it takes until its clock shows ``moment_ms``: an estimate that is never too high."""
         return (moment_ms - self._ahead_ms) / 1000 - time.monotonic()
 
     def next_request(self) -> Request | None:
-        """The request to send now: the one in doubt, else what is pending (settlements before claims), else none.
+        """Return the request to send now: the one in doubt, else the pending operations (settlements before claims), else None.
 
-        What would be granted to nobody, as its caller was cancelled, is not asked for: whoever asks next, in the same
-        request, would be granted what is behind it.
+        An operation that grants messages is left out if its caller was cancelled, because no caller would hold them: the next
+        claim in the same request would be granted the messages behind them.
         """
         if self.in_doubt is None:
             operations: list[Operation] = []
@@ -84,21 +84,21 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """Where a ledger stands.
+    """The state of a ledger at one time.
 
     Attributes:
         cursor: The next offset never granted.
         in_flight: How many messages were granted and are not settled.
         version: Raised by every request.
         has_message_ttl: Whether messages with times to live of their own were sent.
-        epoch: Leader epoch of the record right before the cursor, where it is known.
-        dedup_upto: Up to where it is known which records are duplicates; None where none are detected.
-        scheduled: How many of these wait for their time.
-        schedules: Whether the log holds records of such.
-        moving: How many of these are on their way into another log.
+        epoch: Leader epoch of the record right before the cursor, if it is known.
+        dedup_upto: The offset up to which it is known which records are duplicates; None if duplicates are not detected.
+        scheduled: How many of the messages in flight wait for their time.
+        schedules: Whether the log holds records of scheduled messages.
+        moving: How many of the messages in flight are on their way into another log.
         transacts: Whether transactions may have stored records in the log.
-        skipped: Whether some records beyond the cursor may be none that will be granted: duplicates, those that are or were
-            scheduled, those that were granted out of turn.
+        skipped: Whether there may be records beyond the cursor that will not be granted: duplicates, records that are or were
+            scheduled, messages that were granted out of turn.
     """
 
     cursor: int
@@ -115,14 +115,14 @@ class LedgerState:
 
 
 class Operation:
-    """Something to be done by a ledger; ``reply`` or ``error`` is set once it is ``done``.
+    """An operation that a ledger carries out; ``reply`` or ``error`` is set once it is ``done``.
 
     Attributes:
         abandoned: Whether its caller stopped waiting before it was done.
     """
 
     grants: ClassVar[bool] = False
-    """Whether it may grant messages, which are its caller's then."""
+    """Whether it may grant messages, which its caller then holds."""
     __slots__ = ("abandoned", "done", "error", "ledger", "reply")
 
     def __init__(self, ledger: Ledger) -> None:
@@ -134,15 +134,15 @@ class Operation:
 
     @property
     def single(self) -> tuple[str, str, int] | None:
-        """Verb, lease and offset, where it settles one message and does nothing else."""
+        """Verb, lease and offset, if it settles one message and does nothing else; else None."""
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """The operation as its script reads it."""
+        """Return the operation as its script reads it."""
         raise NotImplementedError
 
     def undo(self) -> Operation | None:
-        """What gives back what it was granted, once done, where nobody has seen that; None where it grants nothing."""
+        """Return the operation that, once this one is done, gives back its messages unseen; None if it grants nothing."""
         return None
 
     def resolve(self, reply: dict[str, Any]) -> None:
@@ -151,7 +151,7 @@ class Operation:
         self.done = True
 
     def fail(self, error: BaseException) -> None:
-        """Take an error in place of a reply: whether the ledger did it is unknown."""
+        """Take an error in place of a reply: it is unknown whether the ledger did the operation."""
         self.error = error
         self.abandoned = True
         self.done = True
@@ -162,9 +162,9 @@ class Request:
     """A numbered request.
 
     Attributes:
-        groups: Its operations in the order in which the ledger does them; those of a group it does as one.
-        payload: What is to be done, as the script reads it.
-        names: Of the operations.
+        groups: Its operations in the order in which the ledger does them; it does those of one group as one.
+        payload: The operations, as the script reads them.
+        names: The names of the operations.
     """
 
     ledger: Ledger
@@ -181,14 +181,14 @@ class Request:
         self.names = frozenset(one["op"] for one in arguments)
 
     def script_arguments(self) -> tuple[object, ...]:
-        """What follows the script's name in ``EVALSHA``: the number of keys, the keys, the arguments."""
+        """Return the arguments of ``EVALSHA`` behind the script's name: the number of keys, the keys, its arguments."""
         ledger = self.ledger
         keys = ledger.script_keys
         return (len(keys), *keys, self.number, ledger.channel, ledger.partition, self.payload)
 
 
 def _groups(operations: Iterable[Operation]) -> list[list[Operation]]:
-    """Operations in groups that the ledger does as one: settlements of one kind, out of one lease, none named twice."""
+    """Group operations that the ledger does as one: settlements of one kind, out of one lease, no message named twice."""
     groups: dict[object, list[Operation]] = {}
     seen: set[tuple[str, str, int]] = set()
     for operation in operations:

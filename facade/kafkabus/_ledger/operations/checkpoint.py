@@ -1,4 +1,4 @@
-"""Operations of ``lua/checkpoint.lua``: what is to be written down."""
+"""Operations of ``lua/checkpoint.lua``: snapshots that are to be written down."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kafkabus._ledger.snapshot import Snapshot
 
 
 class Keep(Operation):
-    """Asks for all that is to be written down of a ledger.
+    """Asks for the snapshot of a ledger that is to be written down.
 
     Args:
-        ledger: Which.
-        close: Whether another one follows it, so that no transaction prepares anything here any more.
+        ledger: The ledger.
+        close: Whether another ledger follows this one, so that no transaction prepares anything here any more.
 
     Attributes:
-        snapshot: It, known when done.
+        snapshot: The snapshot, known when done.
     """
 
     __slots__ = ("_close", "snapshot")
@@ -43,7 +43,7 @@ class Keep(Operation):
             waiting=[(int(first), int(last), int(count)) for first, last, count in reply["waiting"]],
             deferred=[(int(first), int(last), int(count)) for first, last, count in reply["deferred"]],
             moving=[(int(offset), int(count), intent) for offset, count, intent in reply["moving"]],
-            # Those that were found to be duplicates are voids anyway.
+            # Records that were found to be duplicates are skipped anyway.
             skipped=[offset for offset in map(int, reply["skipped"]) if offset not in duplicates],
             epoch=int(reply["epoch"]) if "epoch" in reply else None,
             schedules="schedules" in reply,

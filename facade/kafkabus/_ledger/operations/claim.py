@@ -1,4 +1,4 @@
-"""Operations of ``lua/claim.lua``: granting what was read, and what came back."""
+"""Operations of ``lua/claim.lua``: granting messages that were read, and messages that came back."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kafkabus._ledger.operations.wire_format import read_ranges
 from kafkabus._ledger.ranges import Range
 
 IN_FLIGHT_LIMIT = 100_000
-"""How many messages of a partition may be granted and neither settled nor deferred; nothing new is granted beyond."""
+"""How many messages of a partition may be granted and neither settled nor deferred; no new message is granted beyond."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a claimer has read: every record from ``start`` to before ``upto``; ``runs`` are the messages among them.
+    """The records that a claimer has read: all from ``start`` to before ``upto``; ``runs`` are the messages among them.
 
-    ``epoch`` is the leader epoch of all of these; None where they have several, or it is not known. Where ``epoch_to`` is
-    given, nothing before that offset, message or not, is of a later one.
+    ``epoch`` is the leader epoch of all of these; None if they have several, or it is not known. If ``epoch_to`` is given,
+    no record before that offset, message or not, is of a later one.
     """
 
     start: int
@@ -34,29 +34,29 @@ class Seen:
 
     @property
     def epochs(self) -> dict[str, int]:
-        """What scripts are told of epochs."""
+        """The epochs, as arguments of scripts."""
         told = {} if self.epoch is None else {"epoch": self.epoch}
         return told if self.epoch_to is None else told | {"epoch_to": self.epoch_to}
 
 
 @dataclass(slots=True)
 class Granted:
-    """What a claim was granted.
+    """A claim's grant, and the state of the ledger then.
 
     Attributes:
         again: First and last offset and delivery count of ranges that were granted before; to be read by offset.
-        fresh: Ranges never granted before, out of what the claimer had read; or unseen, where it claimed ahead.
-        cursor: The ledger's, afterwards.
-        ahead: Whether the claimer had read beyond the cursor: it must go back to it.
+        fresh: Ranges never granted before, out of what the claimer had read; or unseen, if it claimed ahead.
+        cursor: The ledger's cursor, afterwards.
+        ahead: Whether the claimer had read beyond the cursor: it must go back to the cursor.
         now: When it was granted, ms since 1970 on Redis's clock.
-        expiry: When the lock expires, likewise.
+        expiry: When the lock expires, ms since 1970 on Redis's clock.
         redeliverable: How many ranges still wait to be granted again.
-        due_in: Seconds until the next lease of the ledger expires, None where none is held.
+        due_in: Seconds until the next lease of the ledger expires; None if none is held.
         moves: Whether a transfer wants attention.
         limited: Whether more would have been granted, had there not been so many in flight.
         epoch_mismatch: Whether nothing was granted ahead because another leader took over; the log has to be read from the
             cursor.
-        free: Whether sessions wait that nobody holds.
+        free: Whether sessions wait that no client holds.
         overdue: Whether some scheduled messages were not activated in time.
         stale_rules: Whether the caller goes by rules that were changed since; then nothing new was granted.
     """
@@ -79,11 +79,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """Where a log ends, as its leader says.
+    """The end of a log, as its leader tells it.
 
     Attributes:
         end: Its committed end.
-        epoch: The leader's epoch; None where it does not say.
+        epoch: The leader's epoch; None if the leader does not tell it.
     """
 
     end: int
@@ -94,11 +94,11 @@ class Claim(Operation):
     """Claims messages under a lease id that the client made up; see ``lua/claim.lua``.
 
     Attributes:
-        granted: What was granted, known when done.
+        granted: The grant, known when done.
         settle_on_claim: Whether messages that were never granted before were settled by it; they were not if scheduled
             messages may be among them.
-        exclusive: Whether nothing is granted while anything else is under way, and nothing new before what was granted before.
-        rules: Version of the subscription's rules by which what was seen was chosen; 0 where there are none.
+        exclusive: Whether nothing is granted while anything else is under way, and no new message before those granted before.
+        rules: Version of the subscription's rules by which ``seen`` was chosen; 0 if there are no rules.
     """
 
     __slots__ = (
@@ -143,7 +143,7 @@ class Claim(Operation):
 
     @classmethod
     def poll(cls, ledger: Ledger) -> Claim:
-        """A claim that is granted nothing: what has expired goes back, and the answer says where the ledger stands."""
+        """Return a claim that is granted nothing: expired locks end, and the answer says where the ledger stands."""
         return cls(ledger, "", want=0, lock_ms=0)
 
     @property
@@ -153,7 +153,7 @@ class Claim(Operation):
 
     @property
     def granted(self) -> Granted:
-        """What was granted.
+        """The grant.
 
         Raises:
             RuntimeError: The claim is not done.
@@ -164,7 +164,7 @@ class Claim(Operation):
 
     @property
     def unseen(self) -> list[Range]:
-        """What was leased before anybody read it: claimed ahead, never granted before."""
+        """Ranges that were leased before the claimer read them: claimed ahead, never granted before."""
         return [] if self.ahead is None else self.granted.fresh
 
     @override
@@ -200,7 +200,7 @@ class Claim(Operation):
 
 
 def read_granted(reply: dict[str, Any]) -> Granted:
-    """What a claim was granted, and where the ledger stands, out of its reply."""
+    """Read out of a claim's reply what it was granted, and where the ledger stands."""
     due = reply.get("due")
     return Granted(
         again=[(int(first), int(last), int(count)) for first, last, count in reply["again"]],
@@ -221,10 +221,10 @@ def read_granted(reply: dict[str, Any]) -> Granted:
 
 
 def new_lease() -> str:
-    """A lease id, as clients make them up: 64 random bits, so that no two are alike."""
+    """Make up a lease id: 64 random bits, so that no two are alike."""
     return os.urandom(8).hex()
 
 
 def with_rules(arguments: dict[str, Any], rules: int) -> dict[str, Any]:
-    """Where an operation is about a subscription, the version of the rules by which the caller goes."""
+    """Add the version of a subscription's rules by which the caller goes; 0: the operation is not about a subscription."""
     return arguments | {"rules": rules} if rules else arguments

@@ -19,10 +19,10 @@ class Recall(Operation):
 
     Attributes:
         gone: Whether nothing was done because the session's lock, by which they were to be locked, has expired.
-        missing: Ranges that are not deferred, for which nothing was done; known when done.
-        again: First and last offset and delivery count of what was locked.
+        missing: Ranges that are not deferred; if there are any, nothing was done. Known when done.
+        again: First and last offset and delivery count of the locked ranges.
         stale_rules: Whether a subscription's rules were changed since those by which the caller goes.
-        now: When that was, ms since 1970 on Redis's clock.
+        now: When the messages were locked, ms since 1970 on Redis's clock.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
     """
 
@@ -90,10 +90,10 @@ class Recall(Operation):
 
 
 class Seize(Operation):
-    """Locks what waits in ranges of offsets, wherever it waits, or what was delivered too often.
+    """Locks messages that wait in ranges of offsets, wherever they wait, or messages that were delivered too often.
 
     Attributes:
-        again: First and last offset, delivery count, and whether it was deferred, of what was locked; known when done.
+        again: First and last offset, delivery count, and whether it was deferred, of each locked range; known when done.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
     """
 
@@ -119,7 +119,7 @@ class Seize(Operation):
 
     @classmethod
     def max_deliveries_exceeded(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:
-        """Locks up to ``limit`` returned ranges that were delivered ``count`` times or more."""
+        """Return an operation that locks up to ``limit`` returned ranges that were delivered ``count`` times or more."""
         seize = cls(ledger, lease, [], lock_ms)
         seize._arguments = {
             "op": "max_deliveries_exceeded",

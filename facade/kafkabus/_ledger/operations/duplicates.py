@@ -11,22 +11,22 @@ from kafkabus._ledger.operations.base import Ledger, Operation
 
 
 class DetectDuplicates(Operation):
-    """Finds which of the records that were read are duplicates; see ``lua/detect.lua``.
+    """Finds which of the records that were read are duplicates; see ``lua/duplicates.lua``.
 
     Args:
-        ledger: Where.
-        start: Every record from here …
-        upto: … to before here was read.
-        ids: Offset, id, time in ms since 1970, and source where it is a copy, of each that has an id, ascending.
+        ledger: The ledger.
+        start: The offset from which on every record was read.
+        upto: The offset before which the reading ended.
+        ids: Offset, id, time in ms since 1970, and source if it is a copy, of each record that has an id, ascending.
         epochs: Leader epochs of records before ``upto``, as far as they are known, ascending: the offset of the first
             with each.
         window_ms: For how long an id counts.
-        log_start: What lies before counts no more; None where that is not known, or was said before.
+        log_start: The offset before which records count no more; None if that is not known, or was said before.
 
     Attributes:
         start: As given.
-        ahead: Whether nothing was judged, because what lies before was not; known when done.
-        dedup_upto: Up to where it is known which records are duplicates.
+        ahead: Whether nothing was judged, because records before ``start`` were not; known when done.
+        dedup_upto: The offset up to which it is known which records are duplicates.
         log_truncated: The latest leader epoch of the scanned records if a record seen now has a later one, which shows that
             the log was truncated; else None.
     """

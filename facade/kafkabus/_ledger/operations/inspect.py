@@ -1,4 +1,4 @@
-"""Operations of ``lua/inspect.lua``: looking at what is not settled, and what a ledger is told."""
+"""Operations of ``lua/inspect.lua``: looking at messages that are not settled, and telling a ledger of its log and rules."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Found:
     Attributes:
         first: Its first offset.
         last: Its last one.
-        deferred: Whether they are set aside.
+        deferred: Whether the messages are set aside.
         count: Their deliveries so far.
-        scheduled: Whether they wait for their time.
+        scheduled: Whether the messages wait for their time.
     """
 
     first: int
@@ -30,12 +30,12 @@ class Found:
 
 
 class Peek(Operation):
-    """Looks at up to ``limit`` messages below the cursor, all or those that may be of a session.
+    """Looks at up to ``limit`` messages below the cursor: all messages, or those that may be of a session.
 
     Attributes:
-        cursor: The ledger's; from there on all messages but ``skipped`` wait. Known when done.
-        found: What is not settled below it, and scheduled beyond it, ascending.
-        skipped: Offsets of records beyond it that are no messages.
+        cursor: The ledger's cursor; from there on all messages but ``skipped`` wait. Known when done.
+        found: Messages below the cursor that are not settled, and scheduled ones beyond it, ascending.
+        skipped: Offsets of records beyond the cursor that are no messages.
     """
 
     __slots__ = ("cursor", "found", "limit", "session", "skipped", "start")
@@ -66,11 +66,11 @@ class Peek(Operation):
 
 
 class Purge(Operation):
-    """Settles what waits below ``upto``, unseen.
+    """Settles messages that wait below ``upto``, unseen.
 
     Attributes:
-        purged: How many offsets were, known when done.
-        more: Whether more than ``limit`` ranges that were granted before waited, so that it is to be done again.
+        purged: How many offsets were settled; known when done.
+        more: Whether ``limit`` ranges that were granted before waited, so that the purge is to be done again.
     """
 
     __slots__ = ("limit", "more", "purged", "upto")
@@ -94,18 +94,18 @@ class Purge(Operation):
 
 
 MarkName = Literal["has_message_ttl", "schedules", "transacts"]
-"""What senders say of a log: that it may hold messages with times to live of their own, scheduled ones, transactions'."""
+"""A mark that senders set on a log: it may hold messages with times to live of their own, scheduled ones, transactions'."""
 
 
 MARKS: tuple[MarkName, ...] = ("has_message_ttl", "schedules", "transacts")
 
 
 class Mark(Operation):
-    """Says what a log may hold.
+    """Tells a ledger what its log may hold.
 
     Args:
-        ledger: Of the log.
-        name: What.
+        ledger: The log's ledger.
+        name: The mark.
     """
 
     __slots__ = ("name",)
@@ -120,10 +120,11 @@ class Mark(Operation):
 
 
 class Rule(Operation):
-    """Has nothing granted any more that was chosen by earlier rules of a subscription than these.
+    """Has no message granted any more that earlier rules of a subscription than these chose.
 
     Attributes:
-        counts_from: From which offset on they count: the end of the log when that was said first; known when done.
+        counts_from: The offset from which on these rules count: the end of the log when the ledger was told of them first, or
+            the cursor if that was beyond; known when done.
     """
 
     __slots__ = ("_end", "counts_from", "version")

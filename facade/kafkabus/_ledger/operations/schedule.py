@@ -13,11 +13,11 @@ from kafkabus._ledger.ranges import Range
 
 
 class Schedule(Operation):
-    """Says which records were stored whose time has not come; see ``lua/schedule.lua``.
+    """Tells a ledger of stored records whose time has not come; see ``lua/schedule.lua``.
 
     Args:
-        ledger: Where.
-        items: Offset, and when it is due, ms since 1970 on Redis's clock, of each, ascending.
+        ledger: The ledger.
+        items: Offset, and when it is due, ms since 1970, of each record, ascending.
     """
 
     __slots__ = ("items",)
@@ -32,7 +32,7 @@ class Schedule(Operation):
 
 
 class Postpone(Schedule):
-    """Says likewise of messages of a lease, which leave it.
+    """Tells a ledger that the time of messages of a lease has not come; they leave the lease.
 
     Attributes:
         lost: Ranges that the lease did not hold any more, known when done.
@@ -59,7 +59,7 @@ class Cancel(Operation):
     """Settles messages that wait for their time.
 
     Attributes:
-        missing: Those of ``offsets`` that did not, known when done.
+        missing: Those of ``offsets`` whose messages did not wait, known when done.
     """
 
     __slots__ = ("missing", "offsets")
@@ -80,17 +80,17 @@ class Cancel(Operation):
 
 
 class Activate(Operation):
-    """Begins transfers of messages whose time has come, where it is known that they are no duplicates.
+    """Begins transfers of messages whose time has come, if they are known to be no duplicates.
 
     Args:
-        ledger: Where.
-        limit: Of how many at the most.
-        intent: What the transfers are to do.
-        orphan_ms: After how many milliseconds somebody else finishes them.
-        upto_ms: The time, ms since 1970; by default the ledger's, which is wrong where Redis's clock is.
+        ledger: The ledger.
+        limit: How many transfers begin at the most.
+        intent: The intent of the transfers.
+        orphan_ms: After how many milliseconds another client finishes them.
+        upto_ms: The time, ms since 1970; by default the ledger's, which is wrong if Redis's clock is.
 
     Attributes:
-        begun: Their offsets, those that were due first first; known when done.
+        begun: Offsets of the messages, those first that were due first; known when done.
     """
 
     __slots__ = ("begun", "intent", "limit", "orphan_ms", "upto_ms")

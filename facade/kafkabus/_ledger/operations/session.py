@@ -15,10 +15,10 @@ from kafkabus._ledger.ranges import Range, merge_offsets
 
 
 class Filing(Operation):
-    """Files what was read under its sessions; see ``lua/session.lua``.
+    """Files messages that were read under their sessions; see ``lua/session.lua``.
 
     Attributes:
-        granted: Where the ledger stands then, and the strays that were leased; known when done.
+        granted: The state of the ledger then, and the strays that were leased; known when done.
     """
 
     __slots__ = ("_granted", "lease", "lock_ms", "rules", "seen", "sessions", "strays")
@@ -46,10 +46,10 @@ class Filing(Operation):
 
     @property
     def granted(self) -> Granted:
-        """See above.
+        """The state of the ledger then, and the strays that were leased.
 
         Raises:
-            RuntimeError: It is not done.
+            RuntimeError: The operation is not done.
         """
         if self._granted is None:
             raise RuntimeError("nothing is filed yet")
@@ -84,7 +84,7 @@ class Place(Operation):
     """Returns messages of a lease to their sessions, no delivery counted, and leases strays among them anew.
 
     Attributes:
-        apart: Lease of the strays.
+        apart: The lease of the strays.
         lost: Ranges that the lease did not hold any more, known when done.
         expiry: When their locks expire, ms since 1970 on Redis's clock; known when done.
     """
@@ -125,11 +125,11 @@ class Place(Operation):
 
 
 class Accept(Operation):
-    """Locks a session; without a name, whichever has waited longest for its turn.
+    """Locks a session; without a name, the one that has waited longest for its turn.
 
     Attributes:
-        accepted: Its name, None where none was locked; known when done.
-        held: Whether somebody else holds the one that was asked for.
+        accepted: The session's name; None if none was locked. Known when done.
+        held: Whether another client holds the session that was asked for.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
     """
 
@@ -174,11 +174,11 @@ class Next(Operation):
     Attributes:
         gone: Whether the lock has expired; known when done.
         unfiled: Whether nothing may be granted before returned ranges are placed in their sessions.
-        again: First and last offset and delivery count of what was granted, in the session's order.
+        again: First and last offset and delivery count of the granted ranges, in the session's order.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
-        cursor: Up to where the log was filed.
+        cursor: The offset up to which the log was filed.
         stale_rules: Whether a subscription's rules were changed since those by which the caller goes.
-        now: When that was, ms since 1970 on Redis's clock.
+        now: When the messages were granted, ms since 1970 on Redis's clock.
     """
 
     __slots__ = ("again", "cursor", "expiry", "gone", "lease", "now", "rules", "stale_rules", "unfiled", "want")
@@ -215,7 +215,7 @@ class Extend(Operation):
     """Locks a session anew.
 
     Attributes:
-        expiry: When the lock expires now, ms since 1970 on Redis's clock; None where it had expired. Known when done.
+        expiry: When the lock expires now, ms since 1970 on Redis's clock; None if it had expired. Known when done.
     """
 
     __slots__ = ("expiry", "lease", "lock_ms")
@@ -237,7 +237,7 @@ class Extend(Operation):
 
 
 class Leave(Operation):
-    """Gives a session up: what was granted and not settled goes back to it, no delivery counted."""
+    """Gives a session up: messages that were granted and not settled go back to it, no delivery counted."""
 
     __slots__ = ("lease",)
 
@@ -254,7 +254,7 @@ class Sessions(Operation):
     """Asks for the names of all sessions that have messages waiting or are locked.
 
     Attributes:
-        names: Them, known when done.
+        names: The names, known when done.
     """
 
     __slots__ = ("names",)

@@ -12,13 +12,13 @@ from kafkabus._ledger.operations.base import Ledger, Operation
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What an application keeps of a session.
+    """A state that an application keeps of a session.
 
     Attributes:
-        session: Its name.
+        session: The session's name.
         version: A later state has a higher one.
         updated: When it was set, ms since 1970 on Redis's clock.
-        value: It, in base 64; None where it was cleared.
+        value: The state, in base 64; None if it was cleared.
         stored: Whether its record is known to stand.
     """
 
@@ -30,11 +30,11 @@ class State:
 
 
 class _OfState(Operation):
-    """Tells of the state of a session.
+    """An operation whose reply tells the state of a session.
 
     Attributes:
         gone: Whether the session's lock has expired; known when done.
-        state: The state, None where there is none, or nothing is left to be done.
+        state: The state; None if there is none, or nothing is left to be done.
     """
 
     __slots__ = ("gone", "state")
@@ -89,10 +89,10 @@ class SetState(_OfState):
 
 
 class StateStored(_OfState):
-    """Says that a record of a state was stored; ``state`` is what is to be stored instead, where that is another.
+    """Tells a ledger that a record of a state was stored; ``state`` is the state to be stored instead, if another one counts.
 
     Attributes:
-        lost: Whether that is not a later one: Redis lost this one, and the session's lock with it. Known when done.
+        lost: Whether that one is not later: Redis lost the stored one, and the session's lock with it. Known when done.
     """
 
     __slots__ = ("lost", "session", "version")

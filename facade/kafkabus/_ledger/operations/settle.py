@@ -1,4 +1,4 @@
-"""Operations of ``lua/settle.lua``: settling what a lease holds."""
+"""Operations of ``lua/settle.lua``: settling messages of a lease."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Settlement(Operation):
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         lost = read_ranges(reply["lost"])
-        # The reply may be to others too, who settle other messages of the lease.
+        # The reply may also answer other operations, which settle other messages of the lease.
         self.lost = lost if self.ranges is None else common(lost, self.ranges)
         super().resolve(reply)
 

@@ -13,17 +13,17 @@ from kafkabus._ledger.ranges import Range
 
 
 class Prepare(Operation):
-    """Prepares settlements that a transaction carries out, or takes back, once it is known what became of it: all or none.
+    """Prepares settlements that are carried out, or taken back, once the outcome of a transaction is known: all or none.
 
     Args:
-        ledger: Where.
+        ledger: The ledger.
         items: Verb, lease and ranges of offsets of each; the verb is ``complete``, ``abandon`` or ``defer``.
-        transaction: What names it.
-        orphan_ms: After how many milliseconds somebody else looks what became of it.
+        transaction: The transaction's name.
+        orphan_ms: After how many milliseconds another client looks up the outcome.
         limit: How many messages may be deferred.
 
     Attributes:
-        lost: Ranges that the leases did not hold any more, by item; where there are any, nothing was done. Known when done.
+        lost: Ranges that the leases did not hold any more, by item; if there are any, nothing was done. Known when done.
         full: Whether nothing was done, because more than ``limit`` would have been set aside.
     """
 
@@ -63,7 +63,7 @@ class Prepare(Operation):
 
 
 class Resolve(Operation):
-    """Settles what a transaction prepared, or takes it back; what it did not, or somebody resolved, stays as it is."""
+    """Settles messages that a transaction prepared, or takes that back; other messages, or those resolved before, stay."""
 
     __slots__ = ("ranges", "transaction", "verb")
 

@@ -14,7 +14,7 @@ from kafkabus._ledger.ranges import Range
 
 
 class Begin(Settlement):
-    """Begins a transfer: the messages leave the lease with an intent that anybody can finish."""
+    """Begins a transfer: the messages leave the lease with an intent that any client can finish."""
 
     __slots__ = ("intent", "orphan_ms")
 
@@ -37,7 +37,7 @@ class Moved(Operation):
     """Ends a transfer: the copy stands at an offset of the destination.
 
     Attributes:
-        winner: The offset of the copy that counts, None where the ledger knows nothing of the transfer any more.
+        winner: The offset of the copy that counts; None if the ledger knows nothing of the transfer any more.
     """
 
     __slots__ = ("at", "keep_ms", "offset", "winner")
@@ -65,9 +65,9 @@ class Orphan:
     """A transfer that its owner did not finish.
 
     Attributes:
-        offset: Of the message in the source.
-        count: Its deliveries so far.
-        intent: What was to be done, as its owner wrote it.
+        offset: The message's offset in the source.
+        count: The message's deliveries so far.
+        intent: The transfer's intent, as its owner wrote it.
     """
 
     offset: int
@@ -79,7 +79,7 @@ class Adopt(Operation):
     """Makes transfers whose owner is late the caller's own.
 
     Attributes:
-        orphans: What was adopted, known when done.
+        orphans: The adopted transfers, known when done.
         more: Whether there may be more.
     """
 
@@ -104,9 +104,9 @@ class Adopt(Operation):
 
 
 class Retreat(Operation):
-    """Lets a message wait again whose transfer cannot be made, unless somebody made it or began another one meanwhile.
+    """Lets a message wait again whose transfer cannot be made, unless a client made it or began another one meanwhile.
 
-    One that is gone from the log is done with.
+    A message that is gone from the log is done with.
     """
 
     __slots__ = ("gone", "intent", "offset")
@@ -123,7 +123,7 @@ class Retreat(Operation):
 
 
 class Skip(Operation):
-    """Takes a record that is a losing copy out of what will be granted.
+    """Keeps a record that is a losing copy from being granted.
 
     Attributes:
         skipped: False if it was granted already.

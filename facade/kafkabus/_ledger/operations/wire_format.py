@@ -12,24 +12,24 @@ _RUN = re.compile(r"(\d+)(?:-(\d+))?(?:\*(\d+))?")
 
 
 def words_of(ranges: Iterable[Range]) -> str:
-    """Ranges as the scripts of settling read them: ``"17,20-22"``."""
+    """Return ranges as the scripts of settling read them: ``"17,20-22"``."""
     return ",".join([str(first) if first == last else f"{first}-{last}" for first, last in ranges])
 
 
 def words_of_offsets(ascending: Sequence[int]) -> str:
-    """Likewise, of offsets in ascending order."""
+    """Return offsets, which are ascending, in the same form."""
     if _are_apart(ascending):
         return ",".join(map(str, ascending))
     return words_of(merge_offsets(ascending))
 
 
 def _are_apart(ascending: Sequence[int]) -> bool:
-    """Whether no offset follows another one at once: such come, message for message, where sessions take turns."""
+    """Return whether no offset directly follows another one, as when sessions take turns message by message."""
     return 1 not in map(operator.sub, ascending[1:], ascending)
 
 
 def read_runs(words: str) -> list[Counted]:
-    """Counted ranges as the scripts have them: ``"17,20-22*1"``; those that touch and have the same count are one."""
+    """Read counted ranges as the scripts have them: ``"17,20-22*1"``; join those that touch and have the same count."""
     if words and "-" not in words and "*" not in words:
         offsets = list(map(int, words.split(",")))
         if _are_apart(offsets):
@@ -38,5 +38,5 @@ def read_runs(words: str) -> list[Counted]:
 
 
 def read_ranges(reply: Iterable[Sequence[str]]) -> list[Range]:
-    """Ranges out of a reply; Lua writes an empty list as an empty object."""
+    """Read ranges out of a reply; Lua writes an empty list as an empty object."""
     return [(int(first), int(last)) for first, last in reply]

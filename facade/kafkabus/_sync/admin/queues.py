@@ -28,7 +28,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         **unsupported: See ``ServiceBusClient``.
 
     Raises:
-        ValueError: It is not said where Kafka or Redis is.
+        ValueError: The settings do not say where Kafka or Redis is.
     """
 
     @guarded
@@ -64,7 +64,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             queue_name: Up to 260 characters.
             authorization_rules: Carried, not checked.
             auto_delete_on_idle: After how long without use the queue is deleted: at least 5 minutes, default never. Sending,
-                receiving and updating is use; a scheduled message keeps it.
+                receiving and updating are use; a scheduled message keeps the queue.
             dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
             default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
             duplicate_detection_history_time_window: For how long a message with the id of an earlier one is a duplicate: 20 s
@@ -77,18 +77,20 @@ class ServiceBusAdministrationClient(TopicAdministration):
             max_delivery_count: 1 to 2,000, default 10.
             max_size_in_megabytes: Of one partition: 1,024 (the default) to 5,120 in steps of 1,024; plain queues in Premium
                 also 10,240 to 81,920, each double the one before.
-            requires_duplicate_detection: Whether of messages with one id only the first is delivered. Message ids are keys
-                where no other is set, and those of different keys are different. Not in the Basic tier.
+            requires_duplicate_detection: Whether only the first of several messages with the same id is delivered. The id is
+                the key of a message that has no other; in several partitions, messages with different keys are different.
+                Not in the Basic tier.
             requires_session: Whether its messages are received in sessions, in their order; all of them need a session id.
-            forward_to: Name of a queue, or its address: all messages move on to it, and nobody receives them here.
+            forward_to: Name or address of a queue or topic: all messages move on to it, and cannot be received here.
             user_metadata: Up to 1,024 characters.
-            forward_dead_lettered_messages_to: Likewise, of the messages that are dead-lettered.
+            forward_dead_lettered_messages_to: Name or address of a queue or topic: all dead-lettered messages move on to it,
+                and cannot be received from the dead-letter queue.
             max_message_size_in_kilobytes: The tier's: 256, in Premium 1,024.
             status: Which operations it takes; default ``Active``.
             settled_retention: How long settled records stay in Kafka; kafkabus's own, default one day.
 
         Raises:
-            MessagingEntityAlreadyExistsError: There is a queue of that name.
+            MessagingEntityAlreadyExistsError: There is an entity of that name.
             InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The namespace holds as many queues as it may.
             ValueError: The name breaks a rule.
@@ -121,14 +123,14 @@ class ServiceBusAdministrationClient(TopicAdministration):
 
     @guarded
     def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
-        """Change a queue's settings. Clients go by them within 5 seconds.
+        """Change a queue's settings. Clients apply them within 5 seconds.
 
         Args:
             queue: All settings, as ``get_queue`` returns them, some of them changed.
-            **settings: Settings that count instead of those in ``queue``.
+            **settings: Settings that override those in ``queue``.
 
         Raises:
-            TypeError: ``queue`` is no queue's properties, or lacks some.
+            TypeError: ``queue`` does not hold a queue's properties, or lacks some.
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such queue.
             ValueError: The name breaks a rule.
@@ -150,7 +152,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
 
     @guarded
     def get_queue(self, queue_name: str) -> QueueProperties:
-        """A queue's settings.
+        """Return a queue's settings.
 
         Raises:
             MessagingEntityNotFoundError: There is no such queue.
@@ -160,7 +162,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
 
     @guarded
     def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
-        """A queue's counts, summed over its partitions.
+        """Return a queue's counts, summed over its partitions.
 
         Raises:
             MessagingEntityNotFoundError: There is no such queue.
@@ -183,7 +185,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
 
     @guarded
     def list_queues(self) -> Iterator[QueueProperties]:
-        """All queues, by name.
+        """Yield all queues, by name.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -194,7 +196,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
 
     @guarded
     def list_queues_runtime_properties(self) -> Iterator[QueueRuntimeProperties]:
-        """The counts of all queues, by name.
+        """Yield the counts of all queues, by name.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.

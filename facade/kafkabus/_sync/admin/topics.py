@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/admin/topics.py by tools/generate_blocking.py. Do not edit.
-"""Administration of topics, their subscriptions, and the rules of these."""
+"""Administration of topics, their subscriptions, and the subscriptions' rules."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ MAX_RULES = 2_000
 """Rules of a subscription, as on the service."""
 
 SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "requires_duplicate_detection")
-"""What a subscription has of its topic from its creation on, besides what may change."""
+"""Settings that a subscription takes from its topic at its creation and keeps, besides those that may change."""
 
 
 class TopicAdministration(Administration):
@@ -81,14 +81,15 @@ class TopicAdministration(Administration):
     ) -> TopicProperties:
         """Create a topic: a Kafka topic with one partition per entity partition.
 
-        What is sent before it has a subscription is received by nobody. Durations are timedeltas or ISO 8601 texts such as
-        ``PT30S``.
+        No receiver gets messages that were sent before the topic has a subscription. Durations are timedeltas or ISO 8601
+        texts such as ``PT30S``.
 
         Args:
             topic_name: Up to 260 characters.
             default_message_time_to_live: At least 1 s, for messages that bring none or a longer one; default for ever.
             max_size_in_megabytes: Of one partition; see ``create_queue``.
-            requires_duplicate_detection: Whether of messages with one id only the first is delivered; see ``create_queue``.
+            requires_duplicate_detection: Whether only the first of several messages with the same id is delivered; see
+                ``create_queue``.
             duplicate_detection_history_time_window: 20 s to 7 days, default 10 minutes.
             enable_batched_operations: Kept for compatibility; operations are always batched.
             size_in_bytes: Kept for compatibility.
@@ -134,19 +135,19 @@ class TopicAdministration(Administration):
 
     @guarded
     def update_topic(self, topic: TopicProperties | Mapping[str, object], **settings: object) -> None:
-        """Change a topic's settings. Clients go by them within 5 seconds.
+        """Change a topic's settings. Clients apply them within 5 seconds.
 
         Args:
             topic: All settings, as ``get_topic`` returns them, some of them changed.
-            **settings: Settings that count instead of those in ``topic``.
+            **settings: Settings that override those in ``topic``.
 
         Raises:
-            TypeError: ``topic`` is no topic's properties, or lacks some.
+            TypeError: ``topic`` does not hold a topic's properties, or lacks some.
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such topic.
             ValueError: The name breaks a rule.
-            OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or one of its
-                subscriptions, which upkeep then has go by what the topic has now.
+            OperationTimeoutError: Another client has been changing the topic for a minute, and nothing was changed; or one of
+                its subscriptions, to which upkeep then applies the settings that the topic has now.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = checked(check_entity, _name_in("topic", topic, settings))
@@ -164,7 +165,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def get_topic(self, topic_name: str) -> TopicProperties:
-        """A topic's settings.
+        """Return a topic's settings.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
@@ -175,7 +176,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
-        """A topic's counts.
+        """Return a topic's counts.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
@@ -186,7 +187,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def get_topic_log_usage(self, topic_name: str) -> list[LogUsage]:
-        """How much of a topic's log each of its subscriptions keeps, by name; kafkabus's own.
+        """Return how much of a topic's log each of its subscriptions keeps, by name; kafkabus's own.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
@@ -230,7 +231,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def list_topics(self) -> Iterator[TopicProperties]:
-        """All topics, by name.
+        """Yield all topics, by name.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -241,7 +242,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def list_topics_runtime_properties(self) -> Iterator[TopicRuntimeProperties]:
-        """The counts of all topics, by name.
+        """Yield the counts of all topics, by name.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -269,7 +270,7 @@ class TopicAdministration(Administration):
         auto_delete_on_idle: timedelta | str | None = None,
         status: EntityStatus | str | None = None,
     ) -> SubscriptionProperties:
-        """Create a subscription: a reader of the topic's log, which begins at its end. No message is copied.
+        """Create a subscription: a reader of the topic's log, which begins at the log's end. No message is copied.
 
         It has one rule, ``$Default``, which every message matches.
 
@@ -278,20 +279,21 @@ class TopicAdministration(Administration):
             subscription_name: Up to 50 characters.
             lock_duration: Up to 5 minutes, default 1 minute.
             requires_session: Whether its messages are received in sessions; those without a session id are dead-lettered.
-            default_message_time_to_live: At least 1 s, default for ever; where the topic's is shorter, that counts.
+            default_message_time_to_live: At least 1 s, default for ever; if the topic's is shorter, the topic's counts.
             dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
-            dead_lettering_on_filter_evaluation_exceptions: Whether messages are of which a rule cannot be said; default True.
+            dead_lettering_on_filter_evaluation_exceptions: Whether messages are dead-lettered for which a rule cannot be
+                evaluated; default True.
             max_delivery_count: 1 to 2,000, default 10.
             enable_batched_operations: Kept for compatibility; operations are always batched.
             forward_to: Name of a queue or topic, or its address: all messages move on to it.
             user_metadata: Up to 1,024 characters.
-            forward_dead_lettered_messages_to: Likewise, of the messages that are dead-lettered.
+            forward_dead_lettered_messages_to: Name or address of a queue or topic: all dead-lettered messages move on to it.
             auto_delete_on_idle: After how long without use the subscription is deleted: at least 5 minutes, default never.
             status: Which operations it takes; default ``Active``.
 
         Raises:
-            MessagingEntityNotFoundError: There is no such topic, or none of the entities that it is to forward to.
-            MessagingEntityAlreadyExistsError: It has a subscription of that name.
+            MessagingEntityNotFoundError: There is no such topic, or no entity of a name to which messages are to be forwarded.
+            MessagingEntityAlreadyExistsError: The topic has a subscription of that name.
             InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The topic has as many subscriptions as it may.
             ValueError: The name breaks a rule.
@@ -322,7 +324,7 @@ class TopicAdministration(Administration):
         return self._properties(SubscriptionProperties, description)
 
     def _new_subscription(self, topic_name: str, name: str, given: Mapping[str, object]) -> SubscriptionDescription:
-        """The description of a subscription whose ledgers are there."""
+        """Create the ledgers of a new subscription; return its description."""
         context, settings, path = self._connections(), dict(given), EntityPath(name)
         for which in (path.dead_letter, path.transfer_dead_letter):
             log_name(self._settings.namespace, which)  # Both names may be too long together.
@@ -358,15 +360,15 @@ class TopicAdministration(Administration):
     def update_subscription(
         self, topic_name: str, subscription: SubscriptionProperties | Mapping[str, object], **settings: object
     ) -> None:
-        """Change a subscription's settings. Clients go by them within 5 seconds.
+        """Change a subscription's settings. Clients apply them within 5 seconds.
 
         Args:
             topic_name: Name of the topic.
             subscription: All settings, as ``get_subscription`` returns them, some of them changed.
-            **settings: Settings that count instead of those in ``subscription``.
+            **settings: Settings that override those in ``subscription``.
 
         Raises:
-            TypeError: ``subscription`` is no subscription's properties, or lacks some.
+            TypeError: ``subscription`` does not hold a subscription's properties, or lacks some.
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such topic, or subscription.
             ValueError: A name breaks a rule.
@@ -382,7 +384,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
-        """A subscription's settings.
+        """Return a subscription's settings.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
@@ -395,7 +397,7 @@ class TopicAdministration(Administration):
     def get_subscription_runtime_properties(
         self, topic_name: str, subscription_name: str
     ) -> SubscriptionRuntimeProperties:
-        """A subscription's counts, summed over its topic's partitions.
+        """Return a subscription's counts, summed over its topic's partitions.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
@@ -406,7 +408,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def delete_subscription(self, topic_name: str, subscription_name: str) -> None:
-        """Delete a subscription with its dead-letter queues; others of the topic stay as they are.
+        """Delete a subscription with its dead-letter queues; the topic's other subscriptions stay as they are.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
@@ -418,7 +420,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def list_subscriptions(self, topic_name: str) -> Iterator[SubscriptionProperties]:
-        """A topic's subscriptions, by name.
+        """Yield a topic's subscriptions, by name.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
@@ -430,7 +432,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def list_subscriptions_runtime_properties(self, topic_name: str) -> Iterator[SubscriptionRuntimeProperties]:
-        """The counts of a topic's subscriptions, by name.
+        """Yield the counts of a topic's subscriptions, by name.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic.
@@ -450,22 +452,22 @@ class TopicAdministration(Administration):
         filter: RuleFilter = TrueRuleFilter(),  # noqa: B008 - the name and the default of Azure's
         action: SqlRuleAction | None = None,
     ) -> RuleProperties:
-        """Give a subscription a rule. It counts for messages that are sent from when this returns.
+        """Give a subscription a rule. It applies to messages that are sent after this returns.
 
         Args:
             topic_name: Name of the topic.
             subscription_name: Name of the subscription.
             rule_name: Up to 50 characters.
-            filter: Which messages it is about; default all.
-            action: What is done to the copy of a message that it makes; default it makes none.
+            filter: Which messages the rule is about; default all.
+            action: The changes to the copy of a message that the rule makes; by default the rule makes no copy.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
-            MessagingEntityAlreadyExistsError: It has a rule of that name.
-            InvalidOperationError: An expression is none: the message says where, and what was expected there.
-            ServiceBusQuotaExceededError: It has as many rules as it may, or they are too large.
+            MessagingEntityAlreadyExistsError: The subscription has a rule of that name.
+            InvalidOperationError: An expression is malformed: the message says where, and what was expected there.
+            ServiceBusQuotaExceededError: The subscription has as many rules as it may, or its rules are too large.
             ValueError: The name breaks a rule.
-            TypeError: The filter or the action is none.
+            TypeError: The filter or the action has a wrong type.
             OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -491,7 +493,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def get_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> RuleProperties:
-        """A rule of a subscription.
+        """Return a rule of a subscription.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
@@ -505,20 +507,20 @@ class TopicAdministration(Administration):
     def update_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties | Mapping[str, object], **settings: object
     ) -> None:
-        """Change a rule's filter or action, for messages that are sent from when this returns.
+        """Change a rule's filter or action, for messages that are sent after this returns.
 
         Args:
             topic_name: Name of the topic.
             subscription_name: Name of the subscription.
             rule: The rule as ``get_rule`` returns it, changed.
-            **settings: What counts instead of what is in ``rule``.
+            **settings: Values that override those in ``rule``.
 
         Raises:
-            TypeError: ``rule`` is no rule's properties, or lacks some; or the filter or the action is none.
+            TypeError: ``rule`` does not hold a rule's properties, or lacks some; or the filter or the action has a wrong type.
             MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
-            InvalidOperationError: An expression is none, or a setting is unknown.
+            InvalidOperationError: An expression is malformed, or a setting is unknown.
             ValueError: The name breaks a rule.
-            ServiceBusQuotaExceededError: Its rules are too large.
+            ServiceBusQuotaExceededError: The subscription's rules are too large.
             OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -541,12 +543,12 @@ class TopicAdministration(Administration):
 
     @guarded
     def delete_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> None:
-        """Take a rule away, for messages that are sent from when this returns. Without rules a subscription gets nothing.
+        """Delete a rule, for messages that are sent after this returns. Without rules a subscription gets no messages.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, subscription, or rule.
             ValueError: The name breaks a rule.
-            ServiceBusQuotaExceededError: Its rules are too large.
+            ServiceBusQuotaExceededError: The subscription's rules are too large.
             OperationTimeoutError: Another client has been changing it for a minute, and nothing was changed; or Kafka or Redis
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -561,7 +563,7 @@ class TopicAdministration(Administration):
 
     @guarded
     def list_rules(self, topic_name: str, subscription_name: str) -> Iterator[RuleProperties]:
-        """A subscription's rules, ``$Default`` first, then by name.
+        """Yield a subscription's rules, ``$Default`` first, then by name.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or subscription.
@@ -582,7 +584,7 @@ class TopicAdministration(Administration):
     def _change_rules(
         self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
     ) -> None:
-        """Give a subscription other rules, which are made of those that it has; a change that was cut off is done before."""
+        """Give a subscription other rules, made from those that it has; finish a change that was cut off first."""
         context = self._connections()
         with context.descriptions.changing(checked(subscription_path, topic_name, name)) as lock:
             description = context.rule_changes.settle(lock, self._subscription(topic_name, name))
@@ -641,10 +643,10 @@ class TopicAdministration(Administration):
 
 
 def _name_in(what: str, given: object, settings: Mapping[str, object]) -> str:
-    """The name among an entity's or a rule's properties.
+    """Return the name among an entity's or a rule's properties.
 
     Raises:
-        TypeError: They are none.
+        TypeError: The properties are no mapping, or the name is no string.
     """
     if not isinstance(given, Mapping):
         raise TypeError(
@@ -657,11 +659,11 @@ def _name_in(what: str, given: object, settings: Mapping[str, object]) -> str:
 
 
 def described_rule(name: str, filter_: object, action: object, created_at: datetime) -> RuleDescription:
-    """A rule as it is kept, which can be carried out.
+    """Return a rule as it is stored, after checking that it can be carried out.
 
     Raises:
-        InvalidOperationError: An expression is none, or a parameter has no value.
-        TypeError: The filter or the action is none.
+        InvalidOperationError: An expression is malformed, or a parameter has no value.
+        TypeError: The filter or the action has a wrong type.
     """
     try:
         rule = RuleDescription(

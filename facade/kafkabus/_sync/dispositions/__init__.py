@@ -1,2 +1,2 @@
 # Generated from facade/kafkabus/_async/dispositions/__init__.py by tools/generate_blocking.py. Do not edit.
-"""What becomes of a message that was received, or is moved."""
+"""Dispositions of messages that were received, or are moved: expiry, duplicates, transactions, transfers."""

@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/dispositions/disposition.py by tools/generate_blocking.py. Do not edit.
-"""What becomes of messages that nobody gets: those delivered too often, and those whose time to live is over."""
+"""The disposition of messages that receivers do not get: those delivered too often, or whose time to live is over."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from kafkabus_mapping.codec import Envelope
 LOGGER = logging.getLogger("kafkabus")
 
 FAULTY = "FilterEvaluationException"
-"""Why messages are dead-lettered of which a subscription's rules make nothing that can be received."""
+"""Reason of a dead-lettered message of which a subscription's rules make nothing that can be received."""
 EXPIRED = ("TTLExpiredException", "its time to live was over before it was received")
 """Reason and description of a message whose time to live was over."""
 
 
 def delivered_too_often(entity: Entity, count: int) -> tuple[str, str]:
-    """Reason and description of a message that was delivered ``count`` times, which is as often as its queue allows."""
+    """Return reason and description of a message that was delivered ``count`` times, as often as its queue allows."""
     return "MaxDeliveryCountExceeded", f"delivered {count} times, and max_delivery_count is {entity.max_deliveries}"
 
 
 class Dispositions:
-    """What a client does with messages that nobody gets.
+    """Disposes of a client's messages that receivers do not get.
 
     Args:
         connections: The client's.
-        marks: What ledgers are told of messages.
-        clock_skew: What is known of the brokers' clock.
-        transfers: Move messages.
+        marks: Tells ledgers of messages before they are stored.
+        clock_skew: Tells the time on the brokers' clock.
+        transfers: Moves messages.
         commit_parts: For transactions that replace a message by copies.
     """
 
@@ -59,12 +59,12 @@ class Dispositions:
         self._commit_parts = commit_parts
 
     def expired(self, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
-        """Those of some records whose time to live is over.
+        """Return those of some records whose time to live is over.
 
         Args:
-            entity: Theirs.
-            partition: Theirs.
-            records: They.
+            entity: The entity of the records.
+            partition: The partition of the records.
+            records: The records to look at.
         """
         if not entity.expires or not records:
             return []
@@ -72,7 +72,7 @@ class Dispositions:
         return [] if now is None else [record for record in records if is_expired(record, entity.life_ms, now)]
 
     def outlives(self, entity: Entity, grant: Grant) -> bool:
-        """Whether anything of a grant is left once what is over, or was delivered too often, went where it belongs."""
+        """Dispose of a grant's messages that have expired, or were delivered too often; return whether any are left."""
         delivery = grant.delivery
         brings_lives = entity.expires and any_lives(grant.records)
         if brings_lives:
@@ -89,7 +89,7 @@ class Dispositions:
         return bool(grant.records)
 
     def expire(self, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> None:
-        """Messages whose time to live is over leave their lease: into the dead-letter queue where the entity says so."""
+        """Take messages whose time to live is over out of their lease: dead-letter them if the entity says so, else settle."""
         if entity.keeps_expired:
             self.give_up(entity, delivery, records, *EXPIRED)
         elif delivery.lease:
@@ -99,7 +99,7 @@ class Dispositions:
     def give_up(
         self, entity: Entity, delivery: Delivery, records: Sequence[Record], reason: str, description: str
     ) -> None:
-        """Dead-letter messages unseen; where that fails, it is tried again once their locks have expired."""
+        """Dead-letter messages unseen; if that fails, a client tries again once their locks have expired."""
         try:
             self._transfers.dead_letter(
                 entity, delivery.partition, {delivery.lease: records}, reason=reason, description=description
@@ -108,15 +108,15 @@ class Dispositions:
             LOGGER.warning("give_up_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
 
     def put_off(self, entity: Entity, partition: int, records: Sequence[Record]) -> list[Record]:
-        """Have scheduled messages that nobody was granted yet wait for their time, also those of plain producers.
+        """Have scheduled messages that were not granted yet wait for their time, also those of plain producers.
 
         Args:
-            entity: Theirs.
-            partition: Theirs.
-            records: What is stored there.
+            entity: The entity of the messages.
+            partition: The partition of the messages.
+            records: Records that are stored there.
 
         Returns:
-            The others.
+            The records of the other messages.
         """
         items, others = part_scheduled(records)
         if items:
@@ -125,7 +125,7 @@ class Dispositions:
         return others
 
     def activate(self, entity: Entity, partition: int) -> None:
-        """Scheduled messages whose time has come are enqueued; where that fails, it is tried again by whoever comes next."""
+        """Enqueue scheduled messages whose time has come; if that fails, the next receiver, or upkeep, tries again."""
         try:
             end = (self._connections.pool.run(self._connections.topics.ends, entity.topic, [partition]))[partition]
             while self._transfers.activate(entity, partition, end):
@@ -134,7 +134,7 @@ class Dispositions:
             LOGGER.warning("activate_failed entity=%s partition=%d error=%s", entity.path, partition, error)
 
     def move(self, entity: Entity, delivery: Delivery, there: int, records: Sequence[Record]) -> None:
-        """Messages go into the partition of their entity where they belong; where that fails, it is tried again likewise."""
+        """Move messages into the right partition of their entity; if that fails, the next receiver, or upkeep, tries again."""
         LOGGER.info(
             "moved entity=%s from=%d to=%d count=%d: a plain producer stored them elsewhere than in the partition of their key",
             entity.path,
@@ -148,9 +148,10 @@ class Dispositions:
             LOGGER.warning("move_failed entity=%s partition=%d error=%s", entity.path, delivery.partition, error)
 
     def as_received(self, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
-        """Records that were granted, as they are received.
+        """Return granted records as they are received.
 
-        What a subscription's rule could not be said of is dead-lettered; of what several copies are made, these come later.
+        A message for which a subscription's rule could not be evaluated is dead-lettered. A message of which the rules make
+        several copies is replaced by these, which come later.
         """
         subscription_filter = entity.subscription_filter
         if subscription_filter is None or not subscription_filter.may_fail:
@@ -167,7 +168,7 @@ class Dispositions:
         return subscription_filter.granted(left)
 
     def _replace(self, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]) -> None:
-        """A message goes, and its copies come; where that fails, it is tried again once its lock has expired."""
+        """Replace a message by its copies; if that fails, a client tries again once the message's lock has expired."""
         try:
             replace_by_copies(self._commit_parts, entity, delivery, record, copies)
         except (ServiceBusError, MessageLockLostError) as error:

@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/dispositions/transaction_commit.py by tools/generate_blocking.py. Do not edit.
-"""Carrying out a transaction: sends and settlements that happen together, or not at all.
+"""The commit of a transaction: sends and settlements that happen together, or not at all.
 
 In this order:
 
@@ -8,7 +8,7 @@ In this order:
 3. the Kafka transaction is committed: from here on all of it has happened (``_decide``);
 4. the ledgers settle (``_settle``).
 
-Who dies after a step leaves what anybody can finish: whether a transaction was committed is told by its marker.
+If a client dies after a step, another client, or upkeep, can finish: the marker tells whether the transaction was committed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus.transaction")
 
 PREPARED_FOR = 15.0
-"""After how many seconds somebody else looks what became of a transaction whose client did not say so."""
+"""After how many seconds another client, or upkeep, looks up the outcome of a transaction whose client did not report it."""
 
 
 class PendingSends(Protocol):
@@ -50,7 +50,7 @@ class PendingSends(Protocol):
 
     @property
     def entity(self) -> Entity:
-        """Where they go."""
+        """The entity that the messages go to."""
         ...
 
     @property
@@ -64,7 +64,7 @@ class PendingSends(Protocol):
         ...
 
     def anew(self) -> PendingSends:
-        """Checked once more, against what the entity is like now."""
+        """Check the messages once more, against the entity as it is now; return the checked ones."""
         ...
 
 
@@ -73,11 +73,11 @@ class PendingSettlement:
     """Messages of one delivery to settle.
 
     Attributes:
-        path: Of the entity.
+        path: The path of the entity.
         verb: ``complete``, ``abandon``, ``defer`` or ``dead_letter``.
         batch: The messages.
-        raise_lost: Says that locks were lost, as who holds the messages says it.
-        reason: Why they are dead-lettered.
+        raise_lost: Raises the error for lost locks, in the words of the receiver of the messages.
+        reason: Why the messages are dead-lettered.
         description: The same in more words.
     """
 
@@ -98,7 +98,7 @@ class _Copies:
     outgoing: Sequence[Outgoing] = ()
 
     def anew(self) -> _Copies:
-        """They are what they were."""
+        """Return the copies as they are."""
         return self
 
 
@@ -120,16 +120,16 @@ class CommitParts:
 
 
 class TransactionCommit:
-    """One transaction that is carried out.
+    """The commit of one transaction.
 
     Args:
         parts: The parts of the client that it uses.
 
     Attributes:
-        transaction_id: Made up, for logs.
-        sends: What it sends.
-        settlements: What it settles.
-        done: Whether it was committed, or nobody knows.
+        transaction_id: A made-up id, which stands in logs and in the marker.
+        sends: The messages to send.
+        settlements: The messages to settle.
+        done: Whether the transaction was committed, or its outcome is unknown.
     """
 
     def __init__(
@@ -149,11 +149,11 @@ class TransactionCommit:
         self._markers = parts.markers
 
     def run(self) -> None:
-        """Carry it out.
+        """Carry the transaction out.
 
         Raises:
             MessageLockLostError: Locks of some messages expired; nothing was done.
-            SessionLockLostError: That of a session.
+            SessionLockLostError: The lock of a session expired; nothing was done.
             ServiceBusQuotaExceededError: Too many messages are deferred.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; the message says what is known.
         """
@@ -170,7 +170,7 @@ class TransactionCommit:
             producers.give_back(producer)
 
     def mark(self, *, enlisted: bool = False, prepared: bool = False, settled: bool = False) -> None:
-        """Have the messages that it settles tell how far it is."""
+        """Note on the messages to settle how far the transaction is."""
         for one in self.settlements:
             for message in one.batch.messages:
                 message._enlisted, message._prepared, message._settled = enlisted, prepared, settled
@@ -186,14 +186,14 @@ class TransactionCommit:
             prepares = self._prepares(marker, entities)
             self._prepare(prepares, entities)
         except BaseException as error:
-            # It was never asked to be committed, so it never will be: nobody needs to know how its end went.
+            # The commit was never requested, so it never happens: no caller needs to know how the transaction ended.
             self._give_up(producer, prepares, wait=not isinstance(error, ServiceBusCommunicationError))
             raise
         self._decide(producer, marker, prepares)
         self._settle(prepares, stored)
 
     def _announce(self) -> None:
-        """What whoever is granted one of the messages must know before it is stored."""
+        """Tell ledgers, before messages are stored, what a receiver that is granted one must know."""
         for one in self.sends:
             partitions = {record.partition for record in one.records}
             self._marks.mark(one.entity, partitions, "transacts")
@@ -202,7 +202,7 @@ class TransactionCommit:
     # The steps, one by one, so that a test may stop after any of them.
 
     def _produce(self, producer: TransactionalProducer, entities: dict[str, Entity]) -> tuple[Marker, list[Stored]]:
-        """Store what is sent, copies of what is dead-lettered, and the marker; returns that, and where the former stand."""
+        """Store sent messages, copies of dead-lettered ones, and the marker; return it, and the places of the sent messages."""
         records = [(one.entity.topic, record) for one in self.sends for record in one.records]
         sent = len(records)
         for one in self.settlements:
@@ -213,7 +213,7 @@ class TransactionCommit:
             for one in self.settlements
             if one.batch.delivery.partition < (entity := entities[one.path.key]).partitions
         ]
-        # The marker last: whoever sees it sees the others.
+        # The marker last: a reader that sees it sees the others.
         records.append(self._markers.make(self.transaction_id, settles))
         stored = producer.send(records)
         return Marker(stored[-1].offset, self.transaction_id), stored[:sent]
@@ -222,12 +222,12 @@ class TransactionCommit:
         """Take the messages that are settled out of their leases.
 
         Raises:
-            MessageLockLostError: Locks of some expired; nothing was done.
-            SessionLockLostError: That of a session.
+            MessageLockLostError: Locks of some messages expired; nothing was done.
+            SessionLockLostError: The lock of a session expired; nothing was done.
             ServiceBusQuotaExceededError: Too many messages are deferred.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        # Nobody renews their locks meanwhile.
+        # The client does not renew their locks meanwhile.
         self.mark(enlisted=True, prepared=True)
         self._connections.ledger_client.execute(*prepares)
         gone: dict[tuple[Ledger, str], list[Range]] = defaultdict(list)
@@ -246,10 +246,10 @@ class TransactionCommit:
                 raise too_many_deferred(entity, ledger.partition)
 
     def _decide(self, producer: TransactionalProducer, marker: Marker, prepares: Sequence[Prepare]) -> None:
-        """Commit the Kafka transaction, and where it is unknown whether that was done, find out.
+        """Commit the Kafka transaction; if it is unknown whether that was done, find out.
 
         Raises:
-            ServiceBusCommunicationError: It was not committed; or that is unknown still.
+            ServiceBusCommunicationError: The transaction was not committed, or that is still unknown.
         """
         try:
             producer.commit()
@@ -273,19 +273,19 @@ class TransactionCommit:
         self.done = True
 
     def _settle(self, prepares: Sequence[Prepare], stored: Sequence[Stored]) -> None:
-        """Settle what was prepared, and say what was scheduled; whoever comes later does it where this fails."""
+        """Settle the prepared messages, and report the scheduled ones; if this fails, a later client, or upkeep, does it."""
         operations = [*_resolves(prepares, committed=True), *self._schedules(stored)]
         try:
             self._connections.ledger_client.execute(*operations)
         except ServiceBusError as error:
             LOGGER.warning(
-                "transaction_unsettled transaction=%s: it is committed, and settled by whoever comes next: %s",
+                "transaction_unsettled transaction=%s: it is committed, and the next receiver, or upkeep, settles it: %s",
                 self.transaction_id,
                 error,
             )
 
     def _give_up(self, producer: TransactionalProducer, prepares: Sequence[Prepare], *, wait: bool) -> None:
-        """Nothing of it is to happen."""
+        """Abort the transaction, so that nothing of it happens."""
         try:
             producer.abort()
         except ServiceBusError as error:
@@ -295,7 +295,7 @@ class TransactionCommit:
         self._take_back(prepares, wait=wait)
 
     def _take_back(self, prepares: Sequence[Prepare], *, wait: bool) -> None:
-        """The messages are locked as they were; at once, or with what the ledgers are asked next."""
+        """Lock the messages as they were: at once if ``wait``, else with the next requests to the ledgers."""
         resolves = _resolves(prepares, committed=False)
         if not wait:
             for resolve in resolves:
@@ -311,7 +311,7 @@ class TransactionCommit:
             )
 
     def _copies(self, one: PendingSettlement, entity: Entity) -> list[tuple[str, OutgoingRecord]]:
-        """Topics and records of dead-lettered messages."""
+        """Return topics and records of the copies of dead-lettered messages."""
         partition = one.batch.delivery.partition
         if partition >= entity.partitions:
             return []
@@ -325,7 +325,7 @@ class TransactionCommit:
         ]
 
     def _prepares(self, marker: Marker, entities: dict[str, Entity]) -> list[Prepare]:
-        """What each ledger is to prepare."""
+        """Return the operation by which each ledger prepares its settlements."""
         items: dict[Ledger, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
         for one in self.settlements:
             delivery, entity = one.batch.delivery, entities[one.path.key]
@@ -344,7 +344,7 @@ class TransactionCommit:
         ]
 
     def _schedules(self, stored: Sequence[Stored]) -> list[Schedule]:
-        """What of what was stored is scheduled."""
+        """Return the operations that tell ledgers which of the stored messages are scheduled."""
         operations: list[Schedule] = []
         places = iter(stored)
         for one in self.sends:
@@ -366,8 +366,8 @@ def replace_by_copies(
         envelopes: The properties of each copy.
 
     Raises:
-        MessageLockLostError: The lease does not hold it any more; nothing was done.
-        ServiceBusCommunicationError: Kafka or Redis cannot be reached; it comes again, or its copies do.
+        MessageLockLostError: The lease does not hold the message any more; nothing was done.
+        ServiceBusCommunicationError: Kafka or Redis cannot be reached; the message comes again, or its copies do.
     """
     topic, batch = parts.catalog.entity(entity.log_path), SettlementBatch(delivery)
     batch.messages.append(ServiceBusReceivedMessage(record, delivery))
@@ -380,7 +380,7 @@ def replace_by_copies(
 
 
 def _ledger_verb(verb: str) -> str:
-    """What becomes of a message here; what is dead-lettered is done with, as its copy stands elsewhere."""
+    """Return the ledger's verb: a message that is dead-lettered is complete here, as its copy stands elsewhere."""
     return "complete" if verb == "dead_letter" else verb
 
 

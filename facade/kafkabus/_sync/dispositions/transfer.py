@@ -1,9 +1,9 @@
 # Generated from facade/kafkabus/_async/dispositions/transfer.py by tools/generate_blocking.py. Do not edit.
-"""Moving a message into another log: begin, produce, end; and finishing what somebody else began.
+"""Moving a message into another log: begin, produce, end; and finishing a move that another client began.
 
-The source's ledger holds the intent from begin to end, so a message is never nowhere: whoever finds an intent whose owner is
-late looks for the copy in the destination, produces one only if there is none, and ends. The first end decides which copy
-counts; a second copy is taken out of the destination again.
+The source's ledger holds the intent from begin to end, so a message is never nowhere: a client that finds an intent whose
+owner is late looks for the copy in the destination, produces one only if there is none, and ends. The first end decides which
+copy counts; a second copy is taken out of the destination again.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from kafkabus_mapping.numbers import sequence_number
 LOGGER = logging.getLogger("kafkabus.transfer")
 
 ORPHAN_AGE = 30.0
-"""After how many seconds a transfer counts as left by its owner, who produces in the first half of them or not at all."""
+"""After how many seconds a transfer counts as left by its owner, which produces in the first half of them or not at all."""
 WINNER_KEPT = 120.0
-"""For how many seconds a ledger remembers which copy counted. Who comes later leaves a duplicate and loses nothing."""
+"""For how many seconds a ledger remembers which copy counted. A later end leaves a duplicate and loses nothing."""
 LARGEST_COPY, HEADER_ROOM, CUT_ROOM = 1_999_000, 16, 1_000
 """In bytes: the largest copy, as Kafka adds to it and takes 2,000,000; its addition to a header; a list of missing parts."""
 SEARCHED_AT_ONCE = 5_000
@@ -52,15 +52,15 @@ ACTIVATED_AT_ONCE = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a transfer is to do, as the source's ledger keeps it.
+    """The task of a transfer, as the source's ledger keeps it.
 
     Attributes:
         searched_from: An offset of the destination below which the copy cannot be.
         reason: Why the message is dead-lettered.
         description: The same in more words.
-        path: Of the entity that the message goes to; None: the dead-letter queue of its own.
-        partition: There; None: the same as here.
-        topic_id: Of the entity's topic, where it may be gone, and another of that name be there; None: it may not.
+        path: Path of the entity that the message goes to; None: the dead-letter queue of its own.
+        partition: The partition there; None: the same as here.
+        topic_id: Id of that entity's topic, if the entity may be gone, or another one have its name; None if it may not.
     """
 
     searched_from: int
@@ -72,11 +72,11 @@ class Intent:
 
     @property
     def forwards(self) -> bool:
-        """Whether the message is forwarded, maybe to where it is; else it moves within its entity, or is dead-lettered."""
+        """Whether the message is forwarded, maybe to where it is; if not, it moves within its entity, or is dead-lettered."""
         return self.topic_id is not None
 
     def to_text(self) -> str:
-        """As JSON."""
+        """Return the intent as JSON."""
         members = [self.searched_from, self.reason, self.description]
         if self.path is not None:
             members += [self.path, self.partition, self.topic_id]
@@ -102,7 +102,7 @@ class Place:
 
     @property
     def ledger(self) -> Ledger:
-        """What is granted of it."""
+        """The entity's ledger over the log, which grants its messages."""
         return self.entity.ledgers[self.partition]
 
 
@@ -112,10 +112,10 @@ class Transfers:
     Args:
         connections: The client's.
         catalog: The client's entities.
-        marks: What ledgers are told of messages.
-        clock_skew: What is known of the brokers' clock.
+        marks: Tells ledgers of messages before they are stored.
+        clock_skew: Tells the time on the brokers' clock.
         archive: Records that are kept apart from their logs.
-        markers: What became of transactions.
+        markers: Tells whether a transaction was committed.
     """
 
     def __init__(
@@ -149,19 +149,19 @@ class Transfers:
         """Move messages of one partition into the entity's dead-letter queue.
 
         Args:
-            entity: Where they are.
-            partition: Their partition.
-            records: Them, by the lease that holds them.
-            reason: Why, in a word.
-            description: Why, in more.
-            forwarding: They cannot be forwarded: into the queue of such.
+            entity: The entity that holds the messages.
+            partition: The partition of the messages.
+            records: The messages' records, by the lease that holds them.
+            reason: Why they are moved, in a word.
+            description: The same in more words.
+            forwarding: Whether they cannot be forwarded, and so move into the transfer dead-letter queue.
 
         Returns:
             For each lease the ranges of offsets that it did not hold any more, which were not moved.
 
         Raises:
-            OperationTimeoutError: Kafka did not take a copy in time; the ledger knows of the move, and whoever receives from
-                the entity next finishes it.
+            OperationTimeoutError: Kafka did not take a copy in time; the ledger knows of the move, and the entity's next
+                receiver, or upkeep, finishes it.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
@@ -181,7 +181,7 @@ class Transfers:
     ) -> dict[str, list[Range]]:
         """Move messages of one partition of an entity into another one, where they come last; see ``dead_letter``."""
         source, destination = Place(entity, partition), Place(entity, there)
-        # Not what is known of it: others store there all the time, and all that they did would have to be searched.
+        # Not the end as known here: other clients store there all the time, and all their records would have to be searched.
         intent = Intent(self._ask_end(destination), path=str(entity.path), partition=there)
         return self._move(source, destination, records, intent)
 
@@ -191,18 +191,18 @@ class Transfers:
         """Move messages of one partition into another entity; see ``dead_letter``.
 
         Args:
-            entity: Where they are.
-            partition: Their partition.
-            destination: Where they go.
-            end: Where its log ended when that was asked last.
-            records: Them, by the lease that holds them.
+            entity: The entity that holds the messages.
+            partition: The partition of the messages.
+            destination: The log that they go to.
+            end: The end of that log when it was asked for last.
+            records: The messages' records, by the lease that holds them.
         """
         there = destination.entity
         intent = Intent(end, path=str(there.path), partition=destination.partition, topic_id=there.topic_id)
         return self._move(Place(entity, partition), destination, records, intent)
 
     def forget(self, entity: Entity) -> None:
-        """Nobody transfers anything to an entity any more, as it is gone, or another one."""
+        """Forget an entity that is gone, or was replaced by another one of its name: transfers to it are over."""
         for where in [where for where in self._ends.copy() if where[0] == entity.generation]:
             self._ends.pop(where, None)
 
@@ -210,12 +210,12 @@ class Transfers:
         """Move scheduled messages whose time has come behind the end of their log, where they are like any other.
 
         Args:
-            entity: Where they are.
-            partition: Their partition.
-            end: Where the log ended when that was asked last.
+            entity: The entity that holds the messages.
+            partition: The partition of the messages.
+            end: The log's end when it was asked for last.
 
         Returns:
-            How many were moved; 0 where no more are due by the brokers' clock, or that is not known.
+            How many messages were moved; 0 if no more are due by the brokers' clock, or that clock's time is not known.
 
         Raises:
             OperationTimeoutError: See ``dead_letter``.
@@ -258,7 +258,7 @@ class Transfers:
     def finish(self, entity: Entity, partition: int) -> None:
         """Finish the transfers out of a partition whose owners are late.
 
-        What cannot be finished now is logged, and somebody else's later: it is no error of whoever happens to receive.
+        A transfer that cannot be finished now is logged and left to a later client: it is no error of the present receiver.
         """
         try:
             self._finish(Place(entity, partition))
@@ -268,7 +268,7 @@ class Transfers:
     def _finish(self, source: Place) -> None:
         began = time.monotonic()
         by_destination: dict[tuple[str | None, int | None, str | None], list[Orphan]] = defaultdict(list)
-        # All of them first: what cannot be finished comes again together, in its order.
+        # All of them first: transfers that cannot be finished come again together, in their order.
         prepared: dict[str, list[int]] = defaultdict(list)
         for orphan in self.adopt(source):
             transactional = Prepared.from_text(orphan.intent)
@@ -295,7 +295,7 @@ class Transfers:
             self._markers.resolve(source.ledger, prepared)
 
     def _entity_of(self, source: Place, text: str | None, topic_id: str | None) -> Entity | None:
-        """Where a transfer goes; None where that is gone, or another one of that name."""
+        """Return the entity that a transfer goes to; None if it is gone, or another one has its name."""
         if text is None:
             return self._catalog.entity(source.entity.path.dead_letter)
         try:
@@ -303,13 +303,13 @@ class Transfers:
         except MessagingEntityNotFoundError:
             return None
         if entity.path.key != source.entity.path.key:
-            # A copy that is stored now may be deleted with it.
+            # A copy that is stored now may be deleted with the entity.
             entity.check_in_use()
         return entity if topic_id in {None, entity.topic_id} else None
 
     def _retreat(self, source: Place, orphans: Sequence[Orphan], began: float) -> None:
-        """Where messages were to go is gone: they wait again, and whoever forwards them finds out."""
-        # As before producing: whoever was paused for longer may find that another has finished this.
+        """Have messages wait again whose destination is gone; the upkeep that forwards them finds out."""
+        # As before producing: a client that was paused for longer may find that another has finished this.
         if time.monotonic() - began <= ORPHAN_AGE / 2:
             self._connections.ledger_client.execute(*(Retreat(source.ledger, orphan) for orphan in orphans))
             LOGGER.warning(
@@ -322,7 +322,7 @@ class Transfers:
     # The steps, one by one, so that a test may pause between any two.
 
     def begin(self, source: Place, records: Mapping[str, Sequence[Record]], intent: Intent) -> dict[str, list[Range]]:
-        """The messages leave their leases; returns what the leases did not hold any more."""
+        """Take the messages out of their leases; return the ranges that the leases did not hold any more."""
         begins = [
             Begin(
                 source.ledger,
@@ -339,7 +339,7 @@ class Transfers:
     def produce(
         self, source: Place, destination: Place, copies: Sequence[tuple[Record, Intent]], began: float
     ) -> dict[int, int]:
-        """Store copies of records, each for its own reason; returns offset there by offset here.
+        """Store copies of records, each for its own reason; return offset there by offset here.
 
         Raises:
             OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
@@ -347,9 +347,9 @@ class Transfers:
         entity, partition = source.entity, source.partition
         outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
         if destination.entity.expires and any_lives(record for record, _ in copies):
-            # As before they are sent.
+            # As before messages are sent.
             self._marks.mark(destination.entity, {destination.partition}, "has_message_ttl")
-        # Judged directly before producing: whoever was paused for longer may find that another has finished this.
+        # Judged directly before producing: a client that was paused for longer may find that another has finished this.
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
         reports = self._connections.transfer_producer.send(
@@ -366,7 +366,7 @@ class Transfers:
         return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, reports.stored, strict=True)}
 
     def end(self, source: Place, destination: Place, ends: dict[int, int]) -> None:
-        """The source gives the messages up; copies that lost are taken out of the destination."""
+        """Have the source give the messages up, and take copies that lost out of the destination."""
         moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
         self._connections.ledger_client.execute(*moves)
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
@@ -404,7 +404,7 @@ class Transfers:
     def produce_again(
         self, source: Place, destination: Place, orphans: Sequence[Orphan], began: float
     ) -> dict[int, int]:
-        """Store the copies that the owners of transfers did not; see ``produce``."""
+        """Store the copies that the owners of transfers did not store; see ``produce``."""
         found = self._read(source, [orphan.offset for orphan in orphans])
         gone = [orphan for orphan in orphans if orphan.offset not in found]
         if gone:
@@ -419,7 +419,7 @@ class Transfers:
         return self.produce(source, destination, copies, began) if copies else {}
 
     def _read(self, source: Place, offsets: Sequence[int]) -> dict[int, Record]:
-        """Records by their offsets; what the log does not have any more is told loudly."""
+        """Return records by their offsets; log an error for those that the log does not have any more."""
         found: dict[int, Record] = {}
         for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
             first, last = sweep[0][0], sweep[-1][1]
@@ -437,7 +437,7 @@ class Transfers:
         return found
 
     def _end_of(self, destination: Place) -> int:
-        """An offset that no copy made from now on is below; asked once, then known from what was stored."""
+        """Return an offset that no copy made from now on is below; asked for once, then known from the stored copies."""
         where = (destination.entity.generation, destination.partition)
         known = self._ends.get(where)
         if known is None:
@@ -449,7 +449,7 @@ class Transfers:
         return ends[place.partition]
 
     def search(self, source: Place, destination: Place, orphans: Sequence[Orphan]) -> dict[int, int]:
-        """Offset there by offset here of the copies that the destination holds already, the first of each."""
+        """Return offset there by offset here of the copies that the destination holds already, the first of each."""
         wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
         where = destination.entity.topic, destination.partition
@@ -474,17 +474,17 @@ class Transfers:
 
 _UNFINISHED = (
     "moving a message out of {path}, partition {partition}, began and was not finished ({why}): "
-    "the ledger knows of it, and whoever receives from the entity next finishes it"
+    "the ledger knows of it, and the entity's next receiver, or upkeep, finishes it"
 )
 
 
 def identity(ledger: Ledger, offset: int) -> str:
-    """What names a source record in its copies, for ever: ledger, topic id and sequence number."""
+    """Return the name of a source record in its copies, for ever: ledger, topic id and sequence number."""
     return f"{ledger.keys.prefix}@{sequence_number(ledger.partition, offset)}"
 
 
 def _source_of(record: Record) -> str:
-    """What names the source of a copy; nothing where a record is none."""
+    """Return the name of a copy's source; an empty text if a record is no copy."""
     source = ""
     for name, value in record.headers() or ():
         if name == h.TRANSFER_SOURCE and value is not None:
@@ -493,7 +493,7 @@ def _source_of(record: Record) -> str:
 
 
 def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -> OutgoingRecord:
-    """A record as it is stored elsewhere: as it was, with why it is where it is."""
+    """Return a record as it is stored elsewhere: as it was, with the reason why it is there."""
     envelope, offset = envelope_of(record), record.offset() or 0
     number = str(sequence_number(source.partition, offset))
     key, noted = record.key(), {h.TRANSFER_SOURCE: identity(source.ledger, offset)}
@@ -535,12 +535,12 @@ def _size(headers: Headers) -> int:
 
 
 def _room(noted: Mapping[str, str], key: str | bytes | None) -> int:
-    """How many bytes a copy has for what its record holds."""
+    """Return how many bytes a copy has for the content of its record."""
     return LARGEST_COPY - _size([(name, text.encode()) for name, text in noted.items()]) - record_size(None, key, ())
 
 
 def _cut(headers: Headers, body: bytes | None, room: int) -> tuple[Headers, bytes | None, str]:
-    """As much of a record as there is room for: headers, body, and the missing parts in words."""
+    """Return as much of a record as there is room for: headers, body, and the missing parts in words."""
     missing: list[str] = []
     while _size(headers) > room:
         largest, _ = max(headers, key=lambda header: len(header[1] or b""))

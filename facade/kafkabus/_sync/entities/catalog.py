@@ -30,9 +30,9 @@ from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError
 
 LOGGER = logging.getLogger("kafkabus")
 DESCRIPTION_AGE = 5.0
-"""How old, in seconds, a description may be that a client goes by."""
+"""How old, in seconds, a description may be that a client uses."""
 OLD = 60.0
-"""After how many seconds without a call it is looked whether an entity is still there."""
+"""After how many seconds without a call the client looks whether an entity is still there."""
 
 
 class EntityCatalog:
@@ -40,9 +40,9 @@ class EntityCatalog:
 
     Args:
         connections: The client's.
-        descriptions: Of all entities of the namespace.
+        descriptions: The descriptions of all entities of the namespace.
         upkeep_watch: Looks for upkeep when an entity is asked for.
-        forget: Called with an entity that is gone, or another one by now, and with whether another one is known.
+        forget: Called with an entity that is gone or was replaced, and with whether its replacement is known.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class EntityCatalog:
         self._by_ledger: dict[Ledger, Entity] = {}
 
     def namespace(self) -> NamespaceDescription:
-        """The namespace's description; a Standard one where nobody created it yet.
+        """Return the namespace's description; that of a Standard one if the namespace was not created yet.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -80,10 +80,10 @@ class EntityCatalog:
         return NamespaceDescription(created_at=now, updated_at=now)
 
     def create_namespace(self, tier: Tier = Tier.STANDARD, partitions: int | None = None) -> NamespaceDescription:
-        """The namespace's description, made where nobody created it yet.
+        """Return the namespace's description; make it if the namespace was not created yet.
 
         Raises:
-            NamespaceRuleError: It was created otherwise.
+            NamespaceRuleError: The namespace was created with another tier or number of partitions.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         known = self._descriptions.namespace()
@@ -100,7 +100,7 @@ class EntityCatalog:
         return known
 
     def entity(self, path: EntityPath) -> Entity:
-        """An entity by its path; a dead-letter queue comes into being when it is first asked for.
+        """Return an entity by its path; create a dead-letter queue when a caller first asks for it.
 
         Raises:
             MessagingEntityNotFoundError: There is no such entity.
@@ -112,12 +112,12 @@ class EntityCatalog:
         with self._guard:
             lock = self._locks.setdefault(path.key, Lock())
         with lock:
-            # Looked at again: another task may have made it, which had the lock before.
+            # Looked at again: another task, which had the lock before, may have made the entity.
             known = self._entities.get(path.key)
             if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
                 return known[1]
             self._connections.reach_kafka()
-            # As old as what it is made of.
+            # The entity is as old as the description that it is made of.
             asked_at = time.monotonic()
             try:
                 entity = self._look_up(path, None if known is None else known[1])
@@ -139,7 +139,7 @@ class EntityCatalog:
         return entity
 
     def _look_at_old(self, new: str) -> None:
-        """Forget entities that are gone: for each new one, two are looked at that nobody has asked for lately."""
+        """Forget entities that are gone: for each new one, look at two that callers have not asked for lately."""
         paths = self._known_paths
         with self._guard:
             oldest = [paths.popleft() for _ in range(min(2, len(paths)))]
@@ -148,7 +148,7 @@ class EntityCatalog:
             if entity is None:
                 continue
             if time.monotonic() - asked_at > OLD:
-                # The caller asked for the new one, and is served all the same.
+                # The caller asked for the new one, and gets it all the same.
                 with suppress(ServiceBusError):
                     known = self._descriptions.get(entity.path.name)
                     if known is None or known.generation != entity.description.generation:
@@ -158,17 +158,17 @@ class EntityCatalog:
         paths.append(new)
 
     def _forget(self, entity: Entity) -> None:
-        """Nobody asks for an entity any more, as it is gone, or another one."""
+        """Forget an entity that is gone, or was replaced by another one of its name."""
         replaced = not self.look_up_again(entity)
         for ledger in entity.ledgers:
             self._by_ledger.pop(ledger, None)
         self._forget_elsewhere(entity, replaced)
 
     def entity_anew(self, entity: Entity) -> Entity:
-        """An entity as it is described now, not some seconds ago.
+        """Return an entity as it is described now, not some seconds ago.
 
         Raises:
-            MessagingEntityNotFoundError: It is gone, or another one.
+            MessagingEntityNotFoundError: The entity is gone, or was replaced by another one of its name.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         known = self._entities.get(entity.path.key)
@@ -180,10 +180,10 @@ class EntityCatalog:
         return found
 
     def entity_of(self, description: EntityDescription) -> Entity:
-        """An entity that is described so.
+        """Return the entity of a description's name, looked up again if the client knows another generation of it.
 
         Raises:
-            MessagingEntityNotFoundError: It is gone, or another one.
+            MessagingEntityNotFoundError: The entity is gone.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         path = EntityPath(description.name)
@@ -194,16 +194,16 @@ class EntityCatalog:
         return entity
 
     def has_moved_on(self, entity: Entity) -> bool:
-        """Whether an entity has other ledgers by now.
+        """Return whether an entity has other ledgers by now.
 
         Raises:
-            MessagingEntityNotFoundError: It is gone.
+            MessagingEntityNotFoundError: The entity is gone.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         return (self.entity(entity.path)).generation != entity.generation
 
     def exists(self, path: EntityPath) -> bool:
-        """Whether an entity has a topic; a dead-letter queue has none before its first message.
+        """Return whether an entity has a topic; a dead-letter queue has none before its first message.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -218,7 +218,7 @@ class EntityCatalog:
         )
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
-        """How long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
+        """Return how long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
         known = self._entities.get(path.key)
         if known is None or partition >= known[1].partitions:
             return 0.0
@@ -253,7 +253,7 @@ class EntityCatalog:
         return topic, described.topic_id
 
     def subscriptions_of(self, description: EntityDescription) -> list[SubscriptionDescription]:
-        """A topic's subscriptions, by name; none of what is no topic.
+        """Return a topic's subscriptions, by name; none if the description is no topic's.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -268,7 +268,7 @@ class EntityCatalog:
         ]
 
     def readers_of(self, entity: Entity) -> list[Entity]:
-        """Whose ledgers say what is received of an entity's logs: its own, or those of a topic's subscriptions.
+        """Return the entities whose ledgers grant the messages of an entity's logs: itself, or a topic's subscriptions.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -278,7 +278,7 @@ class EntityCatalog:
         readers: list[Entity] = []
         for one in self.subscriptions_of(entity.description):
             if one.topic_id == entity.topic_id and one.status is not EntityStatus.DELETING:
-                # It may be deleted meanwhile.
+                # The subscription may be deleted meanwhile.
                 with suppress(MessagingEntityNotFoundError):
                     readers.append(self.entity_of(one))
         return readers
@@ -292,25 +292,25 @@ class EntityCatalog:
         *,
         max_message_bytes: int = 0,
     ) -> Entity:
-        """An entity as it is described, whoever uses it."""
+        """Return an entity as it is described, without looking it up."""
         return Entity.of(
             self._connections.settings.namespace,
             path,
             description,
             topic=topic,
             topic_id=topic_id,
-            # Requests to a ledger are numbered, by each that is made of it.
+            # Each object that is made of an entity numbers its own requests to the ledgers.
             client_id=f"{self._connections.client_id}.{next(self._made)}",
             max_message_bytes=max_message_bytes,
         )
 
     def create_ledgers(self, ledgers: Sequence[Ledger]) -> None:
-        """Create the ledgers of a new topic, which begin at its beginning; those that are there stay as they are."""
+        """Create the ledgers of a new topic, which begin at its beginning; ledgers that exist stay as they are."""
         for ledger in ledgers:
             self._connections.ledger_client.create(ledger, 0)
 
     def check_rights(self, path: EntityPath, description: EntityDescription) -> None:
-        """Make a ledger and delete it, so that what Redis refuses is known before a topic is created for an entity.
+        """Make a ledger and delete it, so that a refusal by Redis is known before a topic is created for an entity.
 
         Raises:
             ServiceBusError: Redis refuses; see ``RedisConnection.call``.
@@ -326,11 +326,11 @@ class EntityCatalog:
             del self._by_ledger[ledger]
 
     def owner_of(self, ledger: Ledger) -> Entity | None:
-        """The entity that a ledger is of; None where that is not known any more."""
+        """Return the entity of a ledger; None if the client does not know it any more."""
         return self._by_ledger.get(ledger)
 
     def current_description(self, entity: Entity) -> EntityDescription | None:
-        """Its queue's description, unless that is, or soon will be, another generation's."""
+        """Return the description of an entity's queue; None if it is, or soon will be, gone or another generation's."""
         known = self._descriptions.get(entity.path.name)
         if (
             known is None
@@ -342,12 +342,12 @@ class EntityCatalog:
         return known
 
     def note_gone(self, entity: Entity, why: str) -> str:
-        """The next one who asks for an entity looks it up; what the one who found out is told."""
+        """Have the next caller that asks for an entity look it up; return the error text for the present one."""
         self.look_up_again(entity)
         return f"{entity.path} is not what it was: {why}; call again to go on with what is there"
 
     def look_up_again(self, entity: Entity) -> bool:
-        """The next one who asks for an entity looks it up; False where another one of that name is known already."""
+        """Have the next caller that asks for an entity look it up; return False if the client no longer knows this one."""
         known = self._entities.get(entity.path.key)
         if known is None or known[1].generation != entity.generation:
             return False
@@ -356,7 +356,7 @@ class EntityCatalog:
 
 
 def missing(path: EntityPath, namespace: str) -> str:
-    """What is said of an entity that does not exist."""
+    """Return the error text for an entity that does not exist."""
     topic, between, subscription = path.name.partition(SUBSCRIPTIONS)
     if between:
         return (

@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/entities/ledger_marks.py by tools/generate_blocking.py. Do not edit.
-"""What ledgers, and descriptions, are told of messages before these are stored."""
+"""Marks, by which ledgers and descriptions know of messages before these are stored."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kafkabus_mapping.codec import to_milliseconds
 
 
 class LedgerMarks:
-    """Marks that a client has set.
+    """Sets marks, and knows those that its client has set.
 
     Args:
         connections: The client's.
-        descriptions: Of all entities of the namespace.
+        descriptions: The descriptions of all entities of the namespace.
         catalog: The client's entities.
     """
 
@@ -33,15 +33,15 @@ class LedgerMarks:
         self._found: set[tuple[MarkName, str, int]] = set()
 
     def mark(self, entity: Entity, partitions: Iterable[int], name: MarkName) -> None:
-        """Tell upkeep and readers that partitions are about to hold messages of a kind; a client says it once of each.
+        """Tell upkeep and readers that partitions are about to hold messages of a kind; a client tells it once of each.
 
-        The entity's description says so before the first of them is stored, and outlives ledgers that Redis loses, or forgets
-        some of. A reader looks at each record itself.
+        The entity's description has the mark before the first of them is stored, and outlives ledgers that Redis loses, or
+        forgets some of. A reader looks at each record itself.
 
         Args:
-            entity: Where it will be stored.
-            partitions: In which partitions.
-            name: Of the kind.
+            entity: The entity that will hold the messages.
+            partitions: The partitions that will hold them.
+            name: The mark of the kind.
 
         Raises:
             OperationTimeoutError: Another client has been changing the entity for long; nothing was stored.
@@ -65,12 +65,12 @@ class LedgerMarks:
                 self._descriptions.put(known.model_copy(update={name: True}))
 
     def announce(self, entity: Entity, outgoing: Sequence[Outgoing], partitions: Set[int]) -> None:
-        """Say what whoever is granted one of these messages must know before it is stored.
+        """Tell ledgers, before messages are stored, what a receiver that is granted one must know.
 
         Args:
-            entity: Where they are sent to.
-            outgoing: They.
-            partitions: Where they will stand.
+            entity: The entity that the messages are sent to.
+            outgoing: The messages.
+            partitions: The partitions that will hold them.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -81,19 +81,19 @@ class LedgerMarks:
             self.mark(entity, partitions, "schedules")
 
     def mark_later(self, entity: Entity, partition: int, name: MarkName) -> None:
-        """Tell the ledger, with the next request, that a partition holds messages of a kind that nobody announced."""
+        """Tell the ledger, with the next request, that a partition holds messages of a kind that no sender announced."""
         place = (name, entity.generation, partition)
-        # Not as marked: the description does not say so.
+        # Not among those marked: the description does not have the mark.
         if place not in self._marked and place not in self._found:
             self._found.add(place)
             self._connections.ledger_client.enqueue(Mark(entity.ledgers[partition], name))
 
     def tell_topic(self, entity: Entity, subscription_filter: SubscriptionFilter | None) -> None:
-        """Where a subscription's log holds records of scheduled messages, its topic knows before they are passed.
+        """If a subscription's log holds records of scheduled messages, tell its topic before a claim passes them.
 
         Args:
             entity: The subscription.
-            subscription_filter: Who has read its log.
+            subscription_filter: The filter that has seen the records of its log.
 
         Raises:
             OperationTimeoutError: Another client has been changing the topic for long.
@@ -104,7 +104,7 @@ class LedgerMarks:
             self.mark(topic, range(topic.partitions), "schedules")
 
     def forget(self, entity: Entity) -> None:
-        """Nothing is told of an entity any more, as it is gone, or another one."""
+        """Forget the marks of an entity that is gone, or was replaced by another one of its name."""
         for places in (self._marked, self._found):
             places.difference_update([place for place in places.copy() if place[1] == entity.generation])
 
@@ -112,12 +112,12 @@ class LedgerMarks:
 def schedules(
     entity: Entity, outgoing: Iterable[Outgoing], place_of: Callable[[int], tuple[int, int] | None]
 ) -> list[Schedule]:
-    """What says which of the messages that were stored are scheduled, so that they count as such at once.
+    """Return the operations that tell which of the stored messages are scheduled, so that they count as such at once.
 
     Args:
-        entity: Where they were stored.
-        outgoing: They.
-        place_of: Partition and offset by a message's position among them, None where it was not stored.
+        entity: The entity that the messages were sent to.
+        outgoing: The messages.
+        place_of: Partition and offset by a message's position among them; None if the message was not stored.
     """
     items: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for position, one in enumerate(outgoing):
@@ -128,5 +128,5 @@ def schedules(
 
 
 def is_scheduled(one: Outgoing) -> bool:
-    """Whether a message waits for a time once it is stored."""
+    """Return whether a message waits for a time once it is stored."""
     return one.envelope.scheduled_enqueue_time_utc is not None

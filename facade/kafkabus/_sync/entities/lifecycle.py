@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/entities/lifecycle.py by tools/generate_blocking.py. Do not edit.
-"""The end of entities, and what a topic shares with its subscriptions."""
+"""The deletion of entities, and the settings that a topic shares with its subscriptions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class EntityLifecycle:
 
     Args:
         connections: The client's.
-        descriptions: Of all entities of the namespace.
+        descriptions: The descriptions of all entities of the namespace.
         catalog: The client's entities.
-        checkpoints: What was written down of ledgers.
-        session_states: States of sessions.
+        checkpoints: The checkpoints of ledgers.
+        session_states: The states of sessions.
         archive: Records that are kept apart from their logs.
     """
 
@@ -44,7 +44,7 @@ class EntityLifecycle:
         self._archive = archive
 
     def delete(self, description: EntityDescription) -> None:
-        """Delete an entity, its dead-letter queues and all their messages; of a topic its subscriptions first.
+        """Delete an entity, its dead-letter queues and all their messages; a topic's subscriptions go first.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
@@ -54,7 +54,7 @@ class EntityLifecycle:
             if known is None or known.generation != description.generation:
                 return
             lock.check()
-            # Whoever looks after it stops first; the description goes last: a deletion that was cut off can be repeated.
+            # Clients and upkeep stop first; the description goes last: a deletion that was cut off can be repeated.
             self._descriptions.put(known.model_copy(update={"status": EntityStatus.DELETING}))
         for subscription in self._catalog.subscriptions_of(description):
             self.delete(subscription)
@@ -62,7 +62,7 @@ class EntityLifecycle:
         for which in path.all:
             known = self._descriptions.get(description.name)
             if known is None or known.generation != description.generation:
-                return  # Somebody else has deleted it, and there may be another one of that name.
+                return  # Another client has deleted it, and there may be another one of that name.
             borrowed = isinstance(description, SubscriptionDescription) and not which.is_dead_letter
             topic = description.topic if borrowed else topic_name(self._connections.settings.namespace, which)
             described = self._connections.pool.run(self._connections.topics.describe, topic)
@@ -83,7 +83,7 @@ class EntityLifecycle:
                 self._descriptions.remove(description.name)
 
     def share(self, topic: EntityDescription) -> None:
-        """Have a topic's subscriptions go by what the topic has now.
+        """Have a topic's subscriptions take the settings that the topic has now.
 
         Raises:
             OperationTimeoutError: Another client has been changing one of them for long; call again.
@@ -93,7 +93,7 @@ class EntityLifecycle:
             if not isinstance(topic, TopicDescription) or one == one.under(topic):
                 continue
             with self._descriptions.changing(one.name) as lock:
-                # Of clients that change the topic at once, whoever comes last finds what it is like then.
+                # Of clients that change the topic at once, the last one finds the topic's latest description.
                 latest, known = self._descriptions.get(topic.name), self._descriptions.get(one.name)
                 if isinstance(latest, TopicDescription) and isinstance(known, SubscriptionDescription):
                     lock.check()

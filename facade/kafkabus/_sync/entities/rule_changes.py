@@ -4,9 +4,10 @@
 That is where the log ends, records of open transactions included: acknowledged messages may stand behind the first of these,
 and go by the earlier rules. A transaction's messages that were sent before go by them too, whenever it is committed.
 
-The description says first which rules there will be. Then each ledger is told, which grants nothing any more that was chosen
-by earlier rules, and says from where on the new ones count: who tells it first decides. The description says last what the
-ledgers said. Whoever finds a change half done can go on with it, any number of times. One client at a time does so.
+The description says first which rules there will be. Then the client tells each ledger, which grants nothing any more that
+earlier rules chose, and answers from which offset on the new ones count: the first client that tells it decides. The
+description says last what the ledgers answered. A client that finds a change half done can go on with it, any number of times.
+One client at a time does so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
 from kafkabus_mapping.filters.rules import RuleDescription
 
 LARGEST = 1_900_000
-"""Most bytes of a subscription's description with its rules; what else is changed of it has room beyond."""
+"""Most bytes of a subscription's description with its rules; other changes of it have room beyond."""
 
 
 class RuleChanges:
@@ -33,9 +34,9 @@ class RuleChanges:
 
     Args:
         connections: The client's.
-        descriptions: Of all entities of the namespace.
+        descriptions: The descriptions of all entities of the namespace.
         catalog: The client's entities.
-        checkpoints: What was written down of ledgers.
+        checkpoints: The checkpoints of ledgers.
     """
 
     def __init__(
@@ -56,14 +57,14 @@ class RuleChanges:
         """Give a subscription other rules.
 
         Args:
-            lock: This client's, at changing the subscription.
+            lock: This client's turn at changing the subscription.
             description: The subscription, as ``settle`` returned it in that turn.
-            rules: All that it is to have.
+            rules: All rules that it is to have.
 
         Raises:
-            ServiceBusQuotaExceededError: They are too large; nothing was changed.
-            OperationTimeoutError: The turn is over; the change may be half done, and is then done by upkeep.
-            ServiceBusCommunicationError: Kafka or Redis cannot be reached; likewise.
+            ServiceBusQuotaExceededError: The rules are too large; nothing was changed.
+            OperationTimeoutError: The turn is over; the change may be half done, and upkeep then finishes it.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; upkeep finishes a change that is half done.
         """
         ordered = sorted(rules, key=lambda rule: (rule.name.lower() != DEFAULT_RULE.lower(), rule.name.lower()))
         sets = self._still_counting(description)
@@ -74,14 +75,14 @@ class RuleChanges:
         return self.settle(lock, changing)
 
     def settle(self, lock: DescriptionLock, description: SubscriptionDescription) -> SubscriptionDescription:
-        """Go on with a change of rules that is under way, where one is; returns the subscription as it is described then.
+        """Go on with a change of rules, if one is under way; return the subscription as it is described then.
 
         Args:
-            lock: This client's, at changing the subscription.
+            lock: This client's turn at changing the subscription.
             description: The subscription, as it was read in that turn.
 
         Raises:
-            OperationTimeoutError: The turn is over; the change is half done, and is then done by upkeep.
+            OperationTimeoutError: The turn is over; the change is half done, and upkeep then finishes it.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         if description.changing is None:
@@ -97,7 +98,7 @@ class RuleChanges:
         return settled
 
     def _still_counting(self, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
-        """Those of its rule sets by which messages were chosen that are not settled, or that the log has."""
+        """Return the subscription's rule sets that chose messages that are not settled, or that the log has."""
         entity = self._catalog.entity_of(description)
         starts = self._connections.pool.run(self._connections.topics.starts, entity.topic, range(entity.partitions))
         needed = dict(starts)
@@ -111,8 +112,8 @@ class RuleChanges:
 
 
 def _settled(description: SubscriptionDescription, offsets: tuple[int, ...]) -> SubscriptionDescription:
-    """A subscription once its new rules count from these offsets on, by partition."""
-    # Nothing was stored that earlier rules would be about which count from the same offsets on.
+    """Return a subscription's description once its new rules count from these offsets on, by partition."""
+    # Earlier rules that count from the same offsets on are about no stored message.
     earlier = [one for one in description.rule_sets if one.offsets != offsets]
     new = RuleSet(rules=description.changing or (), offsets=offsets)
     return description.model_copy(
@@ -121,10 +122,10 @@ def _settled(description: SubscriptionDescription, offsets: tuple[int, ...]) -> 
 
 
 def _check_size(changing: SubscriptionDescription) -> None:
-    """Refuse rules that cannot be written down once they count, wherever that is from.
+    """Refuse rules that cannot be written down once they count, from whatever offset on.
 
     Raises:
-        ServiceBusQuotaExceededError: They are too large.
+        ServiceBusQuotaExceededError: The rules are too large.
     """
     size = len(_settled(changing, (NEVER,) * changing.partitions).model_dump_json().encode())
     if size > LARGEST:

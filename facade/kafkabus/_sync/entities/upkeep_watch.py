@@ -15,11 +15,11 @@ LOGGER = logging.getLogger("kafkabus")
 
 
 UPKEEP_SILENCE = 10.0
-"""After how many seconds without a sign of an upkeep service, which gives two a second, a client tells that there is none."""
+"""After how many seconds without a sign of an upkeep service, which gives two a second, a client warns that there is none."""
 
 
 class UpkeepWatch:
-    """Tells, once for a client, that no upkeep service is heard of.
+    """Warns, once for a client, if no upkeep service is heard of.
 
     Args:
         connections: The client's.
@@ -31,7 +31,7 @@ class UpkeepWatch:
         self._look_at = 0.0
 
     def look(self) -> None:
-        """Tell, once, that nobody looks after the namespace: who tries it out may not know that somebody has to."""
+        """Warn, once, if no upkeep service looks after the namespace: a new user may not know that one has to."""
         heard = self._heard
         if len(heard) > 1 or time.monotonic() < self._look_at:
             return
@@ -43,7 +43,7 @@ class UpkeepWatch:
             )
             if len(heard) > 1 and heard[0] == heard[1]:
                 LOGGER.warning(
-                    "no_upkeep namespace=%s: nobody looks after it, so that nothing is forwarded, and messages expire and "
-                    "become due only where somebody receives; run 'kafkabus serve'",
+                    "no_upkeep namespace=%s: no upkeep looks after it, so that nothing is forwarded, and messages expire and "
+                    "become due only in entities that a client receives from; run 'kafkabus serve'",
                     self._connections.settings.namespace,
                 )

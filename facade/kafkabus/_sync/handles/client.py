@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/handles/client.py by tools/generate_blocking.py. Do not edit.
-"""The way in: a namespace's client."""
+"""The entry point: a namespace's client."""
 
 from __future__ import annotations
 
@@ -36,26 +36,26 @@ from kafkabus_mapping.names import EntityPath, SubQueue, check_entity
 from kafkabus_mapping.names import subscription_name as subscription_path
 
 MAX_PREFETCH = 50_000
-"""Most messages that a receiver may prefetch."""
+"""The most messages that a receiver may prefetch."""
 
 E = TypeVar("E", ServiceBusReceiveMode, ServiceBusSubQueue)
 
 
 class ServiceBusClient:
-    """A namespace, and the maker of its senders and receivers. Safe to share between threads.
+    """A client of a namespace, which makes its senders and receivers. Safe to share between threads.
 
     Args:
-        fully_qualified_namespace: Host name of the namespace; where Kafka and Redis are is said by the environment
+        fully_qualified_namespace: Host name of the namespace; the environment has the addresses of Kafka and Redis
             (``KAFKABUS_BOOTSTRAP_SERVERS``, ``KAFKABUS_REDIS_URL``).
-        credential: Carried, not checked: access is what Kafka and Redis grant.
-        **unsupported: Named in a warning, but for those that nobody misses: ``retry_…``, ``user_agent``, ``logging_enable``
-            (configure the logger ``kafkabus``).
+        credential: Accepted, not checked: Kafka and Redis decide about access.
+        **unsupported: Named in a warning, except those that mean nothing here: ``retry_…``, ``user_agent``,
+            ``logging_enable`` (configure the logger ``kafkabus``).
 
     Attributes:
         fully_qualified_namespace: Host name of the namespace.
 
     Raises:
-        ValueError: The host name names no namespace, or it is not said where Kafka or Redis is.
+        ValueError: The host name names no namespace, or the address of Kafka or Redis is missing.
     """
 
     def __init__(
@@ -71,16 +71,16 @@ class ServiceBusClient:
     def from_connection_string(
         cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
     ) -> Self:
-        """A client of the namespace that a connection string names: Azure's own, or as ``kafkabus up`` prints it.
+        """Return a client of the namespace that a connection string names: Azure's own, or one that ``kafkabus up`` prints.
 
         Args:
             conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
                 twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
-            **unsupported: As of the class.
+            **unsupported: See the class.
 
         Raises:
-            ValueError: The string is malformed (the message says which part), or it is not said where Kafka or Redis is.
+            ValueError: The string is malformed (the message says which part), or the address of Kafka or Redis is missing.
         """
         warn_unsupported(unsupported)
         client = cls.__new__(cls)
@@ -93,7 +93,7 @@ class ServiceBusClient:
         self._guard = threading.Lock()
         forks.watch(self)
         self._context: ClientContext | None = None
-        # One that the application forgot needs no closing.
+        # A handle that the application does not hold any more needs no closing.
         self._handles: WeakList[ServiceBusSender | ServiceBusReceiver] = WeakList()
 
     def _after_fork(self) -> None:
@@ -126,13 +126,13 @@ class ServiceBusClient:
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
         **unsupported: object,
     ) -> ServiceBusSender:
-        """A sender to a queue; nothing is sent or asked before it is used.
+        """Return a sender to a queue; it makes no request before it is used.
 
         Args:
             queue_name: Name of the queue.
-            client_identifier: For logs.
+            client_identifier: A name for logs.
             socket_timeout: Kept for compatibility.
-            **unsupported: Named in a warning, but for those that mean nothing here.
+            **unsupported: Named in a warning, except those that mean nothing here.
 
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
@@ -157,25 +157,25 @@ class ServiceBusClient:
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
         **unsupported: object,
     ) -> ServiceBusReceiver:
-        """A receiver from a queue; nothing is received or asked before it is used.
+        """Return a receiver from a queue; it makes no request before it is used.
 
         Args:
             queue_name: Name of the queue.
-            session_id: The session to receive from, or ``NEXT_AVAILABLE_SESSION``. It is locked when the receiver is first
-                used, and given up when it is closed.
+            session_id: The session to receive from, or ``NEXT_AVAILABLE_SESSION``. The receiver locks the session when it is
+                first used, and gives it up when it is closed.
             sub_queue: ``DEAD_LETTER`` (or its value) for the queue's dead-letter queue, ``TRANSFER_DEAD_LETTER`` for the one
                 of messages that could not be forwarded.
             receive_mode: ``PEEK_LOCK`` locks messages until they are settled, ``RECEIVE_AND_DELETE`` settles them by
                 receiving.
-            max_wait_time: How long a receive waits for a first message, in seconds, and after how long a silence an
-                iteration ends; default 60 for a receive, and for ever for an iteration.
+            max_wait_time: How long a receive waits for a first message, in seconds, and after how many seconds without a
+                message an iteration ends; by default 60 for a receive, and never for an iteration.
             auto_lock_renewer: Renews the lock of each received message until it is settled.
-            prefetch_count: How many messages a receive locks beyond what it returns, for the receives after it: 0 to 50,000,
-                default 0. They are never handed out expired: those whose lock is half over are given back, no delivery counted.
-                With ``RECEIVE_AND_DELETE`` nothing is settled before it is asked for.
-            client_identifier: For logs.
+            prefetch_count: How many messages a receive locks beyond those that it returns, for later receives: 0 to 50,000,
+                default 0. They are never handed out expired: the receiver gives back messages whose lock is half over, and no
+                delivery is counted. With ``RECEIVE_AND_DELETE`` no message is settled before a receive asks for it.
+            client_identifier: A name for logs.
             socket_timeout: Kept for compatibility.
-            **unsupported: Named in a warning, but for those that mean nothing here.
+            **unsupported: Named in a warning, except those that mean nothing here.
 
         Raises:
             ValueError: An argument is none of its choices or not positive, or the connection string is for another entity.
@@ -201,13 +201,13 @@ class ServiceBusClient:
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
         **unsupported: object,
     ) -> ServiceBusSender:
-        """A sender to a topic; see ``get_queue_sender``.
+        """Return a sender to a topic; see ``get_queue_sender``.
 
         Args:
             topic_name: Name of the topic.
-            client_identifier: For logs.
+            client_identifier: A name for logs.
             socket_timeout: Kept for compatibility.
-            **unsupported: Named in a warning, but for those that mean nothing here.
+            **unsupported: Named in a warning, except those that mean nothing here.
 
         Raises:
             ValueError: The name breaks a rule, or the connection string is for another entity.
@@ -230,7 +230,7 @@ class ServiceBusClient:
         socket_timeout: float | None = None,  # noqa: ARG002 - kept for compatibility
         **unsupported: object,
     ) -> ServiceBusReceiver:
-        """A receiver from a subscription of a topic; nothing is received or asked before it is used.
+        """Return a receiver from a subscription of a topic; it makes no request before it is used.
 
         Args:
             topic_name: Name of the topic.
@@ -241,9 +241,9 @@ class ServiceBusClient:
             max_wait_time: See ``get_queue_receiver``.
             auto_lock_renewer: See ``get_queue_receiver``.
             prefetch_count: See ``get_queue_receiver``.
-            client_identifier: For logs.
+            client_identifier: A name for logs.
             socket_timeout: Kept for compatibility.
-            **unsupported: Named in a warning, but for those that mean nothing here.
+            **unsupported: Named in a warning, except those that mean nothing here.
 
         Raises:
             ValueError: See ``get_queue_receiver``.
@@ -276,19 +276,20 @@ class ServiceBusClient:
         prefetch_count: int = 0,
         client_identifier: str | None = None,
     ) -> ServiceBusProcessor:
-        """A processor of a queue: begun with ``start`` or by entering it, it hands each message to a callback.
+        """Return a processor of a queue: started with ``start`` or by entering it, it hands each message to a callback.
 
         Args:
             queue_name: Name of the queue.
-            on_message: Handles a message. Where it raises, the message is abandoned; what it does not settle is completed.
-            on_error: Is told of every error, the callback's own among them; they are logged in any case.
+            on_message: Handles a message. If it raises, the message is abandoned; if it returns and has not settled the
+                message, the message is completed.
+            on_error: Called with every error, the callback's own among them; errors are logged in any case.
             sub_queue: See ``get_queue_receiver``.
             receive_mode: See ``get_queue_receiver``.
             max_concurrent_calls: How many messages are handled at a time.
-            auto_complete: False: what the callback does not settle stays locked until its lock expires.
-            max_auto_lock_renewal_duration: For how long the lock of each message is renewed, in seconds; 0: it is not.
+            auto_complete: If False, a message that the callback does not settle stays locked until its lock expires.
+            max_auto_lock_renewal_duration: For how long the lock of each message is renewed, in seconds; 0 for no renewal.
             prefetch_count: See ``get_queue_receiver``.
-            client_identifier: For logs.
+            client_identifier: A name for logs.
 
         Raises:
             ValueError: See ``get_queue_receiver``; or ``max_concurrent_calls`` is below 1.
@@ -320,19 +321,19 @@ class ServiceBusClient:
         prefetch_count: int = 0,
         client_identifier: str | None = None,
     ) -> ServiceBusSessionProcessor:
-        """A processor of a queue with sessions: it hands the messages of so many sessions at a time to a callback.
+        """Return a processor of a queue with sessions: it hands the messages of several sessions at a time to a callback.
 
         Args:
             queue_name: Name of the queue.
-            on_message: Handles a message; of one session, one after the other. See ``get_queue_processor``.
-            on_error: Is told of every error, the callback's own among them; they are logged in any case.
+            on_message: Handles a message; those of one session come one after the other. See ``get_queue_processor``.
+            on_error: Called with every error, the callback's own among them; errors are logged in any case.
             receive_mode: See ``get_queue_receiver``.
             max_concurrent_sessions: How many sessions are locked at a time.
-            session_idle_timeout: After how many seconds without a message a session is given up for another one.
-            auto_complete: False: what the callback does not settle stays locked with its session.
-            max_auto_lock_renewal_duration: For how long the lock of each session is renewed, in seconds; 0: it is not.
+            session_idle_timeout: After how many seconds without a message the processor leaves a session for another one.
+            auto_complete: If False, a message that the callback does not settle stays locked with its session.
+            max_auto_lock_renewal_duration: For how long the lock of each session is renewed, in seconds; 0 for no renewal.
             prefetch_count: See ``get_queue_receiver``.
-            client_identifier: For logs.
+            client_identifier: A name for logs.
 
         Raises:
             ValueError: See ``get_queue_receiver``; or a count is below 1, or the timeout is not positive.
@@ -365,7 +366,7 @@ class ServiceBusClient:
         prefetch_count: int = 0,
         client_identifier: str | None = None,
     ) -> ServiceBusProcessor:
-        """A processor of a subscription; see ``get_queue_processor``.
+        """Return a processor of a subscription; see ``get_queue_processor``.
 
         Args:
             topic_name: Name of the topic.
@@ -378,7 +379,7 @@ class ServiceBusClient:
             auto_complete: See ``get_queue_processor``.
             max_auto_lock_renewal_duration: See ``get_queue_processor``.
             prefetch_count: See ``get_queue_receiver``.
-            client_identifier: For logs.
+            client_identifier: A name for logs.
 
         Raises:
             ValueError: See ``get_queue_processor``.
@@ -411,7 +412,7 @@ class ServiceBusClient:
         prefetch_count: int = 0,
         client_identifier: str | None = None,
     ) -> ServiceBusSessionProcessor:
-        """A processor of a subscription with sessions; see ``get_queue_session_processor``.
+        """Return a processor of a subscription with sessions; see ``get_queue_session_processor``.
 
         Args:
             topic_name: Name of the topic.
@@ -424,7 +425,7 @@ class ServiceBusClient:
             auto_complete: See ``get_queue_session_processor``.
             max_auto_lock_renewal_duration: See ``get_queue_session_processor``.
             prefetch_count: See ``get_queue_receiver``.
-            client_identifier: For logs.
+            client_identifier: A name for logs.
 
         Raises:
             ValueError: See ``get_queue_session_processor``.
@@ -520,10 +521,10 @@ class ServiceBusClient:
 
     @guarded
     def transaction(self) -> ServiceBusTransaction:
-        """A transaction of this client's senders and receivers, to be used in a ``with`` block.
+        """Return a transaction of this client's senders and receivers, to be used in a ``with`` block.
 
-        What is given to it by ``transaction=`` is done when the block ends, all of it; where an exception leaves the block,
-        nothing is. Azure's SDK for Python has none; its .NET SDK has transaction scopes.
+        All sends and settlements with ``transaction=`` are done when the block ends; if an exception leaves the block, none
+        is. Azure's SDK for Python has no transactions; its .NET SDK has transaction scopes.
 
         Examples:
             ::
@@ -542,17 +543,17 @@ class ServiceBusClient:
         timeout: float | None = None,
         **unsupported: object,
     ) -> Paged[str]:
-        """The ids of a queue's sessions: those that have messages waiting, are locked, or have state; by id.
+        """Return the ids, in order, of a queue's sessions that have messages waiting, are locked, or have state.
 
         Args:
             queue_name: Name of the queue.
-            state_updated_after: Only those whose state was set after this. Naive times are UTC.
+            state_updated_after: List only sessions whose state was set after this time. Naive times are UTC.
             timeout: Kept for compatibility.
             **unsupported: Named in a warning.
 
         Raises:
-            ValueError: The timeout is not positive, or the connection string is for another entity. When it is iterated:
-                ServiceBusError where there is no such queue, it has no sessions, or Kafka or Redis cannot be reached.
+            ValueError: The timeout is not positive, or the connection string is for another entity. Iteration raises
+                ServiceBusError if there is no such queue, it has no sessions, or Kafka or Redis cannot be reached.
         """
         warn_unsupported(unsupported)
         check_timeout(timeout)
@@ -568,17 +569,17 @@ class ServiceBusClient:
         timeout: float | None = None,
         **unsupported: object,
     ) -> Paged[str]:
-        """The ids of a subscription's sessions; see ``list_queue_sessions``.
+        """Return the ids of a subscription's sessions; see ``list_queue_sessions``.
 
         Args:
             topic_name: Name of the topic.
             subscription_name: Name of the subscription.
-            state_updated_after: Only those whose state was set after this. Naive times are UTC.
+            state_updated_after: List only sessions whose state was set after this time. Naive times are UTC.
             timeout: Kept for compatibility.
             **unsupported: Named in a warning.
 
         Raises:
-            ValueError: As of ``list_queue_sessions``.
+            ValueError: See ``list_queue_sessions``.
         """
         warn_unsupported(unsupported)
         check_timeout(timeout)

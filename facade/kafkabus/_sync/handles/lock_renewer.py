@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/handles/lock_renewer.py by tools/generate_blocking.py. Do not edit.
-"""Keeping locks alive while their messages are worked on."""
+"""Keeping locks alive while applications work on their messages."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class LockHolder(Protocol):
 
 Renewable = ServiceBusReceivedMessage | ServiceBusSession
 OnFailure = Callable[[Any, Exception | None], None]
-"""Told of a message or a session whose lock was lost, and why."""
+"""Called with a message or a session whose lock was lost, and the error."""
 
 LAST_SECONDS = 10.0
-"""A lock is renewed when so many seconds of it are left, or half of it where that is less."""
+"""A lock is renewed when so many seconds of it are left, or half of it if that is less."""
 RETRY_AFTER = 1.0
-"""After how many seconds a renewal is tried again that could not be asked for."""
+"""After how many seconds a renewal is tried again that failed, or that waits for a transaction."""
 
 
 @dataclass(slots=True)
@@ -60,44 +60,44 @@ class _Registration:
 
     @property
     def over(self) -> bool:
-        """Whether there is nothing to keep alive any more, and no harm in that."""
+        """Whether no lock has to be kept alive any more, because the message was settled or the receiver closed."""
         settled = isinstance(self.what, ServiceBusReceivedMessage) and self.what._settled
         return settled or self.receiver._closed
 
     @property
     def waits(self) -> bool:
-        """Whether a transaction is about to settle it, so that it has no lock, or has it again in a moment."""
+        """Whether a transaction is about to settle the message, so that it has no lock, or has it again in a moment."""
         return isinstance(self.what, ServiceBusReceivedMessage) and self.what._prepared
 
     @property
     def name(self) -> str:
-        """What it is."""
+        """The message or the session, for errors."""
         if isinstance(self.what, ServiceBusSession):
             return f"session {self.what.session_id!r}"
         return f"message {self.what.sequence_number}"
 
     @property
     def seconds_left(self) -> float:
-        """How long its lock lasts."""
+        """How many seconds its lock still lasts."""
         if isinstance(self.what, ServiceBusSession):
             return self.what._seconds_left()
         return self.receiver._seconds_left(self.what)
 
 
 class AutoLockRenewer:
-    """Renews the locks of messages until they are settled, and of sessions; one may serve any number of receivers.
+    """Renews the locks of messages until they are settled, and of sessions; one renewer may serve any number of receivers.
 
-    Those of messages that are due together are renewed in one round trip. A lock that is lost all the same is told of: in
-    ``auto_renew_error`` of the message or the session, and to ``on_lock_renew_failure``.
+    The renewer renews locks of messages that are due together in one round trip. If a lock is lost all the same,
+    ``auto_renew_error`` of the message or the session is set, and ``on_lock_renew_failure`` is called.
 
     Args:
-        max_lock_renewal_duration: For how long after its registration a message's lock is renewed, in seconds.
-        on_lock_renew_failure: Called with a message and an error when its lock was lost; not where it was settled, or its
-            receiver or the renewer closed.
+        max_lock_renewal_duration: For how long after its registration a lock is renewed, in seconds.
+        on_lock_renew_failure: Called with a message or a session and an error when its lock was lost; not if it was settled,
+            or its receiver or the renewer was closed.
         loop: Kept for compatibility; the class for tasks has it.
-        max_workers: Kept for compatibility; the class for threads has it, and one thread renews all.
-        executor: Where ``on_lock_renew_failure`` is called; the class for threads has it. By default, and where the executor
-            was shut down, it is called in the renewer's own thread.
+        max_workers: Kept for compatibility; the class for threads has it, and one thread renews all locks.
+        executor: Calls ``on_lock_renew_failure``; the class for threads has it. By default, and if the executor was shut
+            down, the renewer's own thread calls it.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class AutoLockRenewer:
         self._worker: Worker | None = None
 
     def _after_fork(self) -> None:
-        # The parent renews what it locked.
+        # The parent process renews the locks that it holds.
         self._begin()
 
     def __enter__(self) -> Self:
@@ -146,14 +146,14 @@ class AutoLockRenewer:
         """Keep the lock of a message or a session alive from now on.
 
         Args:
-            receiver: Who received it.
+            receiver: The receiver of the message or the session.
             renewable: The message, or ``receiver.session``.
-            max_lock_renewal_duration: For how long, in seconds; the renewer's by default.
-            on_lock_renew_failure: Instead of the renewer's.
+            max_lock_renewal_duration: For how long the lock is renewed, in seconds; the renewer's duration by default.
+            on_lock_renew_failure: Called instead of the renewer's callback.
 
         Raises:
-            TypeError: It is neither a received message nor a session.
-            ValueError: It is not locked; so it is with messages of a session, which is locked itself.
+            TypeError: ``renewable`` is neither a received message nor a session.
+            ValueError: The message is not locked, or belongs to a session, which has the lock.
             ServiceBusError: The renewer was closed.
         """
         self._check_open()
@@ -174,7 +174,7 @@ class AutoLockRenewer:
 
     @guarded
     def close(self, wait: bool = True) -> None:
-        """Renew nothing any more; locks are left to expire.
+        """Stop renewing; locks are left to expire.
 
         Args:
             wait: Whether to wait for a renewal that is under way.
@@ -202,7 +202,7 @@ class AutoLockRenewer:
                 self._bell.ring()
 
     def _work(self) -> None:
-        """Renew what is due until nothing is left to renew."""
+        """Renew locks when they are due, until none is left to renew."""
         while True:
             with self._guard:
                 if self._closed or not self._due:
@@ -241,7 +241,7 @@ class AutoLockRenewer:
                 self._renewed(one, lost=id(one.what) in lost)
 
     def _not_waiting(self, due: Sequence[_Registration]) -> list[_Registration]:
-        """Those that no transaction is about to settle; the others are looked at in a moment."""
+        """Return the registrations that no transaction is about to settle; schedule the others for a moment later."""
         waiting = [one for one in due if one.waits]
         for one in waiting:
             self._schedule(one, RETRY_AFTER)

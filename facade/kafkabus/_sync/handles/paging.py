@@ -16,10 +16,10 @@ PAGE = 100
 
 
 class Paged(Generic[T]):
-    """Items, one by one or page by page; nothing is asked for before the first one is.
+    """Items, one by one or page by page; they are fetched when the caller asks for the first one.
 
     Args:
-        fetch: Asks for all.
+        fetch: Fetches all items.
     """
 
     def __init__(self, fetch: Callable[[], Sequence[T]]) -> None:
@@ -39,10 +39,10 @@ class Paged(Generic[T]):
 
     @guarded
     def by_page(self, continuation_token: str | None = None) -> Iterator[Paged[T]]:
-        """Pages of 100 items.
+        """Yield pages of 100 items.
 
         Args:
-            continuation_token: Kept for compatibility: all is asked for at once.
+            continuation_token: Kept for compatibility: all items are fetched at once.
         """
         del continuation_token
         items = self._fetch()

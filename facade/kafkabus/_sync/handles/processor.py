@@ -1,7 +1,7 @@
 # Generated from facade/kafkabus/_async/handles/processor.py by tools/generate_blocking.py. Do not edit.
-"""Processors: messages handed to a callback, so many at a time, their locks renewed, errors handed to another.
+"""Processors, which hand messages to a callback, several at a time, renew their locks, and hand errors to another callback.
 
-Azure's Python SDK has none; these are as those of its other SDKs.
+Azure's Python SDK has no processors; these are like those of its other SDKs.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from kafkabus._sync.handles.session import ServiceBusSession
 LOGGER = logging.getLogger("kafkabus")
 
 SLICE = 1.0
-"""Longest time, in seconds, that a worker waits for a message at a stretch: so late it notices that it shall stop."""
+"""The longest time, in seconds, that a worker waits for a message at a stretch, and so until it notices that it shall stop."""
 FIRST_PAUSE = 0.1
-"""How long, in seconds, a worker rests after an error; each further one doubles that."""
+"""How long, in seconds, a worker rests after an error; each further error doubles that."""
 LONGEST_PAUSE = 10.0
-"""How long, in seconds, it rests at the most."""
+"""How long, in seconds, a worker rests at the most."""
 
 Operation = Literal["open", "receive", "process", "settle", "close"]
 
 
 class ProcessMessageEventArgs:
-    """A message, and what may be done with it.
+    """A message, and the ways to settle it.
 
     Attributes:
         message: The message.
-        receiver: Who received it.
+        receiver: The receiver of the message.
     """
 
     def __init__(self, message: ServiceBusReceivedMessage, receiver: ServiceBusReceiver) -> None:
@@ -49,7 +49,7 @@ class ProcessMessageEventArgs:
 
     @property
     def session(self) -> ServiceBusSession | None:
-        """The message's session; None where the queue has none."""
+        """The message's session; None if the queue has no sessions."""
         return self.receiver.session
 
     def complete(self) -> None:
@@ -74,10 +74,11 @@ class ProcessErrorEventArgs:
     """An error, and where it came from.
 
     Attributes:
-        error: The error; SystemExit, too, where the callback calls ``sys.exit``.
-        operation: What was done: ``open`` (a session), ``receive``, ``process`` (the callback), ``settle`` or ``close``.
+        error: The error; SystemExit, too, if the callback calls ``sys.exit``.
+        operation: The operation that failed: ``open`` (a session), ``receive``, ``process`` (the callback), ``settle`` or
+            ``close``.
         entity_path: The queue.
-        message: The message that it is about, None where it is about none.
+        message: The message that the error is about, or None.
     """
 
     error: BaseException
@@ -91,7 +92,7 @@ OnError = Callable[[ProcessErrorEventArgs], None]
 
 
 class _Settings(TypedDict):
-    """What both kinds are told, as ``_Processor`` takes it."""
+    """The settings of both kinds of processors, as ``_Processor`` takes them."""
 
     receive_mode: ServiceBusReceiveMode
     max_auto_lock_renewal_duration: float
@@ -101,15 +102,15 @@ class _Settings(TypedDict):
 
 
 class _Processor:
-    """What both kinds have in common: workers that go on until they are stopped.
+    """The common part of both kinds of processors: workers that go on until they are stopped.
 
     Args:
         open_receiver: Opens a receiver, whose locks a renewer renews, if there is one.
-        receive_mode: How that receives.
-        max_auto_lock_renewal_duration: For how long locks are renewed, in seconds; 0: they are not.
+        receive_mode: The receiver's mode.
+        max_auto_lock_renewal_duration: For how long locks are renewed, in seconds; 0 for no renewal.
         auto_complete: Whether messages are completed that the callback did not settle.
         on_message: Handles a message.
-        on_error: Is told of errors; they are logged as well.
+        on_error: Called with errors; they are logged as well.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class _Processor:
         forks.watch(self)
 
     def _after_fork(self) -> None:
-        # The parent goes on with it; a child may start it for itself.
+        # The parent process goes on with the workers; a child may start the processor for itself.
         self._workers = []
 
     def __enter__(self) -> Self:
@@ -154,7 +155,7 @@ class _Processor:
 
     @guarded
     def start(self) -> None:
-        """Begin to receive; returns at once. Twice does nothing."""
+        """Begin to receive, and return at once. A second call does nothing."""
         if self._workers:
             return
         self._stopping = False
@@ -164,7 +165,7 @@ class _Processor:
 
     @guarded
     def stop(self) -> None:
-        """Receive nothing more, and wait for the callbacks that run; what they did not see is available at once."""
+        """Stop receiving, and wait for the callbacks that run; messages that they did not see are available at once."""
         self._stopping = True
         workers, self._workers = self._workers, []
         for _, bell in workers:
@@ -193,20 +194,20 @@ class _Processor:
             return False
 
     def _turn(self) -> bool:
-        """Do something; False where it went wrong, and a rest is due."""
+        """Do a piece of work; return False if it failed, and a rest is due."""
         raise NotImplementedError
 
     def _stopped(self) -> None:
-        """All workers have ended."""
+        """Close what is open, after all workers have ended."""
 
     def _new_renewer(self) -> AutoLockRenewer | None:
         return AutoLockRenewer(self._renewal) if self._renewal > 0 else None
 
     def _receive(self, receiver: ServiceBusReceiver, wait: float) -> list[ServiceBusReceivedMessage]:
-        """The next message, waited for in slices.
+        """Return the next message, or nothing if none comes in time; wait in slices.
 
         Raises:
-            Exception: It could not be received; that was told.
+            Exception: Receiving failed; the error was reported.
         """
         while not self._stopping and wait > 0:
             try:
@@ -220,7 +221,7 @@ class _Processor:
         return []
 
     def _process(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
-        """Hand a message out, and settle it."""
+        """Hand a message to the callback, and settle it."""
         arguments = ProcessMessageEventArgs(message, receiver)
         try:
             self._on_message(arguments)
@@ -270,9 +271,9 @@ class ServiceBusProcessor(_Processor):
 
     @guarded
     def start(self) -> None:
-        """Begin to receive; returns at once. Twice does nothing."""
+        """Begin to receive, and return at once. A second call does nothing."""
         if self._receiver is None:
-            # What was received and deleted has no lock.
+            # Messages that were received and deleted have no locks.
             self._renewer = None if self._takes else self._new_renewer()
             self._receiver = self._open(self._renewer)
             self.entity_path = self._receiver.entity_path
@@ -299,7 +300,7 @@ class ServiceBusProcessor(_Processor):
 
 
 class ServiceBusSessionProcessor(_Processor):
-    """Hands messages of sessions to a callback, in order within each, so many sessions at a time.
+    """Hands messages of sessions to a callback, in order within each session, several sessions at a time.
 
     Made by ``ServiceBusClient.get_queue_session_processor``.
 
@@ -342,7 +343,7 @@ class ServiceBusSessionProcessor(_Processor):
                 renewer.close()
 
     def _opened(self, receiver: ServiceBusReceiver) -> bool:
-        """Whether a session could be locked within a while."""
+        """Return whether a session could be locked within a while."""
         try:
             receiver.__enter__()
         except (OperationTimeoutError, SessionCannotBeLockedError):

@@ -50,9 +50,10 @@ from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
 from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.session import ServiceBusSession
 from kafkabus._sync.handles.transaction import ServiceBusTransaction
+from kafkabus._sync.kafka.offset_reader import LogTruncatedError
 from kafkabus._sync.receiving.peek import MessagePeeker
-from kafkabus._sync.receiving.reader import Reader
-from kafkabus._sync.receiving.session_reader import SessionLock, SessionReader
+from kafkabus._sync.receiving.readers import Reader
+from kafkabus._sync.receiving.session_reader import SessionLock
 from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
@@ -63,11 +64,11 @@ LOGGER = logging.getLogger("kafkabus")
 S = TypeVar("S", bound=Settlement)
 
 DEFAULT_WAIT = 60.0
-"""How long a receive waits for a first message where nobody says otherwise, in seconds."""
+"""How long, in seconds, a receive waits for a first message by default."""
 LOOKED_AT_ONCE = 1_000
 """How many offsets are read together to look for scheduled messages."""
 FOREVER = 3600.0
-"""How long one wait of an iteration that never ends lasts, in seconds; then it waits again."""
+"""How long, in seconds, one wait of an iteration that never ends lasts; then it waits again."""
 
 
 class ServiceBusReceiver:
@@ -76,7 +77,7 @@ class ServiceBusReceiver:
     Attributes:
         entity_path: The queue, with its sub-queue.
         fully_qualified_namespace: Host name of the namespace.
-        client_identifier: As given, or made up.
+        client_identifier: The receiver's name for logs, as given or generated.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ class ServiceBusReceiver:
         forks.watch(self)
 
     def _after_fork(self) -> None:
-        # What waits here is locked for the parent.
+        # Prefetched messages are locked for the parent process.
         self._stock.clear()
 
     def __str__(self) -> str:
@@ -130,10 +131,10 @@ class ServiceBusReceiver:
 
     @guarded
     def close(self) -> None:
-        """Close the receiver. Twice does nothing.
+        """Close the receiver. A second call does nothing.
 
-        Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, no delivery
-        counted. A session is available at once, with all of its messages that were not settled.
+        Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, and no
+        delivery is counted. A session is available at once, with all of its messages that were not settled.
         """
         before, self._closed = self._closed, True
         stock, self._stock = self._stock, deque()
@@ -144,12 +145,12 @@ class ServiceBusReceiver:
             self._context.readers.closed(self._path)
 
     def next(self) -> ServiceBusReceivedMessage:
-        """The next message, as ``next(receiver)`` returns it."""
+        """Return the next message, as ``next(receiver)`` does."""
         return self.__next__()
 
     @property
     def session(self) -> ServiceBusSession | None:
-        """The session that it receives from; None where it is no session's receiver."""
+        """The session that it receives from; None if it does not receive from a session."""
         return self._session
 
     @guarded
@@ -158,14 +159,14 @@ class ServiceBusReceiver:
     ) -> list[ServiceBusReceivedMessage]:
         """Receive up to ``max_message_count`` messages, waiting for the first.
 
-        A batch fills while messages are at hand, and does not wait for more than that.
+        The receiver fills a batch while messages are at hand, and does not wait for more than that.
 
         Args:
-            max_message_count: How many at the most. None: as many as the receiver prefetches, which is none by default.
-            max_wait_time: Longest wait for the first, in seconds; default the receiver's, else 60.
+            max_message_count: The most messages to receive. None: as many as the receiver prefetches, which is none by default.
+            max_wait_time: The longest wait for the first message, in seconds; by default the receiver's, else 60.
 
         Returns:
-            The messages, empty where none came in time.
+            The messages; empty if none came in time.
 
         Raises:
             ValueError: An argument is not positive, or the receiver was closed.
@@ -203,18 +204,18 @@ class ServiceBusReceiver:
     def complete_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
     ) -> None:
-        """The message is done with: it will not be delivered again.
+        """Complete the message: it will not be delivered again.
 
         Args:
             message: The message.
-            transaction: One that this is to be part of: then it happens when that is committed.
+            transaction: A transaction that this is to be part of: then it happens when the transaction is committed.
 
         Raises:
-            TypeError: It is no received message.
-            ValueError: It was not locked, or the receiver was closed.
-            MessageAlreadySettled: It was settled before.
-            MessageLockLostError: Its lock expired; it will be delivered again.
-            ServiceBusCommunicationError: Redis cannot be reached; whether it was completed is unknown.
+            TypeError: The argument is no received message.
+            ValueError: The message was not locked, or the receiver was closed.
+            MessageAlreadySettled: The message was settled before.
+            MessageLockLostError: The message's lock expired; it will be delivered again.
+            ServiceBusCommunicationError: Redis cannot be reached; it is unknown whether the message was completed.
         """
         self.complete_messages([message], transaction=transaction)
 
@@ -229,9 +230,9 @@ class ServiceBusReceiver:
             transaction: See ``complete_message``.
 
         Raises:
-            MessageLockLostError: Locks of some expired, the error says whose; the others were completed.
-            TypeError: See ``complete_message``, likewise ValueError, MessageAlreadySettled: nothing was done.
-            ServiceBusCommunicationError: Redis cannot be reached; whether they were completed is unknown.
+            MessageLockLostError: Locks of some messages expired, the error names these; the others were completed.
+            TypeError: See ``complete_message``, also for ValueError and MessageAlreadySettled; nothing was done.
+            ServiceBusCommunicationError: Redis cannot be reached; it is unknown whether the messages were completed.
         """
         held = self._batches(messages, transaction)
         if transaction is not None:
@@ -243,16 +244,16 @@ class ServiceBusReceiver:
     def abandon_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
     ) -> None:
-        """Give the message back: it is available at once, one delivery counted.
+        """Give the message back: it is available at once, and one delivery is counted.
 
-        A message that was delivered ``max_delivery_count`` times with this is dead-lettered instead.
+        If that was the last of ``max_delivery_count`` deliveries, the message is dead-lettered instead.
 
         Args:
             message: The message.
             transaction: See ``complete_message``.
 
         Raises:
-            MessageLockLostError: Its lock expired; it is available anyway. For the others see ``complete_message``.
+            MessageLockLostError: The message's lock expired; it is available anyway. For other errors see ``complete_message``.
         """
         self.abandon_messages([message], transaction=transaction)
 
@@ -263,7 +264,7 @@ class ServiceBusReceiver:
         """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
         held = self._batches(messages, transaction)
         if transaction is not None:
-            # One that was delivered too often with this is dead-lettered by whoever would receive it next.
+            # If this counts as one delivery too many, the receiver that claims the message next dead-letters it.
             transaction._add_settlements(self._pending("abandon", held))
             return
         entity = self._context.catalog.entity(self._path)
@@ -276,15 +277,15 @@ class ServiceBusReceiver:
     def defer_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
     ) -> None:
-        """Set the message aside: it can be had by its sequence number only, see ``receive_deferred_messages``.
+        """Defer the message: it can be received by its sequence number only, see ``receive_deferred_messages``.
 
         Args:
             message: The message.
             transaction: See ``complete_message``.
 
         Raises:
-            ServiceBusQuotaExceededError: Too many messages of its partition are deferred already; it stays locked.
-            MessageLockLostError: Its lock expired; it is available again. For the others see ``complete_message``.
+            ServiceBusQuotaExceededError: Too many messages of the partition are deferred already; the message stays locked.
+            MessageLockLostError: The message's lock expired; it is available again. For other errors see ``complete_message``.
         """
         self.defer_messages([message], transaction=transaction)
 
@@ -321,14 +322,14 @@ class ServiceBusReceiver:
 
         Args:
             message: The message.
-            reason: Why, in a word.
-            error_description: Why, in more. Each has at most 4,096 characters, as in Service Bus.
+            reason: The reason in a word.
+            error_description: The reason in more words. Each text has at most 4,096 characters, as in Service Bus.
             transaction: See ``complete_message``.
 
         Raises:
-            ValueError: One has more, or half of a surrogate pair; nothing was done.
-            MessageLockLostError: Its lock expired; it stays where it is. For the others see ``complete_message``.
-            OperationTimeoutError: The move began and was not finished in time; it will be.
+            ValueError: A text has more characters, or half of a surrogate pair; nothing was done.
+            MessageLockLostError: The message's lock expired; it stays where it is. For other errors see ``complete_message``.
+            OperationTimeoutError: The move began and was not finished in time; it will be finished later.
         """
         self.dead_letter_messages([message], reason, error_description, transaction=transaction)
 
@@ -351,7 +352,7 @@ class ServiceBusReceiver:
             return
         entity = self._context.catalog.entity(self._path)
         if self._path.is_dead_letter:
-            # A dead-letter queue has none of its own: what is dead-lettered there stays there.
+            # A dead-letter queue has none of its own: messages that are dead-lettered there stay there.
             lost = self._settle(entity, "abandon", held)
         else:
             lost = self._dead_letter(entity, held, reason, error_description)
@@ -372,8 +373,8 @@ class ServiceBusReceiver:
             When the lock expires now, in UTC, on the ledger's clock; also in ``message.locked_until_utc``.
 
         Raises:
-            MessageLockLostError: The lock expired before. For the others see ``complete_message``.
-            TypeError: It is a session's receiver, too: the lock is the session's, see ``ServiceBusSession.renew_lock``.
+            MessageLockLostError: The lock expired before. For other errors see ``complete_message``.
+            TypeError: Also if the receiver has a session, which has the lock: see ``ServiceBusSession.renew_lock``.
         """
         warn_unsupported(unsupported)
         check_timeout(timeout)
@@ -391,10 +392,10 @@ class ServiceBusReceiver:
     ) -> list[ServiceBusReceivedMessage]:
         """Receive messages that were deferred, all of them or none.
 
-        They are locked like others. Abandoned, or when their locks expire, they are deferred still.
+        They are locked like other messages. If they are abandoned or their locks expire, they are still deferred.
 
         Args:
-            sequence_numbers: Their sequence numbers, one or several.
+            sequence_numbers: The messages' sequence numbers, one or several.
             timeout: Kept for compatibility.
             **unsupported: Named in a warning.
 
@@ -417,7 +418,12 @@ class ServiceBusReceiver:
         for number in numbers:
             partition, offset = _place_of(number, entity)
             wanted[partition].append(offset)
-        messages = self._recall(entity, wanted)
+        try:
+            messages = self._recall(entity, wanted)
+        except LedgersReplacedError:
+            if not self._context.catalog.has_moved_on(entity):
+                raise
+            messages = self._recall(self._entity(), wanted)
         self._renew_automatically(messages)
         received = {message.sequence_number: message for message in messages}
         missing = [number for number in numbers if number not in received]
@@ -437,12 +443,12 @@ class ServiceBusReceiver:
     ) -> list[ServiceBusReceivedMessage]:
         """Look at messages that are not settled, without locking them: waiting, locked and deferred ones.
 
-        A receiver goes on where it stopped looking, in each partition; so looking until nothing comes shows all. It also goes
-        on behind what it received. One call returns no more than 256 KiB.
+        In each partition a receiver goes on where its last call stopped, so calls until nothing comes show all messages. It
+        also goes on behind messages that it received. One call returns no more than 256 KiB.
 
         Args:
-            max_message_count: How many at the most.
-            sequence_number: Look from this number on, in the order of the numbers; 0: go on.
+            max_message_count: The most messages to return.
+            sequence_number: The number to look from, in the order of the numbers; 0 to go on.
             timeout: Kept for compatibility.
             **unsupported: Named in a warning.
 
@@ -470,16 +476,17 @@ class ServiceBusReceiver:
 
     @guarded
     def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
-        """Settle all messages that wait, unseen; locked, deferred and scheduled ones stay.
+        """Settle all waiting messages without receiving them; locked, deferred and scheduled messages stay.
 
-        Nothing is read for it, however many there are, unless senders ever scheduled some there. What a plain Kafka producer
-        scheduled, and nobody has come across yet, goes with the rest. As ``PurgeMessagesAsync`` of Azure's .NET SDK.
+        No records are read, however many there are, unless senders ever scheduled messages there. Messages that a plain Kafka
+        producer scheduled, and that no reader has found yet, go with the rest. Azure's .NET SDK has ``PurgeMessagesAsync``.
 
         Args:
-            before_enqueue_time_utc: Only what was enqueued before; by default all that is there now. Naive times are UTC.
+            before_enqueue_time_utc: Purge only messages that were enqueued before; by default all that are there now. Naive
+                times are UTC.
 
         Returns:
-            How many offsets were passed: the messages, and where Kafka transactions wrote, their markers.
+            The number of offsets that were passed: those of the messages, and those of the markers of Kafka transactions.
 
         Raises:
             ValueError: The receiver was closed.
@@ -507,7 +514,7 @@ class ServiceBusReceiver:
         return purged
 
     def _put_off(self, entity: Entity, upto: Mapping[int, int]) -> None:
-        """Scheduled messages outlast a purge, also those that were stored and not told of yet."""
+        """Keep scheduled messages from a purge, also those that were stored and that their ledger does not know yet."""
         for partition, state in enumerate(self._context.ledger_client.states(entity.ledgers)):
             if entity.description.schedules or (state is not None and state.schedules):
                 first = 0 if state is None else state.cursor
@@ -519,7 +526,7 @@ class ServiceBusReceiver:
     def _ask(
         self, entity: Entity, held: list[SettlementBatch], operation: Callable[[Ledger, SettlementBatch], S]
     ) -> tuple[list[tuple[SettlementBatch, S]], list[ServiceBusReceivedMessage]]:
-        """Have something done with messages, in one round trip: what was done, and messages whose partition is gone."""
+        """Have an operation done for each batch, in one round trip; return these, and messages whose partition is gone."""
         there, lost = still_there(held, entity)
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
         try:
@@ -527,12 +534,12 @@ class ServiceBusReceiver:
         except LedgersReplacedError:
             if not self._context.catalog.has_moved_on(entity):
                 raise
-            # The others know of no lock from before, and say so.
+            # The new ledgers know no locks of the old ones, and say so.
             return self._ask(self._context.catalog.entity(self._path), held, operation)
         return list(zip(there, operations, strict=True)), lost
 
     def _settle(self, entity: Entity, verb: str, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
-        """Complete or abandon messages; returns those whose locks were lost."""
+        """Complete, abandon or release messages; return those whose locks were lost."""
         asked, lost = self._ask(
             entity, held, lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges)
         )
@@ -543,7 +550,7 @@ class ServiceBusReceiver:
     def _dead_letter(
         self, entity: Entity, held: list[SettlementBatch], reason: str | None, description: str | None
     ) -> list[ServiceBusReceivedMessage]:
-        """Dead-letter messages; returns those whose locks were lost."""
+        """Dead-letter messages; return those whose locks were lost."""
         held, lost = still_there(held, entity)
         for partition in sorted({one.delivery.partition for one in held}):
             there = [one for one in held if one.delivery.partition == partition]
@@ -558,7 +565,7 @@ class ServiceBusReceiver:
         return lost
 
     def _renew(self, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
-        """Lock messages anew, in one round trip; returns those whose locks were lost."""
+        """Lock messages anew, in one round trip; return those whose locks were lost."""
         entity = self._context.catalog.entity(self._path)
         asked, lost = self._ask(
             entity, held, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
@@ -568,13 +575,13 @@ class ServiceBusReceiver:
         return lost
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
-        """How long a message's lock lasts, as far as this client knows the ledger's clock."""
+        """Return how long a message's lock still lasts, as far as this client knows the ledger's clock."""
         if self._session is not None:
             return self._session._seconds_left()
         return self._context.catalog.seconds_left(self._path, message._delivery.partition, message._lock_until)
 
     def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
-        """Lock deferred messages and read them; those that expired go where such messages go."""
+        """Lock deferred messages and read them; expired ones go where expired messages go."""
         lock = None if self._session is None else self._open_session(self._session, None)
         if lock is not None and wanted.keys() - {lock.partition}:
             raise _not_deferred(entity, [number_of(where, offset) for where in wanted for offset in wanted[where]])
@@ -609,7 +616,7 @@ class ServiceBusReceiver:
         try:
             if any(recall.stale_rules for recall in recalls):
                 entity = self._context.catalog.entity_anew(entity)
-                reader.go_by(entity)
+                reader.log.go_by(entity)
             for recall in recalls:
                 grants += self._read_recalled(entity, reader, recall)
             if lock is not None:
@@ -620,8 +627,8 @@ class ServiceBusReceiver:
         except BaseException:
             for release in releases:
                 self._context.ledger_client.enqueue(release)
-            # What is settled and was not handed out comes with the next call that receives.
-            reader.put_back([grant for grant in grants if not grant.delivery.lease])
+            # Messages that are settled and were not handed out come with the next call that receives.
+            reader.log.undelivered.put_back([grant for grant in grants if not grant.delivery.lease])
             raise
 
     def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
@@ -635,15 +642,15 @@ class ServiceBusReceiver:
                 deferred=True,
                 session=self._session is not None,
             )
-            grants.append(Grant(delivery, reader.read_again(delivery, [(first, last)])))
+            grants.append(Grant(delivery, reader.log.read_again(delivery, [(first, last)])))
         return grants
 
     @staticmethod
     def _check_session(entity: Entity, grants: Sequence[Grant], session: str) -> None:
-        """Whose session deferred messages are of is known once they were read.
+        """Check that deferred messages are of the session, which is known only once they were read.
 
         Raises:
-            MessageNotFoundError: Some are of another one.
+            MessageNotFoundError: Some are of another session.
         """
         others = [
             number_of(grant.delivery.partition, record.offset() or 0)
@@ -655,7 +662,7 @@ class ServiceBusReceiver:
             raise _not_deferred(entity, others)
 
     def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
-        """Up to ``count`` messages, prefetched ones first; what is claimed beyond them is prefetched."""
+        """Return up to ``count`` messages, prefetched ones first; messages that are claimed beyond them are prefetched."""
         messages = self._take_stock(count)
         missing = count - len(messages)
         if missing:
@@ -668,7 +675,7 @@ class ServiceBusReceiver:
             messages += claimed[:missing]
             self._stock.extend(claimed[missing:])
             if self._closed:
-                # Closed meanwhile: nobody asks for these any more.
+                # Closed meanwhile: no call asks for these messages any more.
                 self._put_back(list(self._stock))
                 self._stock.clear()
         if self._mode is ServiceBusReceiveMode.PEEK_LOCK:
@@ -677,14 +684,14 @@ class ServiceBusReceiver:
         return messages
 
     def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Nobody has seen these messages, which come with the next receive."""
+        """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
         if self._closed:
             self._put_back(messages)
         else:
             self._stock.extendleft(reversed(messages))
 
     def _take_stock(self, count: int) -> list[ServiceBusReceivedMessage]:
-        """Up to ``count`` prefetched messages; those whose locks are half over are given back instead, uncounted."""
+        """Return up to ``count`` prefetched messages; give back those whose locks are half over, no delivery counted."""
         taken: list[ServiceBusReceivedMessage] = []
         old: list[ServiceBusReceivedMessage] = []
         while self._stock and len(taken) < count:
@@ -695,14 +702,14 @@ class ServiceBusReceiver:
             if self._session is None:
                 fresh = self._seconds_left(message) > self._half_lock
             else:
-                # Nothing of a session overtakes what goes back.
+                # No message of a session overtakes one that goes back.
                 fresh = not old and self._seconds_left(message) > 0
             (taken if fresh else old).append(message)
         self._put_back(old)
         return taken
 
     def _put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Nobody has seen these messages, and somebody else may; no delivery is counted."""
+        """Give back messages that no caller has seen, for any receiver to claim; no delivery is counted."""
         if not messages:
             return
         try:
@@ -717,48 +724,55 @@ class ServiceBusReceiver:
                 self._renewer.register(self, message)
 
     def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
+        """Claim up to ``count`` messages, waiting up to ``wait`` seconds until at least one is there."""
         deadline = time.monotonic() + wait
         while not self._is_unwanted():
             entity = self._entity()
-            entity.check_in_use()
-            closed_by = entity.closed_by
-            if closed_by is not None:
-                raise MessagingEntityDisabledError(f"{closed_by} and gives no messages")
-            if entity.forwards_to is not None:
-                raise InvalidOperationError(
-                    f"{entity.kind} {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
-                )
+            _check_receivable(entity)
             lock = None if self._session is None else self._open_session(self._session, wait)
-            reader = self._context.readers.of(entity)
-            take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
             left = deadline - time.monotonic()
-            # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
-            patience = min(max(0.0, left), DESCRIPTION_AGE)
             try:
-                if lock is not None and isinstance(reader, SessionReader):
-                    grants = reader.receive_next(lock, count, patience, self._is_unwanted)
-                else:
-                    grants = reader.receive(count, patience, self._is_unwanted, take=take)
+                # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
+                messages = self._claim_from(entity, lock, count, min(max(0.0, left), DESCRIPTION_AGE))
             except LedgersReplacedError:
                 if not self._context.catalog.has_moved_on(entity):
                     raise
                 continue
-            try:
-                messages = self._deliver(entity, grants, take)
-            except BaseException:
-                reader.put_back(grants)
-                raise
+            except LogTruncatedError:
+                # The next round reads the log from the ledger's cursor, and so finds out where it was truncated.
+                if left <= 0:
+                    raise
+                continue
             if messages or left <= 0:
-                if take:
-                    on_left(partial(_put_back, reader, messages))
                 return messages
         return []
 
+    def _claim_from(
+        self, entity: Entity, lock: SessionLock | None, count: int, wait: float
+    ) -> list[ServiceBusReceivedMessage]:
+        """Claim messages of an entity, or of the session that a lock holds, and prepare them for the application."""
+        take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
+        reader: Reader
+        if lock is None:
+            reader = self._context.readers.messages_of(entity)
+            grants = reader.receive(count, wait, self._is_unwanted, take=take)
+        else:
+            reader = self._context.readers.sessions_of(entity)
+            grants = reader.receive_next(lock, count, wait, self._is_unwanted)
+        try:
+            messages = self._deliver(entity, grants, take)
+        except BaseException:
+            reader.log.undelivered.put_back(grants)
+            raise
+        if take and messages:
+            on_left(partial(_put_back, reader, messages))
+        return messages
+
     def _entity(self) -> Entity:
-        """The entity.
+        """Return the entity.
 
         Raises:
-            ServiceBusError: It has sessions, and this is no session's receiver; or is gone, or cannot be asked for.
+            ServiceBusError: It is a topic, or has sessions and the receiver has none, or is gone, or cannot be looked up.
         """
         entity = self._context.catalog.entity(self._path)
         if entity.is_topic:
@@ -772,10 +786,10 @@ class ServiceBusReceiver:
         return entity
 
     def _open_session(self, session: ServiceBusSession, wait: float | None) -> SessionLock:
-        """The lock of the session, which is locked now where it was not yet.
+        """Return the lock of the session; lock the session now if it was not locked yet.
 
         Raises:
-            SessionLockLostError: It was lost.
+            SessionLockLostError: The lock was lost.
             ServiceBusError: See ``ServiceBusSession._open``.
         """
         opened = session._is_open
@@ -787,11 +801,11 @@ class ServiceBusReceiver:
         return lock
 
     def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Say that locks were lost, if any were.
+        """Raise if locks were lost.
 
         Raises:
-            MessageLockLostError: Those of messages.
-            SessionLockLostError: That of the session.
+            MessageLockLostError: Locks of messages were lost.
+            SessionLockLostError: The session's lock was lost.
         """
         if lost and self._session is not None:
             raise self._session._lost()
@@ -801,9 +815,9 @@ class ServiceBusReceiver:
         return self._closed or caller_left()
 
     def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
-        """Messages of what was granted, without those whose time is over and those that were delivered too often.
+        """Return the granted messages, without those whose time to live is over and those that were delivered too often.
 
-        What came when its lock was over, as far as this client can tell, goes back, no delivery counted.
+        Messages whose lock was over when they came, as far as this client can tell, go back, and no delivery is counted.
         """
         self._half_lock = entity.lock_ms / 2000
         delivered: list[Grant] = []
@@ -812,7 +826,7 @@ class ServiceBusReceiver:
             if self._context.dispositions.outlives(entity, grant):
                 (late if self._is_late(entity, grant, late) else delivered).append(grant)
         for grant in late:
-            # Before anything else is asked of the ledger, so that nothing of a session is granted that is behind it.
+            # Before any other request to the ledger, so that it does not grant a later message of the session.
             ledger, lease = entity.ledgers[grant.delivery.partition], grant.delivery.lease
             self._context.ledger_client.enqueue(Settlement(ledger, "release", lease, runs_of(grant.records)))
         if take:
@@ -825,7 +839,7 @@ class ServiceBusReceiver:
         return messages
 
     def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
-        """Whether a lock is over, as reading took long, or Redis answered late; of a session also, whether others' was."""
+        """Return whether a lock is over, as reading took long or Redis answered late; in a session, also if others' was."""
         delivery = grant.delivery
         if not delivery.lease:
             return False
@@ -834,7 +848,7 @@ class ServiceBusReceiver:
         return entity.ledgers[delivery.partition].seconds_until(delivery.expiry) <= 0
 
     def _settle_taken(self, entity: Entity, grants: Sequence[Grant]) -> None:
-        """Settle what was leased to be read, and is received and deleted."""
+        """Settle messages that were leased to be read, and are received and deleted."""
         settlements = [
             Settlement(
                 entity.ledgers[grant.delivery.partition], "complete", grant.delivery.lease, runs_of(grant.records)
@@ -842,12 +856,12 @@ class ServiceBusReceiver:
             for grant in grants
         ]
         try:
-            # What was settled must be seen to be, also by a task that is cancelled.
+            # This call must learn which messages were settled, also if its task is cancelled.
             uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
         finally:
             for grant, settlement in zip(grants, settlements, strict=True):
                 if settlement.done and settlement.error is None:
-                    # Whose lock expired while its record was read is somebody else's by now; the rest is the caller's alone.
+                    # A message whose lock expired while it was read may be another receiver's by now; the caller has the rest.
                     lost = set(offsets_of(settlement.lost))
                     grant.records = [record for record in grant.records if record.offset() not in lost]
                     grant.delivery = replace(grant.delivery, lease="", expiry=0)
@@ -859,7 +873,7 @@ class ServiceBusReceiver:
         *,
         renewing: bool = False,
     ) -> list[SettlementBatch]:
-        """Messages to settle, by delivery; all are checked before anything is done."""
+        """Return the messages to settle, by delivery; all are checked before anything is done."""
         self._check_open()
         if transaction is not None:
             transaction._check(self._context)
@@ -874,7 +888,7 @@ class ServiceBusReceiver:
     def _pending(
         self, verb: str, held: Sequence[SettlementBatch], reason: str | None = None, description: str | None = None
     ) -> list[PendingSettlement]:
-        """Settlements for a transaction."""
+        """Return settlements for a transaction."""
         return [PendingSettlement(self._path, verb, one, self._raise_lost, reason, description) for one in held]
 
     def _check_delivery(self, delivery: Delivery) -> None:
@@ -895,14 +909,32 @@ class ServiceBusReceiver:
             )
 
 
+def _check_receivable(entity: Entity) -> None:
+    """Look whether an entity gives messages to receivers.
+
+    Raises:
+        MessagingEntityNotFoundError: It is about to be deleted.
+        MessagingEntityDisabledError: It is disabled for receivers.
+        InvalidOperationError: It forwards its messages.
+    """
+    entity.check_in_use()
+    closed_by = entity.closed_by
+    if closed_by is not None:
+        raise MessagingEntityDisabledError(f"{closed_by} and gives no messages")
+    if entity.forwards_to is not None:
+        raise InvalidOperationError(
+            f"{entity.kind} {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
+        )
+
+
 def _put_back(reader: Reader, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-    """Nobody has seen these messages: others may have them, and those that were received and deleted come again."""
+    """Give back messages that no caller has seen: other receivers may get them; received and deleted ones come again."""
     grants = [Grant(one.delivery, [message._record for message in one.messages]) for one in by_delivery(messages)]
-    reader.put_back(grants)
+    reader.log.undelivered.put_back(grants)
 
 
 def _place_of(number: int, entity: Entity) -> tuple[int, int]:
-    """Partition and offset of a sequence number."""
+    """Return the partition and the offset of a sequence number."""
     try:
         partition, offset = split_sequence_number(number)
     except ValueError as error:
@@ -920,11 +952,11 @@ def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundErro
 
 
 def _check_reason(name: str, text: str | None) -> None:
-    """Why a message is dead-lettered can be stored with it.
+    """Check that a text on why a message is dead-lettered can be stored with it.
 
     Raises:
-        TypeError: It is no text.
-        ValueError: It is too long, or holds half of a surrogate pair.
+        TypeError: The text is no ``str``.
+        ValueError: The text is too long, or holds half of a surrogate pair.
     """
     if text is None:
         return

@@ -53,7 +53,7 @@ LOGGER = logging.getLogger("kafkabus.sender")
 DEFAULT_TIMEOUT = 60.0
 """How long an operation may take, in seconds."""
 SHORT_TIMEOUT = 15.0
-"""A time-out, in seconds, that leaves no time for another partition."""
+"""The longest timeout, in seconds, that leaves no time for another partition."""
 
 
 class ServiceBusSender:
@@ -62,7 +62,7 @@ class ServiceBusSender:
     Attributes:
         entity_name: Name of the queue.
         fully_qualified_namespace: Host name of the namespace.
-        client_identifier: As given, or made up.
+        client_identifier: The sender's name for logs, as given or generated.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ServiceBusSender:
         self.client_identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
         self._context = context
         self._path = EntityPath(entity_name)
-        # Not always the same partition first, or senders that live for one message would all use that.
+        # Not always the same partition first, or senders that live for one message would all use that partition.
         self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
         self._closed = False
         self._addressed_to: EntityPath | None = None
@@ -97,7 +97,7 @@ class ServiceBusSender:
 
     @guarded
     def close(self) -> None:
-        """Close the sender; what was sent is durable already. Closing twice does nothing."""
+        """Close the sender; sent messages are durable already. A second call does nothing."""
         self._closed = True
 
     def send_messages(
@@ -110,15 +110,15 @@ class ServiceBusSender:
     ) -> None:
         """Send one message, several, or a batch; when this returns they are durable.
 
-        All messages are checked before any is sent. Those with a key go to their key's partition, those without share one,
-        the next in turn.
+        All messages are checked before any is sent. Those with a key go to their key's partition; those without a key share
+        one partition, the next in turn.
 
         Args:
             message: A message, a mapping of its arguments, any iterable of these, or a batch. An empty one is no error.
-            timeout: In seconds, default 60. Up to 15 s draws a warning on a partitioned queue: it leaves no time for another
-                partition.
-            transaction: One that this is to be part of: then they are checked now, and sent when it is committed. To a
-                partitioned queue it sends messages with one key.
+            timeout: How long that may take, in seconds, default 60. Up to 15 s draws a warning on a partitioned queue,
+                because it leaves no time for another partition.
+            transaction: A transaction that this is to be part of: then the messages are checked now, and sent when it is
+                committed. To partitioned queues, a transaction sends messages with one key.
             **unsupported: Named in a warning.
 
         Raises:
@@ -129,10 +129,10 @@ class ServiceBusSender:
             MessagingEntityNotFoundError: There is no such queue.
             MessagingEntityDisabledError: The queue takes no messages.
             ServiceBusQuotaExceededError: The queue is full, or the partition that a key belongs to; nothing was sent.
-            OperationTimeoutError: Not all was acknowledged in time; the message says what is unknown.
+            OperationTimeoutError: Kafka did not acknowledge all messages in time; the error says which are unknown.
             ServiceBusAuthorizationError: Kafka's user may not write to the queue's topic.
-            ServiceBusCommunicationError: Kafka did not store all; the message says what was stored. So it is where the
-                partition that a key belongs to is unavailable; messages without a key go to another one.
+            ServiceBusCommunicationError: Kafka did not store all messages; the error says what was stored. Also raised if
+                the partition that a key belongs to is unavailable; messages without a key go to another partition.
         """
         self._check_open()
         warn_unsupported(unsupported)
@@ -156,10 +156,10 @@ class ServiceBusSender:
         go to the end of the queue, with new sequence numbers.
 
         Args:
-            messages: One or several, as in ``send_messages``; an empty list is no error. What they say of their times does
-                not count.
-            schedule_time_utc: When. Naive times are UTC; one that has passed means at once.
-            timeout: In seconds, default 60.
+            messages: One or several, as in ``send_messages``; an empty list is no error. Their own scheduled times do not
+                count.
+            schedule_time_utc: The time. Naive times are UTC; a time that has passed means at once.
+            timeout: How long that may take, in seconds, default 60.
             **unsupported: Named in a warning.
 
         Returns:
@@ -167,7 +167,7 @@ class ServiceBusSender:
 
         Raises:
             TypeError: Something is no message, or the time no datetime.
-            ServiceBusError: As in ``send_messages``; or they were stored, and the broker did not say where.
+            ServiceBusError: See ``send_messages``; or messages were stored, and the broker did not say where.
         """
         self._check_open()
         warn_unsupported(unsupported)
@@ -188,7 +188,7 @@ class ServiceBusSender:
     def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **unsupported: object
     ) -> None:
-        """Take scheduled messages back before their time.
+        """Cancel scheduled messages before their time.
 
         Args:
             sequence_numbers: As ``schedule_messages`` returned them, one or several; an empty list is no error.
@@ -196,8 +196,8 @@ class ServiceBusSender:
             **unsupported: Named in a warning.
 
         Raises:
-            MessageNotFoundError: Some are not scheduled, or not any more; the others were cancelled.
-            ServiceBusCommunicationError: Redis cannot be reached; which were cancelled is unknown.
+            MessageNotFoundError: Some messages are not scheduled, or not any more; the others were cancelled.
+            ServiceBusCommunicationError: Redis cannot be reached; it is unknown which messages were cancelled.
         """
         self._check_open()
         warn_unsupported(unsupported)
@@ -226,7 +226,7 @@ class ServiceBusSender:
 
     @guarded
     def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
-        """Have messages sent by a transaction."""
+        """Have a transaction send messages."""
         transaction._check(self._context)
         if outgoing:
             transaction._add_sends(self._placed, outgoing, *self._placed(outgoing, seconds))
@@ -234,13 +234,13 @@ class ServiceBusSender:
     def _placed(
         self, outgoing: Sequence[Outgoing], seconds: float = DEFAULT_TIMEOUT
     ) -> tuple[Entity, list[OutgoingRecord]]:
-        """The entity, and messages with their partitions, as a transaction sends them."""
+        """Return the entity, and messages with their partitions, as a transaction sends them."""
         entity = self._checked(outgoing, seconds)
         keyed, keyless = self._place(entity, outgoing, frozenset())
         return entity, [*keyed, *keyless]
 
     def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
-        """The entity, which takes these messages as far as is known."""
+        """Return the entity, which takes these messages as far as is known."""
         entity = self._context.catalog.entity(self._path)
         _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
@@ -249,7 +249,7 @@ class ServiceBusSender:
 
     @guarded
     def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
-        """See ``send_messages``; returns where they were stored, where that is kept."""
+        """Send messages, see ``send_messages``; return their places if one is scheduled."""
         if not outgoing:
             return _Places(wanted=False)
         if self._addressed_to is not None:
@@ -312,7 +312,7 @@ class ServiceBusSender:
         places: _Places,
         outgoing: Sequence[Outgoing],
     ) -> None:
-        """Send records to their partition, and what that does not take to the next one, until time runs out."""
+        """Send records to their partition, and those that it does not take to the next one, until time runs out."""
         context = self._context
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -345,7 +345,7 @@ class ServiceBusSender:
 
     @guarded
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
-        """An empty batch within the namespace's limit.
+        """Return an empty batch within the namespace's limit.
 
         Args:
             max_size_in_bytes: A lower limit, in bytes.
@@ -361,13 +361,13 @@ class ServiceBusSender:
         return ServiceBusMessageBatch(limit if max_size_in_bytes is None else max_size_in_bytes)
 
     def _address_to(self, subscription: str) -> None:
-        """Have one subscription of the topic alone get what is sent from now on, whatever its rules say."""
+        """Have one subscription of the topic alone get all messages sent from now on, whatever its rules say."""
         self._addressed_to = EntityPath(subscription)
 
     def _place(
         self, entity: Entity, outgoing: Sequence[Outgoing], unavailable: frozenset[int]
     ) -> tuple[list[OutgoingRecord], list[OutgoingRecord]]:
-        """Give each message its partition: by its key; or, returned apart, the next in turn for those without."""
+        """Return records: those of messages with a key, for its partition; and the others, for the next partition in turn."""
         turn = -1
         keyed: list[OutgoingRecord] = []
         keyless: list[OutgoingRecord] = []
@@ -388,7 +388,7 @@ class ServiceBusSender:
         return keyed, keyless
 
     def _next_partition(self, entity: Entity, unavailable: Set[int]) -> int:
-        """The next in turn that is not unavailable; the next at all, where all are.
+        """Return the next partition in turn that is not full and not unavailable; if all are unavailable, the next not full.
 
         Raises:
             ServiceBusQuotaExceededError: All partitions are full.
@@ -408,10 +408,10 @@ class ServiceBusSender:
 
 
 def _split(number: int) -> tuple[int, int]:
-    """Partition and offset of a sequence number.
+    """Return the partition and the offset of a sequence number.
 
     Raises:
-        MessageNotFoundError: It is none.
+        MessageNotFoundError: The number is no sequence number.
     """
     try:
         return split_sequence_number(number)
@@ -470,10 +470,10 @@ def _check_timeout(timeout: float | None) -> float:
 
 
 class _Places:
-    """Where the messages of one send were stored.
+    """The places at which the messages of one send were stored.
 
     Args:
-        wanted: Whether anybody wants to know.
+        wanted: Whether to keep them.
     """
 
     def __init__(self, *, wanted: bool) -> None:
@@ -481,7 +481,7 @@ class _Places:
         self._places: dict[int, tuple[int, int]] = {}
 
     def add(self, records: Sequence[OutgoingRecord], reports: DeliveryReports) -> None:
-        """Records that were all stored: those of a partition in their order."""
+        """Add records that were all stored; each partition holds its records in their order."""
         offsets: dict[int, list[int]] = defaultdict(list)
         for partition, offset in reports.stored:
             offsets[partition].append(offset)
@@ -492,18 +492,18 @@ class _Places:
                 self._places[record.position] = (record.partition, offset)
 
     def of(self, position: int) -> tuple[int, int] | None:
-        """Partition and offset of the message at a position among those sent; None where that is not known."""
+        """Return partition and offset of the message at a position among those sent; None if they are not known."""
         return self._places.get(position)
 
 
 class _Unsent:
-    """What of one send was not stored, or not known to be.
+    """The messages of one send that were not stored, or are not known to be stored.
 
     Args:
-        entity: Where it was sent to.
-        total: How many messages it has.
-        timeout: As given, in seconds.
-        servers: Where Kafka is.
+        entity: The entity to which the messages were sent.
+        total: How many messages the send has.
+        timeout: The send's timeout, in seconds.
+        servers: The brokers' addresses.
     """
 
     def __init__(self, entity: Entity, total: int, timeout: float, servers: str) -> None:
@@ -515,16 +515,16 @@ class _Unsent:
         self._parts: list[tuple[Sequence[OutgoingRecord], DeliveryReports, frozenset[int]]] = []
 
     def add(self, records: Sequence[OutgoingRecord], reports: DeliveryReports, unavailable: frozenset[int]) -> None:
-        """Records of which some were not stored, and the partitions that are unavailable."""
+        """Add records of which some were not stored, and the partitions that are unavailable."""
         self._parts.append((records, reports, unavailable))
 
     def check(self) -> None:
-        """Say how many were stored, which were not, and of which it is unknown.
+        """Raise if there are such messages; the error says how many were stored, and which were not, or may not have been.
 
         Raises:
-            ServiceBusCommunicationError: Kafka did not store all, or a partition is unavailable.
+            ServiceBusCommunicationError: Kafka did not store all messages, or a partition is unavailable.
             ServiceBusAuthorizationError: Kafka's user may not write to the topic.
-            OperationTimeoutError: Nothing is known but that time ran out.
+            OperationTimeoutError: It is known only that time ran out.
         """
         if not self._parts:
             return
@@ -561,7 +561,7 @@ class _Unsent:
 
 
 def _failed(records: Sequence[OutgoingRecord], failures: Sequence[Failure]) -> list[OutgoingRecord]:
-    """The records that failures name: of records that are alike, all."""
+    """Return the records that failures name; if records are alike, all of them."""
     contents = {failure.content for failure in failures}
     return [record for record in records if record.content in contents] if contents else []
 

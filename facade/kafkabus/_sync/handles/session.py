@@ -30,16 +30,16 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus")
 
 LIST_TIMEOUT = 60.0
-"""How long it may take, in seconds, until all messages were looked at for a list of sessions."""
+"""How long, in seconds, looking at all messages for a list of sessions may take."""
 DEFAULT_OPEN_WAIT = 65.0
-"""How long the next available session is waited for where nobody says otherwise, in seconds; as Service Bus does."""
+"""How long, in seconds, a receiver waits for the next available session by default; as Service Bus does."""
 
 
 class ServiceBusSession:
     """The session of a receiver: ``receiver.session``. Safe to share between threads.
 
     Attributes:
-        auto_renew_error: Why an ``AutoLockRenewer`` renews its lock no more; None while it does.
+        auto_renew_error: The error for which an ``AutoLockRenewer`` does not renew the lock any more; None while it does.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class ServiceBusSession:
         forks.watch(self)
 
     def _after_fork(self) -> None:
-        # It is locked for the parent.
+        # The session is locked for the parent process.
         self._lock = None
 
     def __str__(self) -> str:
@@ -63,12 +63,12 @@ class ServiceBusSession:
 
     @property
     def session_id(self) -> str | None:
-        """Its id; None as long as it is the next available one, and none was available yet."""
+        """The session's id; None as long as it is the next available one, and none was available yet."""
         return self._wanted if self._lock is None else self._lock.session
 
     @property
     def locked_until_utc(self) -> datetime | None:
-        """When its lock expires, in UTC, on the ledger's clock; None before it is locked."""
+        """When the session's lock expires, in UTC, on the ledger's clock; None before it is locked."""
         return None if self._lock is None else from_milliseconds(self._lock.expiry)
 
     @guarded
@@ -101,7 +101,7 @@ class ServiceBusSession:
 
     @guarded
     def get_state(self, *, timeout: float | None = None, **unsupported: object) -> bytes | None:
-        """What was set last, by whichever receiver of the session; None where nothing was, or it was cleared.
+        """Return the state that a receiver of the session set last; None if none was set, or it was cleared.
 
         Args:
             timeout: Kept for compatibility.
@@ -123,19 +123,19 @@ class ServiceBusSession:
     def set_state(
         self, state: str | bytes | bytearray | None, *, timeout: float | None = None, **unsupported: object
     ) -> None:
-        """Keep something for whoever receives from the session; it is durable when this returns.
+        """Keep a state for the receivers of the session; it is durable when this returns.
 
         Args:
-            state: It, up to the size of a message; text is stored as UTF-8. None clears it.
+            state: The state, up to the size of a message; text is stored as UTF-8. None clears the state.
             timeout: Kept for compatibility.
             **unsupported: Named in a warning.
 
         Raises:
             ValueError: The receiver was closed.
             TypeError: The state is neither text nor bytes nor None.
-            MessageSizeExceededError: It is too large; nothing was changed.
+            MessageSizeExceededError: The state is too large; nothing was changed.
             SessionLockLostError: The session's lock has expired; nothing was changed.
-            ServiceBusCommunicationError: Kafka or Redis cannot be reached; whether it was set is unknown.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; it is unknown whether the state was set.
         """
         warn_unsupported(unsupported)
         check_timeout(timeout)
@@ -150,7 +150,7 @@ class ServiceBusSession:
         self._state(entity, lock, SetState(entity.ledgers[lock.partition], lock.lease, value))
 
     def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
-        """The state, once its record is known to stand."""
+        """Return the state once its record is known to stand."""
         self._context.ledger_client.execute(ask)
         if ask.gone:
             lock.lost = True
@@ -158,30 +158,30 @@ class ServiceBusSession:
         if ask.state is None:
             return None
         if not ask.state.stored:
-            # Also where another receiver set it and did not get to the end: what was seen is not taken back.
+            # Also if another receiver set the state and did not get to the end: a state that was seen is not taken back.
             self._context.session_states.store(entity, ask.ledger, ask.state)
         return None if ask.state.value is None else base64.b64decode(ask.state.value)
 
     @property
     def _is_open(self) -> bool:
-        """Whether a lock was had, be it lost since."""
+        """Whether the session was locked, even if the lock was lost since."""
         return self._lock is not None
 
     @property
     def _is_lost(self) -> bool:
-        """Whether it is known that the lock was lost."""
+        """Whether the lock is known to be lost."""
         return self._lock is not None and self._lock.lost
 
     def _reader(self) -> SessionReader:
         entity = self._context.catalog.entity(self._path)
-        return _session_reader(self._context, entity)
+        return self._context.readers.sessions_of(entity)
 
     def _locked(self) -> SessionLock:
-        """The lock.
+        """Return the lock; lock the session if that was not done yet.
 
         Raises:
             ValueError: The receiver was closed.
-            SessionLockLostError: It was lost.
+            SessionLockLostError: The lock was lost.
         """
         if self._closed:
             raise ValueError(
@@ -193,21 +193,21 @@ class ServiceBusSession:
         return lock
 
     def _open(self, wait: float | None, closed: Callable[[], bool]) -> SessionLock:
-        """Lock the session where that was not done yet.
+        """Lock the session if that was not done yet.
 
         Args:
-            wait: Longest wait for one that is available, in seconds; by default the receiver's, else 65.
-            closed: Whether nobody wants it any more.
+            wait: The longest wait for an available session, in seconds; by default, and at most, the receiver's, else 65.
+            closed: Tells whether no caller wants the session any more.
 
         Raises:
-            OperationTimeoutError: None was available in time.
-            SessionCannotBeLockedError: Another receiver has it.
+            OperationTimeoutError: No session was available in time.
+            SessionCannotBeLockedError: Another receiver has the session.
             ServiceBusError: The queue has no sessions, or is gone, or Kafka or Redis cannot be reached.
         """
         if self._lock is not None:
             return self._lock
         entity = self._context.catalog.entity(self._path)
-        reader = _session_reader(self._context, entity)
+        reader = self._context.readers.sessions_of(entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
         try:
@@ -236,14 +236,15 @@ class ServiceBusSession:
                 "its lock has expired"
             )
         return OperationTimeoutError(
-            f"no session of {self._path} had messages that nobody has locked within {seconds:g} s"
+            f"no session of {self._path} with messages was available within {seconds:g} s: its sessions have none, or other "
+            "receivers have locked them"
         )
 
     def _lost(self) -> SessionLockLostError:
         return lock_lost(self.session_id, self._path, self.auto_renew_error)
 
     def _seconds_left(self) -> float:
-        """How long its lock lasts, as far as this client knows the ledger's clock."""
+        """Return how long the lock still lasts, as far as this client knows the ledger's clock."""
         lock = self._lock
         if lock is None or lock.lost:
             return 0.0
@@ -263,30 +264,25 @@ class ServiceBusSession:
 
 
 def session_ids(context: ClientContext, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
-    """The ids of an entity's sessions.
+    """Return the ids of an entity's sessions, in order.
 
     Raises:
         ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
     """
     entity = context.catalog.entity(path)
-    reader = _session_reader(context, entity)
+    reader = context.readers.sessions_of(entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
-    if state_updated_after is None:
-        reader.file_all(LIST_TIMEOUT)
-        asked += [Sessions(ledger) for ledger in entity.ledgers]
-    context.ledger_client.execute(*asked)
+    try:
+        if state_updated_after is None:
+            reader.file_all(LIST_TIMEOUT)
+            asked += [Sessions(ledger) for ledger in entity.ledgers]
+        context.ledger_client.execute(*asked)
+    except LedgersReplacedError:
+        if not context.catalog.has_moved_on(entity):
+            raise
+        return session_ids(context, path, state_updated_after)
     return sorted({name for one in asked for name in one.names})
-
-
-def _session_reader(context: ClientContext, entity: Entity) -> SessionReader:
-    reader = context.readers.of(entity)
-    if not isinstance(reader, SessionReader):
-        raise ServiceBusError(
-            f"{entity.kind} {entity.path} has no sessions: receive from it without session_id, or create it with "
-            "requires_session=True"
-        )
-    return reader
 
 
 def _state_bytes(state: object) -> bytes | None:

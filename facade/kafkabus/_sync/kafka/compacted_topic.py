@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/kafka/compacted_topic.py by tools/generate_blocking.py. Do not edit.
-"""CompactedTopic topics: what a namespace writes down for itself, in one partition each."""
+"""Compacted topics: records that a namespace keeps for itself, in topics of one partition."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class CompactedTopic:
     """One compacted topic, created when it is first written to.
 
     Args:
-        name: Of the topic.
-        config: Its settings.
+        name: The topic's name.
+        config: The topic's settings.
         topics: The cluster's topics.
         record_producer: Writes records.
-        offset_reader: Reads them.
+        offset_reader: Reads records.
         pool: Threads for blocking calls.
-        servers: Where Kafka is, for errors.
+        servers: The brokers' addresses, for errors.
 
     Attributes:
-        name: As given.
+        name: The topic's name.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class CompactedTopic:
         self._exists = False
 
     def make_ready(self) -> None:
-        """Create the topic where there is none.
+        """Create the topic if there is none.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -67,16 +67,16 @@ class CompactedTopic:
         """Store records; they are durable when this returns.
 
         Args:
-            what: They, for the error.
-            records: Values by keys; None removes what a key had.
-            timeout: In seconds.
+            what: A description of the records, for the error.
+            records: Values by keys; None removes the value of a key.
+            timeout: How long that may take, in seconds.
 
         Returns:
-            Their offsets; ``UNKNOWN_OFFSET`` where the broker did not say.
+            The records' offsets; ``UNKNOWN_OFFSET`` if the broker did not report one.
 
         Raises:
             ServiceBusAuthorizationError: Kafka's user may not write to the topic.
-            ServiceBusCommunicationError: They were not all stored.
+            ServiceBusCommunicationError: Kafka did not store all records.
         """
         self.make_ready()
         outgoing = [OutgoingRecord(0, key, value, []) for key, value in records.items()]
@@ -91,7 +91,7 @@ class CompactedTopic:
         return [offset for _, offset in reports.stored]
 
     def read(self, start: int = 0) -> tuple[list[Record], int]:
-        """The records from an offset on, and where the topic ended.
+        """Return the records from an offset on, and the offset at which the topic ended.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -105,7 +105,7 @@ class CompactedTopic:
         return records, start
 
     def end(self) -> int:
-        """Where the topic ends; 0 where it was not written to yet.
+        """Return the offset at which the topic ends; 0 if it was not written to yet.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -115,7 +115,7 @@ class CompactedTopic:
         return (self._pool.run(self._topics.ends, self.name, [0]))[0]
 
     def is_there(self) -> bool:
-        """Whether the topic was written to yet.
+        """Return whether the topic was written to yet.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -123,7 +123,7 @@ class CompactedTopic:
         return self._exists or self._pool.run(self._topics.describe, self.name) is not None
 
     def batches(self, start: int, at_once: int = READ_AT_ONCE) -> Iterator[tuple[int, list[Record]]]:
-        """The records of a topic that is there from an offset on, some at a time, and where these end.
+        """Yield the records of an existing topic from an offset on, in batches, each with the offset at which it ends.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -137,11 +137,11 @@ class CompactedTopic:
             at = upto
 
     def read_one(self, offset: int, timeout: float = READ_TIMEOUT) -> Record:
-        """The record at an offset.
+        """Return the record at an offset.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
-            ValueError: There is none any more.
+            ValueError: The topic does not hold the record any more.
         """
         (record,) = self._offset_reader.read(self.name, 0, offset, offset, timeout)
         return record

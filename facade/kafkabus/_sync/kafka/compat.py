@@ -28,12 +28,12 @@ class Deliveries:
         self._waiting: deque[threading.Event] = deque()
 
     def wait(self, reports: DeliveryReports, timeout: float) -> bool:
-        """Wait until each record of the reports was acknowledged or given up; False where time ran out first."""
+        """Wait until each record of the reports was acknowledged or given up; return False if time ran out first."""
         deadline = time.monotonic() + timeout
         while not reports.done:
             left = deadline - time.monotonic()
             if left <= 0:
-                # Whoever handed the turn over to this thread counts on its being taken.
+                # A thread that handed the turn over to this one relies on it being taken.
                 self._hand_over()
                 return False
             if self._turn.acquire(blocking=False):
@@ -50,7 +50,7 @@ class Deliveries:
         wake = threading.Event()
         self._waiting.append(wake)
         reports.when_done(wake.set)
-        # The server may have left between the failed attempt and the entry above: then nobody would wake us.
+        # The serving thread may have left between the failed attempt and the entry above: then no thread would wake this one.
         if self._turn.locked():
             wake.wait(timeout)
         wake.set()

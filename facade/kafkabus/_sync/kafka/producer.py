@@ -30,7 +30,7 @@ class OutgoingRecord(NamedTuple):
         key: The partition key, or None.
         value: The body.
         headers: The properties.
-        position: Position of its message among those that are sent together.
+        position: The position of its message among those that are sent together.
     """
 
     partition: int
@@ -41,34 +41,34 @@ class OutgoingRecord(NamedTuple):
 
     @property
     def content(self) -> Content:
-        """By which a failure names it."""
+        """The fields by which a failure names the record."""
         return self.partition, as_bytes(self.key), self.value
 
     @property
     def message_id(self) -> str:
-        """The message id among its headers."""
+        """The message id among the record's headers."""
         return next((value.decode() for name, value in self.headers if name == MESSAGE_ID and value), "(no id)")
 
 
 TOPIC_APPEARS_WITHIN = 5.0
-"""For how long, in seconds, a topic that Kafka's client does not know is looked for."""
+"""For how long, in seconds, a producer looks for a topic that Kafka's client does not know."""
 
 
 def look_again(pool: Pool, producer: Producer, topic: str, error: KafkaException, until: float) -> None:
-    """Have a producer find out that a topic is there again, which it took for missing.
+    """Have a producer look up a topic that it takes for missing, and that may exist again.
 
     Kafka's client notices within a minute that a topic was deleted, refuses records for it from then on, and takes as long to
-    notice that there is one of that name again.
+    notice that there is a topic of that name again.
 
     Args:
         pool: Threads for blocking calls.
-        producer: Which.
-        topic: Its name.
-        error: Why it refused a record.
-        until: Until when that is tried, on the monotonic clock.
+        producer: The producer.
+        topic: The topic's name.
+        error: The error with which the producer refused a record.
+        until: The time until which the caller tries again, on the monotonic clock.
 
     Raises:
-        ServiceBusError: The record is refused for another reason, or it is too late.
+        ServiceBusError: The producer refused the record for another reason, or the time has passed.
     """
     if error.args[0].code() not in _UNKNOWN or time.monotonic() > until:
         raise ServiceBusError(f"Kafka's client refuses a record for {topic}: {error}", error=error) from error
@@ -84,9 +84,9 @@ class RecordProducer:
     """One producer for all senders of a client; safe to share.
 
     Args:
-        settings: Where Kafka is.
+        settings: The namespace's settings.
         pool: Threads for blocking calls.
-        message_timeout: After how many seconds a record that was not acknowledged is given up.
+        message_timeout: After how many seconds Kafka's client gives up a record that was not acknowledged.
     """
 
     def __init__(self, settings: Settings, pool: Pool, *, message_timeout: float = 60.0) -> None:
@@ -100,13 +100,13 @@ class RecordProducer:
         """Produce records and wait until each was acknowledged or given up, or time ran out.
 
         Args:
-            topic: Kafka topic.
-            records: In the order in which each partition shall hold them.
-            timeout: In seconds.
-            keep_offsets: Whether the reports shall say where the records were stored.
+            topic: The Kafka topic.
+            records: The records, in the order in which each partition shall hold them.
+            timeout: How long that may take, in seconds.
+            keep_offsets: Whether the reports shall have the offsets of the stored records.
 
         Returns:
-            What became of them; not ``done`` where time ran out.
+            The records' delivery reports; not ``done`` if time ran out.
         """
         began = time.monotonic()
         deadline = began + timeout
@@ -129,5 +129,5 @@ class RecordProducer:
         return reports
 
     def close(self) -> None:
-        """Send what is left; whoever waits for it is told."""
+        """Send the records that are left; callers that wait for them get their reports."""
         self._pool.run(self._producer.flush, 10.0)

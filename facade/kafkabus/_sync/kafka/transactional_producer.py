@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/kafka/transactional_producer.py by tools/generate_blocking.py. Do not edit.
-"""Kafka transactions: what a producer stores in one is read together, or not at all."""
+"""Kafka transactions: consumers read all records that a producer stores in one, or none."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from kafkabus._sync.compat import Pool
 from kafkabus._sync.kafka.producer import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
 
 TIMEOUT = 10.0
-"""After how many seconds the broker aborts a transaction that nobody ended: readers wait behind it until then."""
+"""After how many seconds the broker aborts a transaction that its client did not end: readers wait behind it until then."""
 SEND_TIMEOUT = 8.0
-"""How long, in seconds, its records may take to be stored; then it is aborted."""
+"""How long, in seconds, a transaction's records may take to be stored; then it is aborted."""
 END_TIMEOUT = 30.0
-"""How long, in seconds, its end, or the beginning of the first one, may take to be acknowledged."""
+"""How long, in seconds, the broker may take to acknowledge a transaction's end, or a producer's first beginning."""
 
 
 class Stored(NamedTuple):
-    """Where a record of a transaction stands.
+    """The place of a record of a transaction.
 
     Attributes:
         partition: Kafka partition.
-        offset: There.
+        offset: Kafka offset.
     """
 
     partition: int
@@ -43,12 +43,12 @@ class TransactionalProducer:
     """A producer that has one transaction at a time.
 
     Args:
-        settings: Where Kafka is.
+        settings: The namespace's settings.
         pool: Threads for blocking calls.
-        transactional_id: The name by which Kafka knows it.
+        transactional_id: The name by which Kafka knows the producer.
 
     Attributes:
-        transactional_id: As given.
+        transactional_id: The name by which Kafka knows the producer.
     """
 
     def __init__(self, settings: Settings, pool: Pool, transactional_id: str) -> None:
@@ -58,7 +58,7 @@ class TransactionalProducer:
         self._producer: Producer | None = None
 
     def begin(self) -> None:
-        """Begin a transaction; the first time, what one of this name left open is aborted.
+        """Begin a transaction; the first time, end the transaction that a producer of the same name left open.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -67,19 +67,19 @@ class TransactionalProducer:
         self._run(producer.begin_transaction)
 
     def send(self, records: Sequence[tuple[str, OutgoingRecord]]) -> list[Stored]:
-        """Store records as part of the transaction; nobody reads them before it is committed.
+        """Store records as part of the transaction; readers do not see them before it is committed.
 
         Args:
-            records: Topic and record of each.
+            records: The records, each with its topic.
 
         Returns:
-            Where each of them stands.
+            The place of each record.
 
         Raises:
             ServiceBusAuthorizationError: Kafka's user may not write to a topic.
-            ServiceBusCommunicationError: Kafka did not store all.
-            OperationTimeoutError: Not all were acknowledged in time.
-            ServiceBusError: Kafka's client refuses one.
+            ServiceBusCommunicationError: Kafka did not store all records.
+            OperationTimeoutError: Kafka did not acknowledge all records in time.
+            ServiceBusError: Kafka's client refuses a record.
         """
         producer = self._begun()
         found: dict[int, Stored] = {}
@@ -122,7 +122,7 @@ class TransactionalProducer:
         told: Callable[[KafkaError | None, Message], None],
         until: float,
     ) -> None:
-        """Have Kafka's client take a record."""
+        """Give a record to Kafka's client; retry for a while if it does not know the topic."""
         partition, key, value, headers, _ = record
         try:
             producer.produce(topic, value, key, partition, told, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
@@ -135,7 +135,7 @@ class TransactionalProducer:
             self._give(producer, topic, record, told, until)
 
     def _why_refused(self, producer: Producer, error: KafkaError) -> KafkaError:
-        """Kafka's client drops the records of a transaction that failed; why, it says to who would begin another one."""
+        """Return why Kafka's client dropped the records of a failed transaction; it says so if another one is begun."""
         try:
             self._pool.run(producer.begin_transaction)
         except KafkaException as refused:
@@ -146,7 +146,7 @@ class TransactionalProducer:
         """Commit the transaction.
 
         Raises:
-            ServiceBusError: Whether it was committed is unknown; ``reset`` has it decided.
+            ServiceBusError: It is unknown whether the transaction was committed; ``reset`` has that decided.
         """
         retrying = Retrying(
             retry=retry_if_exception(_is_passing),
@@ -163,7 +163,7 @@ class TransactionalProducer:
         """Abort the transaction.
 
         Raises:
-            ServiceBusCommunicationError: Kafka cannot be reached; the broker aborts it by itself after a while.
+            ServiceBusCommunicationError: Kafka cannot be reached; the broker aborts the transaction by itself after a while.
         """
         try:
             self._run(self._begun().abort_transaction, END_TIMEOUT)
@@ -171,20 +171,20 @@ class TransactionalProducer:
             self.reset()
 
     def reset(self) -> None:
-        """Have the transaction ended as far as it is not: committed where that was begun, else aborted.
+        """End the transaction if it is still open: commit it if its commit was begun, else abort it.
 
         Raises:
-            ServiceBusCommunicationError: Kafka cannot be reached; the broker ends it by itself after a while.
+            ServiceBusCommunicationError: Kafka cannot be reached; the broker ends the transaction by itself after a while.
         """
         self.forget()
         self._take_over()
 
     def forget(self) -> None:
-        """It is unknown where the producer stands. Kafka's client may not go on with one then: the next is another one."""
+        """Drop the producer, whose state is unknown: Kafka's client may not go on with it, so the next use opens another."""
         self._producer = None
 
     def _take_over(self) -> Producer:
-        """A new producer of its name; what the one before left open is ended."""
+        """Open a new producer of the same name, which ends the transaction that the one before left open."""
         options = transactional_options(
             self._settings, self.transactional_id, timeout=TIMEOUT, message_timeout=SEND_TIMEOUT
         )
@@ -217,7 +217,7 @@ class TransactionalProducer:
 
 
 def _is_passing(error: BaseException) -> bool:
-    """Whether Kafka's client says that the same may be tried again."""
+    """Return whether Kafka's client says that the call may be retried."""
     return isinstance(error, KafkaException) and bool(error.args[0].retriable())
 
 
@@ -225,9 +225,9 @@ class TransactionalProducers:
     """A client's transactional producers: as many as it has transactions at a time; safe to share.
 
     Args:
-        settings: Where Kafka is.
+        settings: The namespace's settings.
         pool: Threads for blocking calls.
-        client_id: Of the client.
+        client_id: The client's id.
     """
 
     def __init__(self, settings: Settings, pool: Pool, client_id: str) -> None:
@@ -239,7 +239,7 @@ class TransactionalProducers:
         self._idle: list[TransactionalProducer] = []
 
     def borrow(self) -> TransactionalProducer:
-        """One that has no transaction."""
+        """Return a producer that has no transaction."""
         with self._guard:
             if self._idle:
                 return self._idle.pop()
@@ -248,6 +248,6 @@ class TransactionalProducers:
             return TransactionalProducer(self._settings, self._pool, name)
 
     def give_back(self, transactional_producer: TransactionalProducer) -> None:
-        """Nobody uses it any more, and it has no transaction."""
+        """Take back a producer that its borrower does not use any more, and that has no transaction."""
         with self._guard:
             self._idle.append(transactional_producer)

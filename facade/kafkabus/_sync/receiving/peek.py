@@ -25,13 +25,13 @@ READ_AT_ONCE = 100
 
 @dataclass(slots=True)
 class _Room:
-    """What a call may still return."""
+    """The room that is left in the answer of a call."""
 
     messages: int
     bytes: int
 
     def takes(self, record: Record) -> bool:
-        """Whether a record fits; then it is counted."""
+        """Return whether a record fits; if it does, count it."""
         size = record_size(as_bytes(record.value()), record.key(), record.headers() or ())
         if self.messages <= 0 or (size > self.bytes and self.bytes < PEEKED_BYTES):
             self.messages = 0
@@ -43,12 +43,12 @@ class _Room:
 
 @dataclass(frozen=True, slots=True)
 class PeekParts:
-    """What peeking works with.
+    """The parts of a client that peeking works with.
 
     Attributes:
-        connections: The client's.
-        archive: Records that are kept apart from their logs.
-        duplicate_scan: Finds duplicates.
+        connections: The client's connections.
+        archive: The records that are kept apart from their logs.
+        duplicate_scan: The search for duplicates.
     """
 
     connections: Connections
@@ -170,11 +170,11 @@ class MessagePeeker:
         room: _Room,
         messages: list[ServiceBusReceivedMessage],
     ) -> bool:
-        """Add a record as a message, whose ledger knows so much of it; False where no more fit."""
+        """Add a record as a message, with what its ledger knows of it; return False if no more fit."""
         if not room.takes(record):
             return False
         if found is None:
-            # Its sender, or upkeep, is about to say that it waits for its time.
+            # Its sender, or upkeep, is about to tell the ledger that it waits for its time.
             found = Found(0, 0, False, 0, scheduled_for(record) is not None)
         delivery = entity.delivery(partition, "", 0, found.count, deferred=found.deferred, scheduled=found.scheduled)
         messages.append(ServiceBusReceivedMessage(record, delivery))

@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/receiving/readers.py by tools/generate_blocking.py. Do not edit.
-"""The readers that a client has at a time: one for each entity that is received from, and idle ones let their consumers go."""
+"""The readers of a client: one for each entity that it receives from. Idle readers close their consumers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from dataclasses import dataclass
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._sync.compat import Alarm, Lock
-from kafkabus._sync.receiving.reader import Reader, ReaderParts
+from kafkabus._sync.receiving.log_reader import ReaderParts
+from kafkabus._sync.receiving.message_reader import MessageReader
 from kafkabus._sync.receiving.session_reader import SessionReader
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.reader")
 
 REST_AFTER = 30.0
-"""After how many seconds without a call a reader lets its consumer go."""
+"""After how many seconds without a call a reader closes its consumer."""
 UNUSED_AWAKE = 4
-"""How many readers without a receiver keep their consumers until then: one may be opened again in a moment."""
+"""How many readers without a receiver keep their consumers until then: a receiver may be opened again in a moment."""
+
+Reader = MessageReader | SessionReader
+"""A reader of an entity, for all receivers of a client."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """A reader, and when it was asked for last, on the monotonic clock."""
+    """A reader, and when it was used last, on the monotonic clock."""
 
     entity: Entity
     reader: Reader
@@ -37,7 +41,7 @@ class Readers:
     """The readers of one client.
 
     Args:
-        parts: What they work with.
+        parts: The parts of the client.
     """
 
     def __init__(self, parts: ReaderParts) -> None:
@@ -50,7 +54,7 @@ class Readers:
         self._closed = False
 
     def of(self, entity: Entity) -> Reader:
-        """The reader that all receivers of an entity share.
+        """Return the reader that all receivers of an entity share.
 
         Raises:
             ValueError: The client was closed.
@@ -60,52 +64,78 @@ class Readers:
         known = self._known.get(entity.path.key)
         if known is None or known.entity.generation != entity.generation:
             known = self._open(entity)
-        known.reader.go_by(entity)
+        known.reader.log.go_by(entity)
         known.used_at = time.monotonic()
         self._watch()
         return known.reader
 
-    def make(self, entity: Entity, *, in_order: bool = False) -> Reader:
-        """A reader of an entity that nobody shares; see ``Reader``."""
-        if entity.has_sessions and not in_order:
-            return SessionReader(self._parts, entity)
-        return Reader(self._parts, entity, in_order=in_order)
+    def messages_of(self, entity: Entity) -> MessageReader:
+        """Return the reader of an entity without sessions; see ``of``.
+
+        Raises:
+            ServiceBusError: The entity has sessions.
+        """
+        reader = self.of(entity)
+        if not isinstance(reader, MessageReader):
+            raise ServiceBusError(
+                f"{entity.kind} {entity.path} has sessions: receive from it with session_id, which may be "
+                "NEXT_AVAILABLE_SESSION"
+            )
+        return reader
+
+    def sessions_of(self, entity: Entity) -> SessionReader:
+        """Return the reader of an entity with sessions; see ``of``.
+
+        Raises:
+            ServiceBusError: The entity has no sessions.
+        """
+        reader = self.of(entity)
+        if not isinstance(reader, SessionReader):
+            raise ServiceBusError(
+                f"{entity.kind} {entity.path} has no sessions: receive from it without session_id, or create it with "
+                "requires_session=True"
+            )
+        return reader
+
+    def in_order(self, entity: Entity) -> MessageReader:
+        """Return a reader of an entity, with sessions or without, that is not shared, and that keeps the order of each log."""
+        return MessageReader(self._parts, entity, in_order=True)
 
     def _open(self, entity: Entity) -> _Known:
         with self._turn:
             known = self._known.get(entity.path.key)
             if known is not None and known.entity.generation == entity.generation:
                 return known
-            reader = self.make(entity)
+            reader = SessionReader(self._parts, entity) if entity.has_sessions else MessageReader(self._parts, entity)
             with self._guard:
                 if self._closed:
                     raise ValueError("The handler has already been shutdown: its client was closed, get another")
                 anew = self._known[entity.path.key] = _Known(entity, reader, time.monotonic())
         if known is not None:
-            known.reader.close()
+            known.reader.log.close()
         return anew
 
     def opened(self, path: EntityPath) -> None:
-        """A receiver was opened."""
+        """Note that a receiver was opened."""
         with self._guard:
             self._receivers[path.key] += 1
 
     def closed(self, path: EntityPath) -> None:
-        """A receiver was closed; with the last one of an entity, its reader may let its consumer go."""
+        """Note that a receiver was closed; after the last one of an entity, its reader may close its consumer."""
         with self._guard:
             self._receivers[path.key] -= 1
             if self._receivers[path.key] <= 0:
                 del self._receivers[path.key]
-            unused = [one for key, one in self._known.items() if one.reader.is_awake and key not in self._receivers]
+            unused = [one for key, one in self._known.items() if one.reader.log.is_awake and key not in self._receivers]
         unused.sort(key=lambda one: one.used_at)
         for one in unused[:-UNUSED_AWAKE]:
             self._rest(one)
 
     def forget(self, path: EntityPath) -> None:
-        """An entity is gone, and so is its reader; this may be found out by those who read with it."""
+        """Give up the reader of an entity that is gone; the caller may be a receiver that uses it."""
         known = self._known.pop(path.key, None)
         if known is not None:
-            known.reader.give_up()
+            known.reader.log.give_up()
 
     def close(self) -> None:
         """Close all readers."""
@@ -115,27 +145,27 @@ class Readers:
         if alarm is not None:
             alarm.stop()
         for known in list(self._known.values()):
-            known.reader.close()
+            known.reader.log.close()
 
     def _watch(self) -> None:
-        """Have readers looked at in a while."""
+        """Have ``_look`` called in a while."""
         with self._guard:
             if self._alarm is None and not self._closed:
                 self._alarm = Alarm(REST_AFTER, self._look)
 
     def _look(self) -> None:
-        """Have readers rest that nobody used for a while, and look again while any is awake."""
+        """Have readers rest that were not used for a while, and look again while any is awake."""
         with self._guard:
             self._alarm = None
             known = list(self._known.values())
         for one in known:
-            if one.reader.is_awake and time.monotonic() - one.used_at >= REST_AFTER:
+            if one.reader.log.is_awake and time.monotonic() - one.used_at >= REST_AFTER:
                 self._rest(one)
-        if any(one.reader.is_awake for one in known):
+        if any(one.reader.log.is_awake for one in known):
             self._watch()
 
     def _rest(self, known: _Known) -> None:
         try:
-            known.reader.rest()
+            known.reader.log.rest()
         except ServiceBusError as error:
             LOGGER.warning("rest entity=%s error=%s", known.entity.path, error)

@@ -1,2 +1,2 @@
 # Generated from facade/kafkabus/_async/stores/__init__.py by tools/generate_blocking.py. Do not edit.
-"""What is kept in the namespace's own topics, and what is known of clocks."""
+"""Stores in the namespace's own topics, and the skew of clocks."""

@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/stores/checkpoints.py by tools/generate_blocking.py. Do not edit.
-"""Checkpoints: what ledgers held a moment ago, in a compacted topic, so that an empty Redis does not begin from nothing."""
+"""Checkpoints: recent snapshots of ledgers in a compacted topic, so that an empty Redis does not begin from nothing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kafkabus._sync.connections import Connections
 LOGGER = logging.getLogger("kafkabus")
 
 BELIEVED_FOR = 2.0
-"""How old, in seconds, what was read of the topic may be; an older checkpoint only delivers more again."""
+"""For how many seconds a read of the topic counts as current; an older checkpoint only delivers more messages again."""
 SEPARATOR = "#"
-"""Stands between a ledger's prefix and a block's number in the key of a block; the key of a head is the prefix alone."""
+"""Separates a ledger's prefix and a block's number in the key of a block; the key of a head is the prefix alone."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """What the topic holds of one ledger: its head, and its blocks by their numbers."""
+    """The records of one ledger in the topic: its head, and its blocks by number."""
 
     head: str | None = None
     blocks: dict[int, str] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Checkpoints:
     """A namespace's checkpoints.
 
     Args:
-        connections: The client's.
+        connections: The client's connections.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -45,10 +45,10 @@ class Checkpoints:
         self._read_at = float("-inf")
 
     def read(self, prefix: str) -> Snapshot | None:
-        """The last checkpoint of a ledger, None where there is none.
+        """Return the last checkpoint of a ledger, or None if there is none.
 
         Args:
-            prefix: Of the ledger's keys.
+            prefix: The prefix of the ledger's keys.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -58,10 +58,10 @@ class Checkpoints:
             return self._read(prefix)
 
     def read_now(self, prefixes: Iterable[str]) -> dict[str, Snapshot | None]:
-        """The last checkpoints of ledgers, those among them that were stored a moment ago.
+        """Return the last checkpoints of ledgers by prefix, including those that were stored a moment ago.
 
         Args:
-            prefixes: Of their keys.
+            prefixes: The prefixes of the ledgers' keys.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -76,16 +76,16 @@ class Checkpoints:
         return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
 
     def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
-        """Write checkpoints, as far as they differ from the last ones; none that is older than the one that is there.
+        """Write checkpoints, only the parts that differ from the last ones; skip ledgers whose checkpoint is as new or newer.
 
         Args:
-            snapshots: By the prefix of each ledger's keys.
+            snapshots: The snapshots, by the prefix of each ledger's keys.
 
         Returns:
-            Of which ledgers nothing was written, as there is a later one.
+            The prefixes of the skipped ledgers.
 
         Raises:
-            ServiceBusCommunicationError: They were not all stored.
+            ServiceBusCommunicationError: Kafka did not store all of them.
         """
         with self._lock:
             self._read_on()
@@ -107,7 +107,7 @@ class Checkpoints:
                         blocks[f"{prefix}{SEPARATOR}{block}"] = block_text(snapshot.version, content)
                 blocks |= dict.fromkeys(f"{prefix}{SEPARATOR}{block}" for block in present.keys() - versions.keys())
                 heads[prefix] = snapshot.head(versions)
-            # Blocks first: a head must not know of blocks that are not there.
+            # Blocks first: a head must not name blocks that are not there.
             for texts in (blocks, heads):
                 self._store(texts)
             return outdated
@@ -116,15 +116,15 @@ class Checkpoints:
         """Delete the checkpoints of ledgers that are gone for good.
 
         Args:
-            prefixes: Of their keys.
+            prefixes: The prefixes of the ledgers' keys.
 
         Raises:
-            ServiceBusCommunicationError: That was not all stored.
+            ServiceBusCommunicationError: Kafka did not store all deletions.
         """
         with self._lock:
             self._read_on()
             known = {prefix: self._written[prefix] for prefix in prefixes if prefix in self._written}
-            # Heads first, as they know of blocks.
+            # Heads first, because they name blocks.
             self._store({prefix: None for prefix, written in known.items() if written.head is not None})
             self._store(
                 {f"{prefix}{SEPARATOR}{block}": None for prefix, written in known.items() for block in written.blocks}
@@ -141,7 +141,7 @@ class Checkpoints:
             self._keep(key, text)
 
     def _read_on(self) -> None:
-        """Read what the topic holds beyond what was read of it before, where that is a while ago."""
+        """Read the records that the topic got since the last read, unless that read still counts as current."""
         if time.monotonic() - self._read_at <= BELIEVED_FOR:
             return
         records, self._read_to = self._topic.read(self._read_to)

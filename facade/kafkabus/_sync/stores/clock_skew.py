@@ -1,8 +1,8 @@
 # Generated from facade/kafkabus/_async/stores/clock_skew.py by tools/generate_blocking.py. Do not edit.
-"""The brokers' clock, by which times to live, scheduled times and idleness go.
+"""The brokers' clock, which decides about times to live, scheduled times and idleness.
 
-A record made for the purpose shows the brokers' time at a moment of this process's monotonic clock, which nobody sets. So
-nothing comes early because Redis's clock was set (docs/decisions/0033-clocks-that-are-set.md).
+A record stored for the purpose shows the brokers' time at a moment of this process's monotonic clock, which cannot be set.
+So nothing happens early because Redis's clock was set (docs/decisions/0033-clocks-that-are-set.md).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ LOGGER = logging.getLogger("kafkabus")
 MEASURED_EVERY = 60.0
 """How old, in seconds, a measurement may be."""
 STEP = 1000
-"""By how many milliseconds a clock has to be off what it should show for it to have been set."""
+"""A clock that is off by more milliseconds than this counts as set."""
 WORTH_A_WARNING = 1000
-"""By how many milliseconds clocks may differ without anybody being told."""
+"""By how many milliseconds clocks may differ without a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """What clocks show at the beginning of the monotonic clock, ms since 1970.
+    """The readings of clocks, reckoned back to the beginning of the monotonic clock, ms since 1970.
 
     Attributes:
-        at: When that was measured, in seconds on the monotonic clock.
-        brokers_ms: Of the brokers' clock, or a little less.
-        ledgers_ms: Of the clock of the ledgers that were asked for it.
+        at: When the clocks were measured, in seconds on the monotonic clock.
+        brokers_ms: The reading of the brokers' clock, or a little less.
+        ledgers_ms: The reading of the ledgers' clock; the greatest one if they differ.
     """
 
     at: float
@@ -45,10 +45,10 @@ class _Measured:
 
 
 class ClockSkew:
-    """What a client knows of the clocks.
+    """A client's measurements of the clocks.
 
     Args:
-        connections: The client's.
+        connections: The client's connections.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -58,13 +58,13 @@ class ClockSkew:
         self._known: dict[str, _Measured] = {}
 
     def now_ms(self, entity: Entity, partition: int) -> int | None:
-        """The time on the brokers' clock, or a little less, ms since 1970; None where that cannot be told now.
+        """Return the time on the brokers' clock, or a little less, ms since 1970; None if it cannot be measured now.
 
-        No ledger's clock is asked for it, which may be set at any moment: then nothing comes early.
+        The time does not come from a ledger's clock, which may be set at any moment; so nothing happens early.
 
         Args:
-            entity: For what.
-            partition: Of the entity; what passed for tests alone in its ledger passed here, too.
+            entity: The entity that the time is for.
+            partition: A partition of the entity; time that passed only for a test in its ledger is added.
         """
         known = self._valid(entity)
         if known is None:
@@ -81,11 +81,11 @@ class ClockSkew:
         return int(time.monotonic() * 1000 + known.brokers_ms + entity.ledgers[partition].skew_ms)
 
     def forget(self, entity: Entity) -> None:
-        """Nobody asks of an entity any more, as it is gone, or another one."""
+        """Drop the measurement for an entity that is gone or was replaced."""
         self._known.pop(entity.holder_id, None)
 
     def _valid(self, entity: Entity) -> _Measured | None:
-        """The last measurement, unless it is old, or a clock was set, or the machine slept since."""
+        """Return the last measurement, or None if it is missing or old, or if a clock was set or the machine slept since."""
         known = self._known.get(entity.holder_id)
         if known is None or time.monotonic() - known.at >= MEASURED_EVERY or _offset(entity) is None:
             return None
@@ -96,7 +96,7 @@ class ClockSkew:
         return known
 
     def _measure(self, entity: Entity) -> _Measured:
-        # An answer with the ledger's time in it.
+        # Each reply has the ledger's time in it.
         self._connections.ledger_client.execute(*(Claim.poll(ledger) for ledger in entity.ledgers))
         (offset,) = self._topic.store("a record that shows the time", {None: None}, timeout=10.0)
         at = time.monotonic()

@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/stores/session_states.py by tools/generate_blocking.py. Do not edit.
-"""States of sessions, as they stand in a compacted topic of the namespace: the last record of a session counts."""
+"""States of sessions in a compacted topic of the namespace: the last record of a session counts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kafkabus._sync.connections import Connections
 from kafkabus_mapping.keys import partition_of
 
 TIMEOUT = 60.0
-"""How long a state may take to be stored, in seconds."""
+"""How long, in seconds, storing a state may take."""
 
 
 class SessionStates:
-    """A client's way to that topic.
+    """A client's access to the states of sessions.
 
     Args:
-        connections: The client's.
+        connections: The client's connections.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -32,15 +32,15 @@ class SessionStates:
         self._topic = connections.compacted_topic("session-states", COMPACTED_TOPIC)
 
     def store(self, entity: Entity, ledger: Ledger, state: State) -> None:
-        """Store a state, and whichever is found to be later: what stands last is what counts.
+        """Store a state, and then any other that the ledger holds by then, because the last record counts.
 
         Args:
-            entity: Whose session it is.
-            ledger: Where it was set.
-            state: It.
+            entity: The entity of the session.
+            ledger: The ledger in which the state was set.
+            state: The state.
 
         Raises:
-            SessionLockLostError: Redis lost it meanwhile, and the lock by which it was set: what was before counts.
+            SessionLockLostError: Redis lost the state meanwhile, and the lock under which it was set: the state before counts.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         lost = False
@@ -61,10 +61,10 @@ class SessionStates:
             )
 
     def read(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, list[StoredState]]:
-        """The states of the sessions of some ledgers.
+        """Return the states of the sessions of some ledgers.
 
         Args:
-            places: The ledgers, and whose each one is; those of entities without sessions have no states.
+            places: The ledgers, and the entity of each; entities without sessions have no states.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -96,7 +96,7 @@ class SessionStates:
         """Delete the states of all sessions of an entity that is gone for good.
 
         Raises:
-            ServiceBusCommunicationError: That was not all stored.
+            ServiceBusCommunicationError: Kafka did not store all deletions.
         """
         if not entity.has_sessions:
             return
@@ -110,5 +110,5 @@ class SessionStates:
 
 
 def _prefix(entity: Entity) -> str:
-    """What a record's key begins with; a queue of the same name that is made anew has none of the states."""
+    """Return the prefix of records' keys; a queue of the same name that is created anew has another, so none of the states."""
     return f"{entity.path.key}/{entity.holder_id}/"

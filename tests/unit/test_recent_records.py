@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkabus._core.record import StoredRecord
-from kafkabus._sync.receiving import session_reader
-from kafkabus._sync.receiving.session_reader import _Kept
+from kafkabus._sync.receiving import recent_records
+from kafkabus._sync.receiving.recent_records import RecentRecords
 
 
 def records(partition: int, offsets: range, size: int = 1) -> list[StoredRecord]:
@@ -16,7 +16,7 @@ def records(partition: int, offsets: range, size: int = 1) -> list[StoredRecord]
 
 def test_what_was_kept_is_had_once() -> None:
     """It is found by partition and offset. Missing records are named."""
-    kept = _Kept()
+    kept = RecentRecords()
     kept.put(0, records(0, range(5, 8)))
     kept.put(3, records(3, range(6, 7)))
     found, missing = kept.take(0, [4, 5, 7])
@@ -28,9 +28,9 @@ def test_what_was_kept_is_had_once() -> None:
 @pytest.mark.parametrize(("most", "most_bytes"), [(250, 1 << 20), (1 << 20, 2_500)])
 def test_no_more_is_kept_than_may_be(monkeypatch: pytest.MonkeyPatch, most: int, most_bytes: int) -> None:
     """Number and bytes are bounded. A record that was read twice counts once, and the first filed goes first."""
-    monkeypatch.setattr(session_reader, "KEPT", most)
-    monkeypatch.setattr(session_reader, "KEPT_BYTES", most_bytes)
-    kept = _Kept()
+    monkeypatch.setattr(recent_records, "KEPT", most)
+    monkeypatch.setattr(recent_records, "KEPT_BYTES", most_bytes)
+    kept = RecentRecords()
     for _ in range(3):
         kept.put(1, records(1, range(200), size=10))
     assert kept.take(1, range(200))[1] == []

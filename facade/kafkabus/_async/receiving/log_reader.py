@@ -1,0 +1,485 @@
+"""Reading ahead on an entity's logs, for all receivers of a client.
+
+Any client may read any partition; only a claim gives a message to a receiver. Records that were read and not claimed stay
+here for the next call. One receiver of a client at a time reads and claims; affinity alone decides which partitions it
+reads first.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafkabus._async.compat import Lock, acquire, sleep, try_acquire
+from kafkabus._async.connections import Connections
+from kafkabus._async.dispositions.disposition import Dispositions
+from kafkabus._async.dispositions.duplicate_scan import DuplicateScan
+from kafkabus._async.dispositions.transfer import Transfers
+from kafkabus._async.entities.catalog import EntityCatalog
+from kafkabus._async.entities.ledger_marks import LedgerMarks
+from kafkabus._async.entities.recovery import EntityRecovery
+from kafkabus._async.kafka.partition_fetcher import FetchFrom, OffsetNotInLogError, PartitionFetcher
+from kafkabus._async.receiving.granted_records import GrantedRecords
+from kafkabus._async.receiving.undelivered import UndeliveredGrants
+from kafkabus._async.redis.notifications import ClaimNotifications
+from kafkabus._async.stores.record_archive import RecordArchive
+from kafkabus._core.delivery import Delivery, Grant
+from kafkabus._core.duplicate_detection import detect_duplicates
+from kafkabus._core.entity import Entity
+from kafkabus._core.fetch_plan import PartitionView, Plan, home_partitions
+from kafkabus._core.record import Record, part_scheduled
+from kafkabus._ledger.operations import Claim, DetectDuplicates, Granted, LedgerState, Postpone, Purge, Seen
+from kafkabus._ledger.ranges import Range
+
+LOGGER = logging.getLogger("kafkabus.reader")
+
+POLL_SLICE = 0.1
+"""Longest time, in seconds, of one poll of an idle reader, and so the longest delay until it sees a notification."""
+SLOW_POLL = 1.0
+"""How often, in seconds, a reader gives its heartbeat, and asks all ledgers for messages whose notification was lost."""
+HEARTBEAT_LIFETIME = 5.0
+"""How long, in seconds, a client without a heartbeat keeps its home partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderParts:
+    """The parts of a client that its readers work with.
+
+    Attributes:
+        connections: The client's connections.
+        catalog: The client's entities.
+        recovery: The repair of lost logs and ledgers.
+        marks: The marks that ledgers need of messages.
+        archive: The records that are kept apart from their logs.
+        duplicate_scan: The search for duplicates.
+        transfers: The transfers of messages.
+        dispositions: The dispositions of messages that no receiver gets.
+    """
+
+    connections: Connections
+    catalog: EntityCatalog
+    recovery: EntityRecovery
+    marks: LedgerMarks
+    archive: RecordArchive
+    duplicate_scan: DuplicateScan
+    transfers: Transfers
+    dispositions: Dispositions
+
+
+class LogListener(Protocol):
+    """The reader of messages, or of sessions, that a log reader works for."""
+
+    def notified(self, partition: int) -> None:
+        """Note that messages may have become available."""
+        ...
+
+    def noted(self, partition: int, granted: Granted) -> None:
+        """Note the answer of a partition's ledger."""
+        ...
+
+    def needed(self) -> Iterable[int]:
+        """Return the partitions that this client must read, whoever is at home there."""
+        ...
+
+    def doubted(self) -> None:
+        """Note that a log may have been truncated, or that the brokers did not say where logs end."""
+        ...
+
+    async def slow_poll(self) -> None:
+        """Do what is due once in ``SLOW_POLL`` seconds."""
+        ...
+
+    def let_go(self) -> None:
+        """Note that the consumer was closed until the next call."""
+        ...
+
+
+class LogReader:
+    """Reads the logs of an entity for all receivers of one client.
+
+    It implements ``RecordSink``: fetched records go into the plan.
+
+    Args:
+        parts: The parts of the client.
+        entity: The entity to read.
+        listener: The reader that claims or files what is read.
+        in_order: Whether the messages have to arrive in the order of the log.
+
+    Attributes:
+        entity: The entity, as it is described now.
+        subscription_filter: The filter that chose the records in the plan; None if all records are messages.
+        rules_version: The version of its rules.
+        plan: The records that were read and not claimed, and the state of each partition.
+        is_full: Whether Redis is nearly full, so that nothing new is claimed.
+        is_closed: Whether the reader was closed.
+        next_slow_poll: When the next slow poll is due, on the monotonic clock.
+        granted: Reads the records of granted messages, as they are stored.
+        undelivered: The messages that were granted and reached no receiver.
+    """
+
+    def __init__(self, parts: ReaderParts, entity: Entity, listener: LogListener, *, in_order: bool = False) -> None:
+        self._parts = parts
+        self._connections = parts.connections
+        self._listener = listener
+        self.entity = entity
+        self.subscription_filter, self.rules_version = entity.subscription_filter, entity.rules_version
+        # Clients without a home partition do not all begin with the same one.
+        self.plan = Plan(entity.partitions, zlib.crc32(parts.connections.client_id.encode()))
+        self.is_full = False
+        self.is_closed = False
+        self.next_slow_poll = 0.0
+        self._turn = Lock()
+        self._notifications = ClaimNotifications(parts.connections.redis, entity.channel)
+        self._fetcher = PartitionFetcher(
+            parts.connections.settings, parts.connections.pool, entity.topic, str(entity.path), self
+        )
+        self.granted = GrantedRecords(
+            parts.connections, parts.archive, entity, self.plan.views, self.mark_unverified, in_order=in_order
+        )
+        self.undelivered = UndeliveredGrants(parts.connections, entity)
+        self._needs_resync = False
+
+    # The turn of a receiver.
+
+    async def acquire(self, timeout: float) -> bool:
+        """Wait for the turn to read and claim, up to a time in seconds; return whether it came."""
+        return await acquire(self._turn, timeout)
+
+    async def release(self) -> None:
+        """End the turn."""
+        self._turn.release()
+        if self.is_closed:
+            await self.rest()
+
+    def resync(self) -> None:
+        """Read on from the ledgers' cursors: where the consumer stands, and what it has read, is not known for sure."""
+        self._needs_resync = True
+
+    def go_by(self, entity: Entity) -> None:
+        """Use a later description of the entity, with the same ledgers, unless later rules are known."""
+        if entity.rules_version >= self.entity.rules_version:
+            self.entity = entity
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether the reader has connections of its own."""
+        return self._fetcher.is_open or self._notifications.is_listening
+
+    async def rest(self) -> None:
+        """Close consumer and notifications until the next call; while a call is under way, do nothing."""
+        if await try_acquire(self._turn):
+            try:
+                await self._let_go()
+            finally:
+                self._turn.release()
+
+    async def close(self) -> None:
+        """Stop reading; receivers that wait get nothing.
+
+        Records that were read and not claimed belong to no receiver, so there is nothing to give back.
+        """
+        self.is_closed = True
+        async with self._turn:
+            self.undelivered.report_lost()
+            await self._let_go()
+
+    async def give_up(self) -> None:
+        """Stop reading without waiting for the call that is under way, which closes the consumer when it ends."""
+        self.is_closed = True
+        self.undelivered.report_lost()
+        await self.rest()
+
+    async def _let_go(self) -> None:
+        for view in self.plan.views:
+            view.stop()
+        self._needs_resync, self.next_slow_poll = False, 0.0
+        self._listener.let_go()
+        await self._notifications.close()
+        await self._fetcher.close()
+
+    # Reading.
+
+    def patience(self, deadline: float) -> float:
+        """Return how long the next poll may wait, in seconds.
+
+        The time is rounded up to the next millisecond, because Kafka's client rounds it down.
+        """
+        now = time.monotonic()
+        due = self.plan.next_due()
+        until = min(deadline, now + POLL_SLICE, self.next_slow_poll, now + POLL_SLICE if due is None else due)
+        return max(0, math.ceil((until - now) * 1000)) / 1000
+
+    async def tend(self, *, idle: bool) -> None:
+        """Keep the plan true: rules, heartbeat, home partitions, notifications, expired leases; begin and stop reading.
+
+        Args:
+            idle: Whether nothing is at hand, so that notifications are looked for.
+        """
+        now = time.monotonic()
+        if self.entity.subscription_filter is not self.subscription_filter:
+            # Other rules, or settings, chose the records in the plan.
+            self.subscription_filter, self.rules_version = self.entity.subscription_filter, self.entity.rules_version
+            self._needs_resync = True
+        if self._needs_resync:
+            await self._fetcher.unassign_all()
+            for view in self.plan.views:
+                view.stop()
+            self._needs_resync = False
+        if now >= self.next_slow_poll:
+            self.next_slow_poll = now + SLOW_POLL
+            self.plan.clear_backoff(now)
+            await self._find_homes()
+            await self._ask_for_returned()
+            await self._listener.slow_poll()
+            await self._look_at_memory()
+        elif idle:
+            for partition in await self._notifications.rung():
+                # A queue of the same name that was created again may have more partitions.
+                if partition < len(self.plan.views):
+                    self._listener.notified(partition)
+        self.plan.expire(now)
+        begin, stop = self.plan.wanted(now)
+        for view in stop:
+            view.stop()
+        await self._fetcher.unassign(view.partition for view in self.plan.views if not view.is_read)
+        if begin:
+            await self._start_reading(begin)
+
+    async def read_on(self, want: int, wait: float) -> bool:
+        """Read until ``want`` messages are in the plan, if reading is what comes next.
+
+        Args:
+            want: The number of messages.
+            wait: The longest wait for the first, in seconds.
+
+        Returns:
+            False if a log has to be read from elsewhere, and nothing was read.
+        """
+        if want <= 0 or self.plan.claims_unread or self.plan.redeliverable is not None:
+            return True
+        if not self._fetcher.is_open:
+            # Other clients are at home in all partitions, and none was read yet.
+            await sleep(wait)
+            return True
+        buffered = self.plan.buffered
+        try:
+            await self._fetcher.fetch(
+                want - buffered, None if buffered else wait, chooses=self.subscription_filter is not None
+            )
+        except OffsetNotInLogError as error:
+            await self._find_way_back(error)
+            return False
+        return True
+
+    def has_more(self, view: PartitionView) -> bool:
+        """Return whether a log that is read has more records, as far as is known."""
+        return self._fetcher.has_more(view.partition)
+
+    def add(self, partition: int, records: Sequence[Record]) -> int:
+        """Put records into the plan; return how many were messages."""
+        view = self.plan.views[partition]
+        if not view.is_read:
+            return 0
+        return view.add(records, self.subscription_filter, keep_all=self.entity.detects_duplicates)
+
+    def end(self, partition: int, offset: int) -> None:
+        """Note the end of a log."""
+        view = self.plan.views[partition]
+        if view.is_read:
+            view.end(offset)
+
+    def buffered_partitions(self) -> Iterable[int]:
+        """Return the partitions with messages that were read and not claimed."""
+        return [view.partition for view in self.plan.views if view.buffered]
+
+    def position(self, partition: int) -> int:
+        """Return the offset behind the last record that was read."""
+        return self.plan.views[partition].seen_to
+
+    async def _start_reading(self, views: Sequence[PartitionView]) -> None:
+        """Begin at each ledger's cursor: the ledger has granted the messages before it."""
+        states = await self._connections.ledger_client.states([self.entity.ledgers[view.partition] for view in views])
+        places: list[FetchFrom] = []
+        for view, state in zip(views, states, strict=True):
+            cursor, epoch = (0, None) if state is None else (state.cursor, state.epoch)
+            places.append(FetchFrom(view.partition, cursor, None if view.unverifiable_at == cursor else epoch))
+            view.start(cursor)
+        try:
+            await self._fetcher.assign(places)
+        except BaseException:
+            self._needs_resync = True
+            raise
+
+    async def _find_homes(self) -> None:
+        connections, entity = self._connections, self.entity
+        clients = await connections.ledger_client.heartbeat(
+            entity.receivers_key, connections.client_id, HEARTBEAT_LIFETIME
+        )
+        self.plan.crowded = len(clients) > entity.partitions
+        homes = home_partitions(connections.client_id, clients, entity.partitions).union(self._listener.needed())
+        for view in self.plan.views:
+            view.home = view.partition in homes
+
+    async def _ask_for_returned(self) -> None:
+        """Ask every ledger, without claiming, for ranges to be granted again."""
+        claims = [(view, Claim.poll(self.entity.ledgers[view.partition])) for view in self.plan.views]
+        await self._connections.ledger_client.execute(*(claim for _, claim in claims))
+        for view, claim in claims:
+            if view.is_read:
+                await self.go_to(view, claim.granted)
+            await self.note(view, claim.granted)
+
+    async def _look_at_memory(self) -> None:
+        """While Redis is nearly full, claim nothing new; settling, and what was granted before, go on."""
+        full = await self._connections.ledger_client.is_full()
+        if full != self.is_full:
+            LOGGER.warning("redis_full entity=%s full=%s: nothing new is received while it is", self.entity.path, full)
+        self.is_full = full
+
+    async def read_again(self, delivery: Delivery, ranges: Sequence[Range]) -> list[Record]:
+        """Read the messages of ranges that a lease holds, as receivers get them; see ``GrantedRecords.read``."""
+        return self.entity.granted(await self.granted.read(delivery, ranges))
+
+    def is_late(self, grants: Sequence[Grant]) -> bool:
+        """Return whether to hand out what was granted now, because a quarter of its lock is over."""
+        ledgers, most = self.entity.ledgers, self.entity.lock_ms * 0.75 / 1000
+        return any(
+            grant.delivery.lease and ledgers[grant.delivery.partition].seconds_until(grant.delivery.expiry) < most
+            for grant in grants
+        )
+
+    async def postpone(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
+        """Have scheduled messages, also those of plain producers, wait for their time; return the others."""
+        items, others = part_scheduled(records)
+        if items:
+            await self._connections.ledger_client.execute(
+                Postpone(self.entity.ledgers[delivery.partition], delivery.lease, items)
+            )
+        return others
+
+    # The answers of ledgers.
+
+    async def note(self, view: PartitionView, granted: Granted) -> None:
+        """Note the answer of a partition's ledger, and do what it asks for."""
+        view.cursor = granted.cursor
+        view.redeliverable = granted.redeliverable > 0
+        view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
+        self._listener.noted(view.partition, granted)
+        if granted.moves:
+            await self._parts.transfers.finish(self.entity, view.partition)
+        if granted.overdue:
+            await self._parts.dispositions.activate(self.entity, view.partition)
+
+    async def go_to(self, view: PartitionView, granted: Granted) -> None:
+        """Read on from the ledger's cursor if it is elsewhere."""
+        elsewhere = view.moved(granted)
+        if elsewhere is not None:
+            await self._fetcher.seek(view.partition, elsewhere)
+
+    async def learn_rules(self) -> None:
+        """Look up the rules of the subscription, which were changed; they choose what is read and granted from now on."""
+        self.entity = await self._parts.catalog.entity_anew(self.entity)
+
+    def detections(self, seen: Iterable[tuple[PartitionView, Seen | None]]) -> list[DetectDuplicates]:
+        """Return the operations that find the duplicates among records that were read and are to be granted."""
+        if not self.entity.detects_duplicates:
+            return []
+        return [
+            detect_duplicates(
+                self.entity,
+                view.partition,
+                min(max(view.dedup_upto, one.start), one.upto),
+                one.upto,
+                view.before(one.upto),
+            )
+            for view, one in seen
+            if one is not None
+        ]
+
+    async def follow_detections(self, detections: Sequence[DetectDuplicates]) -> None:
+        """Note up to where duplicates are known, and search the records before if the ledger asks for it.
+
+        Raises:
+            ServiceBusError: A log was truncated, and the entity goes on with other ledgers.
+        """
+        for one in detections:
+            view = self.plan.views[one.ledger.partition]
+            view.dedup_upto = one.dedup_upto
+            if one.log_truncated is not None:
+                cut = view.first_later(one.log_truncated)
+                await self._parts.recovery.recover_from_truncation(self.entity, view.partition, cut)
+            elif one.ahead:
+                # A ledger made anew looks at the window once more.
+                upto = min(one.start, view.seen_from)
+                view.dedup_upto = await self._parts.duplicate_scan.scan(
+                    self.entity, view.partition, one.dedup_upto, upto
+                )
+
+    # Logs that were trimmed or truncated.
+
+    def mark_unverified(self, view: PartitionView) -> None:
+        """Read a log from its ledger's cursor before anything else: the brokers say then whether it was truncated."""
+        view.mark_unverified()
+        self._listener.doubted()
+
+    async def _find_way_back(self, error: OffsetNotInLogError) -> None:
+        """Go on with a log that does not hold the offset at which it was to be read on.
+
+        Raises:
+            ServiceBusError: The log was truncated, and the entity goes on with other ledgers.
+        """
+        connections, topic, partition = self._connections, self.entity.topic, error.partition
+        ledger = self.entity.ledgers[partition]
+        # The cursor before the end: it is never beyond an end that is asked for afterwards. A subscription's may be beyond the
+        # committed end if it was created while a transaction was open.
+        (state,) = await connections.ledger_client.states([ledger])
+        start = (await connections.pool.run(connections.topics.starts, topic, [partition]))[partition]
+        end = (await connections.pool.run(connections.topics.stored_ends, topic, [partition]))[partition]
+        if state is not None:
+            await self._check_end(self.plan.views[partition], state, start, end, error.truncated_to)
+            if state.cursor < start:
+                await connections.ledger_client.execute(Purge(ledger, start))
+                LOGGER.error(
+                    "lost_by_the_log entity=%s partition=%d offsets=%s: deleted before anybody received them",
+                    self.entity.path,
+                    partition,
+                    [(state.cursor, start - 1)],
+                )
+            if state.dedup_upto is not None and state.dedup_upto < start:
+                await connections.ledger_client.execute(
+                    detect_duplicates(self.entity, partition, 0, 0, [], log_start=start)
+                )
+        # Otherwise only this reader lagged behind the messages that other clients settled.
+        self._needs_resync = True
+
+    async def _check_end(
+        self, view: PartitionView, state: LedgerState, start: int, end: int, truncated_to: int | None
+    ) -> None:
+        """If a log was truncated, have the entity go on from there.
+
+        Args:
+            view: The partition.
+            state: The state of its ledger.
+            start: The first offset of the log.
+            end: The end of the log.
+            truncated_to: See ``OffsetNotInLogError``.
+
+        Raises:
+            ServiceBusError: The log was truncated, and the entity goes on with other ledgers.
+        """
+        recovery = self._parts.recovery
+        if truncated_to is not None and truncated_to >= 0:
+            await recovery.recover_from_truncation(self.entity, view.partition, truncated_to)
+        elif truncated_to is not None and start == end == state.cursor:
+            # The brokers know no epoch of a log without records; none was lost.
+            view.unverifiable_at = state.cursor
+        elif truncated_to is not None or (state.cursor > end and (state.epoch is None or view.maybe_truncated)):
+            await recovery.recover_from_truncation(self.entity, view.partition, None)
+        elif state.cursor > end:
+            # If it begins again at the cursor, Kafka's client asks where the log was truncated.
+            view.maybe_truncated = True

@@ -1,0 +1,183 @@
+"""Filing messages under their sessions: records that were read, and messages that came back and whose session is not known."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from kafkabus._async.dispositions.disposition import delivered_too_often
+from kafkabus._async.receiving.granted_records import SWEPT_AT_ONCE
+from kafkabus._async.receiving.log_reader import SLOW_POLL, LogReader, ReaderParts
+from kafkabus._async.receiving.recent_records import RecentRecords
+from kafkabus._core.delivery import Delivery
+from kafkabus._core.entity import Entity
+from kafkabus._core.fetch_plan import PartitionView, runs_of, sweeps
+from kafkabus._core.record import Record, scheduled_for, session_of
+from kafkabus._ledger.operations import Claim, Filing, Granted, Place, new_lease
+from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
+from kafkabus_mapping.keys import partition_of
+
+PLACED_AT_ONCE = 1_000
+"""How many returned messages are placed in their sessions in one go."""
+NO_SESSION = "SessionIdMissing", "it is received in sessions alone, and the message has no session_id"
+"""Reason and description of a message that belongs to no session."""
+ELSEWHERE = (
+    "SessionElsewhere",
+    "it was stored in another partition than its session's: no sender of ours stored it",
+)
+"""Reason and description of a message of a subscription whose session is in another partition."""
+
+
+class SessionFiler:
+    """Files messages under their sessions; the caller has the turn of the log reader.
+
+    Args:
+        parts: The parts of the client.
+        log: The reader of the entity's logs.
+        kept: The records that were filed a moment ago.
+        notified: Called with a partition in which messages of sessions were filed.
+    """
+
+    def __init__(
+        self, parts: ReaderParts, log: LogReader, kept: RecentRecords, notified: Callable[[int], None]
+    ) -> None:
+        self._parts = parts
+        self._connections = parts.connections
+        self._log = log
+        self._kept = kept
+        self._notified = notified
+        self._plan = log.plan
+
+    @property
+    def _entity(self) -> Entity:
+        return self._log.entity
+
+    async def file(self) -> None:
+        """File all messages that were read and not filed."""
+        views = [view for view in self._plan.views if view.is_read and view.seen_to > view.seen_from]
+        filings = [self._filing(view) for view in views]
+        if not filings:
+            return
+        await self._parts.marks.tell_topic(self._entity, self._log.subscription_filter)
+        detections = self._log.detections(zip(views, (filing.seen for filing in filings), strict=True))
+        await self._connections.ledger_client.execute(*detections, *filings)
+        await self._log.follow_detections(detections)
+        for view, filing in zip(views, filings, strict=True):
+            granted = filing.granted
+            if granted.ahead or granted.cursor > filing.seen.upto:
+                self._plan.lost_race(view, time.monotonic() + 2 * SLOW_POLL)
+            await self._log.go_to(view, granted)
+            if granted.stale_rules:
+                await self._log.learn_rules()
+            await self._log.note(view, granted)
+            if filing.sessions:
+                self._notified(view.partition)
+            await self._give_up_strays(filing, granted)
+
+    def _filing(self, view: PartitionView) -> Filing:
+        """Return the filing of a partition's messages, and keep their records."""
+        records = view.records
+        sessions, strays = self._by_session(view.partition, records)
+        self._kept.put(view.partition, records)
+        ledger = self._entity.ledgers[view.partition]
+        seen = view.seen(len(records))
+        return Filing(
+            ledger,
+            new_lease(),
+            seen,
+            sessions,
+            strays,
+            self._entity.lock_ms,
+            rules=self._log.rules_version,
+        )
+
+    def _by_session(self, partition: int, records: Sequence[Record]) -> tuple[dict[str, list[int]], list[Range]]:
+        """Return the offsets of each session among records, and the ranges of those that belong to no session here."""
+        offsets: dict[str | None, list[int]] = defaultdict(list)
+        for record in records:
+            session = None if scheduled_for(record) is not None else session_of(record)
+            if (
+                session is not None
+                and session not in offsets
+                and partition_of(session, self._entity.partitions) != partition
+            ):
+                session = None
+            if (
+                session is not None
+                and self._log.subscription_filter is not None
+                and self._log.subscription_filter.sets_apart(record)
+            ):
+                session = None
+            offsets[session].append(record.offset() or 0)
+        strays = merge_offsets(offsets.pop(None, ()))
+        return {name: several for name, several in offsets.items() if name is not None}, strays
+
+    async def _give_up_strays(self, filing: Filing, granted: Granted) -> None:
+        for first, last, _ in granted.again:
+            delivery = self._entity.delivery(filing.ledger.partition, filing.lease, granted.expiry, 0)
+            records, _ = self._kept.take(filing.ledger.partition, range(first, last + 1))
+            await self._lead_away(delivery, records)
+
+    async def _lead_away(self, delivery: Delivery, strays: Sequence[Record]) -> None:
+        """Move messages that belong to no session here to their sessions' partitions, or to the dead-letter queue.
+
+        If that fails, a client tries it again once their locks have expired.
+        """
+        by_partition: dict[int | None, list[Record]] = defaultdict(list)
+        strays = await self._log.postpone(delivery, strays)
+        for record in await self._parts.dispositions.as_received(self._entity, delivery, strays):
+            session = session_of(record)
+            by_partition[None if session is None else partition_of(session, self._entity.partitions)].append(record)
+        for there, records in by_partition.items():
+            if there is None:
+                await self._parts.dispositions.give_up(self._entity, delivery, records, *NO_SESSION)
+            elif self._log.subscription_filter is not None:
+                # Other subscriptions read the same log.
+                await self._parts.dispositions.give_up(self._entity, delivery, records, *ELSEWHERE)
+            else:
+                await self._parts.dispositions.move(self._entity, delivery, there, records)
+
+    async def place(self, view: PartitionView) -> None:
+        """Read messages that came back and wait to be filed, and file them."""
+        claim = Claim(
+            self._entity.ledgers[view.partition],
+            new_lease(),
+            want=PLACED_AT_ONCE,
+            lock_ms=self._entity.lock_ms,
+            rules=self._entity.rules_version,
+        )
+        await self._connections.ledger_client.execute(claim)
+        try:
+            if claim.granted.stale_rules:
+                await self._log.learn_rules()
+            await self._place_claimed(claim)
+        except BaseException:
+            # The ledger grants nothing of the partition's sessions while a lease holds these.
+            self._connections.ledger_client.enqueue(claim.undo())
+            await self._log.undelivered.put_back([])
+            raise
+        await self._log.note(view, claim.granted)
+        if claim.granted.again:
+            self._notified(view.partition)
+
+    async def _place_claimed(self, claim: Claim) -> None:
+        ledger = claim.ledger
+        for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
+            for count, several in groupby(sweep, key=itemgetter(2)):
+                granted = self._entity.delivery(ledger.partition, claim.lease, claim.granted.expiry, count)
+                records = await self._log.read_again(granted, [one[:2] for one in several])
+                exceeded = count >= self._entity.max_deliveries
+                sessions, strays = ({}, runs_of(records)) if exceeded else self._by_session(ledger.partition, records)
+                place = Place(ledger, claim.lease, sessions, strays, self._entity.lock_ms)
+                await self._connections.ledger_client.execute(place)
+                stray_offsets = set(offsets_of(strays))
+                stray = [record for record in records if record.offset() in stray_offsets]
+                delivery = self._entity.delivery(ledger.partition, place.apart, place.expiry, count)
+                if exceeded:
+                    reason = delivered_too_often(self._entity, count)
+                    await self._parts.dispositions.give_up(self._entity, delivery, stray, *reason)
+                else:
+                    await self._lead_away(delivery, stray)
