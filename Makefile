@@ -75,8 +75,9 @@ layers: $(READY) ## import-linter: who may import whom
 lua: $(READY) ## the ledger's Lua scripts
 	$(BIN)/python -m tools.lint_lua
 
-generated: $(READY) ## the blocking twins are what the generator makes
+generated: $(READY) ## the generated files are what the generators make
 	$(BIN)/python -m tools.generate_blocking --check
+	$(BIN)/python -m tools.generate_lua --check
 
 english: $(READY) ## the rules of English in texts, docstrings and comments
 	$(BIN)/python -m tools.check_english
@@ -84,8 +85,9 @@ english: $(READY) ## the rules of English in texts, docstrings and comments
 commits: $(READY) ## the subjects of commits
 	$(BIN)/python -m tools.check_commits
 
-generate: $(READY) ## write the blocking twins of the asyncio sources
+generate: $(READY) ## write the blocking twins, and the layout for Lua
 	$(BIN)/python -m tools.generate_blocking
+	$(BIN)/python -m tools.generate_lua
 
 format: $(READY) ## format everything and mend what ruff can mend
 	$(BIN)/ruff check --fix

@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus._ledger.scripts import FRAGMENTS, PROGRAMS
+from kafkabus._ledger.scripts import FRAGMENTS, PROGRAMS, RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,7 +72,9 @@ def main() -> int:
         The exit status: 0 if there are no findings, 1 otherwise.
     """
     try:
-        findings, complete = lint(FOLDER, FRAGMENTS, [program for program in PROGRAMS if program != FRAGMENTS])
+        findings, complete = lint(
+            FOLDER, FRAGMENTS, [*(program for program in PROGRAMS if program != FRAGMENTS), RESTORE]
+        )
     except LuacheckError as error:
         print(error, file=sys.stderr)
         return 1
@@ -111,7 +113,8 @@ def lint(folder: Path, fragments: Sequence[str], parts: Sequence[Sequence[str]] 
     for path in present:
         findings += redis_findings(path, is_fragment=path.name in fragments)
     joined = [path for path in (folder / name for name in fragments) if path.exists()]
-    programs = [joined, *([path] for path in present if path not in joined)]
+    in_parts = {name for names in parts for name in names}
+    programs = [joined, *([path] for path in present if path not in joined and path.name not in in_parts)]
     complete = luacheck_is_installed()
     if complete:
         for program in filter(None, programs):

@@ -7,28 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kafkabus._ledger.layout import key_names
 from kafkabus_mapping.names import EntityPath, ledger_tag
-
-_LEDGER_KEYS = (
-    "meta",
-    "leases",
-    "expiries",
-    "redeliverable",
-    "moving",
-    "moves",
-    "skipped",
-    "deferred",
-    "scheduled",
-    "due",
-    "moved",
-)
-_SESSION_KEYS = ("sessions", "free", "holders", "states")
-_DETECTION_KEYS = ("duplicates", "ids0", "ids1", "ids2", "ids3")
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerKeys:
-    """The keys of one ledger; the head of ``lua/prelude.lua`` says what each holds.
+    """The keys of one ledger; ``layout.py`` says what each holds.
 
     Attributes:
         prefix: Hash tag and the ledger's name.
@@ -56,8 +41,8 @@ class LedgerKeys:
     ) -> LedgerKeys:
         """Return the keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
         prefix = f"{ledger_tag(namespace, path, generation, partition)}:{name}"
-        keys = (*_LEDGER_KEYS, *(_SESSION_KEYS if sessions else ()), *(_DETECTION_KEYS if detects else ()))
-        return cls(prefix, tuple(f"{prefix}:{key}" for key in keys), sessions, detects)
+        names = key_names(sessions=sessions, detects=detects)
+        return cls(prefix, tuple(f"{prefix}:{name}" for name in names), sessions, detects)
 
     @property
     def meta(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-_INTENT = re.compile(r"prepared:([a-z]+):([0-9a-f]+):([nds]):(\d+):(.*)", re.DOTALL)
+from kafkabus._ledger.layout import PREPARED
+
+_INTENT = PREPARED.regex
 
 
 @dataclass(frozen=True, slots=True)

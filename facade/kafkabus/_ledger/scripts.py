@@ -14,6 +14,7 @@ from functools import cache
 from importlib import resources
 
 FRAGMENTS = (
+    "layout.lua",
     "prelude.lua",
     "session_index.lua",
     "lease.lua",
@@ -32,7 +33,7 @@ FRAGMENTS = (
 )
 """Files of the program that has all operations, in the order in which they are joined."""
 
-_RECEIVING = ("prelude.lua", "session_index.lua", "lease.lua", "settle.lua", "claim.lua", "request.lua")
+_RECEIVING = ("layout.lua", "prelude.lua", "session_index.lua", "lease.lua", "settle.lua", "claim.lua", "request.lua")
 
 PROGRAMS = (
     _RECEIVING,
@@ -40,6 +41,9 @@ PROGRAMS = (
     FRAGMENTS,
 )
 """Files of each program; programs with fewer operations come first."""
+
+RESTORE = ("layout.lua", "restore.lua")
+"""Files of the program that rebuilds a ledger."""
 
 _DEFINED = re.compile(r"^operations\.(\w+) =", re.MULTILINE)
 
@@ -83,7 +87,7 @@ def create_script() -> Script:
 @cache
 def restore_script() -> Script:
     """Return the script that rebuilds a ledger from a checkpoint."""
-    return _script(_read("restore.lua"))
+    return _script("\n".join(map(_read, RESTORE)))
 
 
 @cache

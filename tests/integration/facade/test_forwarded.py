@@ -123,7 +123,7 @@ def test_whoever_forwards_may_die_before_the_first_step(
         send(client, queue, "1", "2", "3")
         with monkeypatch.context() as patch:
             patch.setattr(Forwarder, "_move_on", _fail)
-            patch.setattr("kafkabus.upkeep.forwarder.Reader.put_back", _nothing)
+            patch.setattr("kafkabus._async.receiving.undelivered.UndeliveredGrants.put_back", _nothing)
             with pytest.raises(ServiceBusCommunicationError):
                 forward(untended, queue, lambda _: False)
         send(client, queue, "4")

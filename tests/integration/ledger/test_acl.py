@@ -397,7 +397,7 @@ SABOTAGE = {
     "an undeclared key is read": ("redis.call('GET', SLOT)", "redis.call('GET', SLOT .. '-')", "key", "{slot}-"),
     "an undeclared key is written": ("write('SET', SLOT,", "write('SET', SLOT .. '-',", "key", "{slot}-"),
     "another channel is notified": ("'PUBLISH', ARGV[2]", "'PUBLISH', ARGV[2] .. '-'", "channel", "{channel}-"),
-    "a key is found": ("local time =", "redis.call('RANDOMKEY')\nlocal time =", "command", "randomkey"),
+    "a key is found": ("local time, skew =", "redis.call('RANDOMKEY')\nlocal time, skew =", "command", "randomkey"),
 }
 """Requests with one fault each: the text, its replacement, Redis's reason to refuse it, and the refused name."""
 

@@ -30,7 +30,7 @@ BROKEN = {
     "what is settled settles again": ("if bit_at == '0' then\n            visit", "if true then\n            visit"),
     "a request's number is forgotten": ("if tonumber(last) == number then", "if false then"),
     "a transfer ends when it begins": (
-        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. op.intent)",
+        "write('HSET', MOVING, num(offset), join_move(segment.count, op.intent))",
         "write('HSET', MOVED, num(offset), '0')\n      ledger.in_flight = ledger.in_flight - 1",
     ),
     "what is abandoned is not counted": (
@@ -96,8 +96,8 @@ BROKEN_TRANSACTIONS = {
     "what is rolled back is settled": ("rejoin(lease, coming)\n", "ledger.in_flight = ledger.in_flight - #coming\n"),
     "an expired lease gets its messages back": ("if expiry > now then\n      back", "if true then\n      back"),
     "what is prepared is delivered": (
-        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)\n      end",
-        "write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent) give_back(offset, offset, 0)\n      end",
+        "write('HSET', MOVING, num(offset), join_move(segment.count, intent))\n      end",
+        "write('HSET', MOVING, num(offset), join_move(segment.count, intent)) give_back(offset, offset, 0)\n      end",
     ),
     "what is committed stays prepared": (
         "write('HDEL', MOVING, num(offset))\n    write('ZREM', MOVES, padded(offset))",

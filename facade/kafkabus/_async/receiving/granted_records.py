@@ -33,7 +33,7 @@ class GrantedRecords:
     Args:
         connections: The client's connections.
         archive: The records that are kept apart from their logs.
-        entity: The entity whose records are read.
+        entity: Returns the entity whose records are read, as it is described now.
         views: The partitions, by number.
         doubt: Called with a partition whose log may have been truncated.
         in_order: Whether a record that does not come is an error, because later ones must not overtake it.
@@ -43,7 +43,7 @@ class GrantedRecords:
         self,
         connections: Connections,
         archive: RecordArchive,
-        entity: Entity,
+        entity: Callable[[], Entity],
         views: Sequence[PartitionView],
         doubt: Callable[[PartitionView], None],
         *,
@@ -73,32 +73,33 @@ class GrantedRecords:
         Raises:
             ServiceBusError: The records cannot be read.
         """
-        ledger, topics = self._entity.ledgers[delivery.partition], self._connections.topics
+        entity, topics = self._entity(), self._connections.topics
+        ledger = entity.ledgers[delivery.partition]
         read, upto = await self._read_in_time(delivery, ranges)
         wanted = set(offsets_of(common(ranges, [(0, upto)])))
         records = [record for record in read if record.offset() in wanted]
         if len(records) == len(wanted):
             return records
         gone = merge_offsets(wanted - {record.offset() or 0 for record in records})
-        start = (await self._connections.pool.run(topics.starts, self._entity.topic, [ledger.partition], GRANTED_READ))[
+        start = (await self._connections.pool.run(topics.starts, entity.topic, [ledger.partition], GRANTED_READ))[
             ledger.partition
         ]
         if delivery.deferred and gone[-1][1] >= start:
             raise ServiceBusError(
-                f"{self._entity.path}, partition {ledger.partition}: offset {gone[-1][1]} holds a message that cannot be "
+                f"{entity.path}, partition {ledger.partition}: offset {gone[-1][1]} holds a message that cannot be "
                 "read, and the log was not trimmed up to there; nothing is skipped silently"
             )
         lost = common(gone, [(0, start - 1)])
         if lost:
-            LOGGER.error("lost_by_the_log entity=%s partition=%d offsets=%s", self._entity.path, ledger.partition, lost)
+            LOGGER.error("lost_by_the_log entity=%s partition=%d offsets=%s", entity.path, ledger.partition, lost)
         else:
-            LOGGER.debug("no_messages entity=%s partition=%d offsets=%s", self._entity.path, ledger.partition, gone)
+            LOGGER.debug("no_messages entity=%s partition=%d offsets=%s", entity.path, ledger.partition, gone)
         await self._connections.ledger_client.execute(Settlement(ledger, "complete", delivery.lease, gone))
         return records
 
     async def _read_in_time(self, delivery: Delivery, ranges: Sequence[Range]) -> tuple[list[Record], int]:
         """Return the records from the first offset of ranges to the last one that was read, and that offset."""
-        entity, view = self._entity, self._views[delivery.partition]
+        entity, view = self._entity(), self._views[delivery.partition]
         ledger, first, last = entity.ledgers[view.partition], ranges[0][0], ranges[-1][1]
         # Half of the lock is for the receiver; and messages that are given back in time do not count as delivered.
         most = READ_TIMEOUT if delivery.deferred else GRANTED_READ

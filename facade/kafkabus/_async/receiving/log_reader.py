@@ -83,7 +83,7 @@ class LogListener(Protocol):
         ...
 
     def needed(self) -> Iterable[int]:
-        """Return the partitions that this client must read, whoever is at home there."""
+        """Return the partitions that this client must read, also if another client is at home there."""
         ...
 
     def doubted(self) -> None:
@@ -139,9 +139,10 @@ class LogReader:
             parts.connections.settings, parts.connections.pool, entity.topic, str(entity.path), self
         )
         self.granted = GrantedRecords(
-            parts.connections, parts.archive, entity, self.plan.views, self.mark_unverified, in_order=in_order
+            parts.connections, parts.archive, lambda: self.entity, self.plan.views, self._doubt, in_order=in_order
         )
-        self.undelivered = UndeliveredGrants(parts.connections, entity)
+        self.undelivered = UndeliveredGrants(parts.connections, lambda: self.entity)
+        self._doubted: set[int] = set()
         self._needs_resync = False
 
     # The turn of a receiver.
@@ -154,6 +155,7 @@ class LogReader:
         """End the turn."""
         self._turn.release()
         if self.is_closed:
+            self.undelivered.report_lost()
             await self.rest()
 
     def resync(self) -> None:
@@ -221,15 +223,7 @@ class LogReader:
             idle: Whether nothing is at hand, so that notifications are looked for.
         """
         now = time.monotonic()
-        if self.entity.subscription_filter is not self.subscription_filter:
-            # Other rules, or settings, chose the records in the plan.
-            self.subscription_filter, self.rules_version = self.entity.subscription_filter, self.entity.rules_version
-            self._needs_resync = True
-        if self._needs_resync:
-            await self._fetcher.unassign_all()
-            for view in self.plan.views:
-                view.stop()
-            self._needs_resync = False
+        await self._apply_changes()
         if now >= self.next_slow_poll:
             self.next_slow_poll = now + SLOW_POLL
             self.plan.clear_backoff(now)
@@ -249,6 +243,21 @@ class LogReader:
         await self._fetcher.unassign(view.partition for view in self.plan.views if not view.is_read)
         if begin:
             await self._start_reading(begin)
+
+    async def _apply_changes(self) -> None:
+        """Stop reading if the records in the plan, or the consumer's position, may be wrong since the last turn."""
+        entity = self.entity
+        if entity.subscription_filter is not self.subscription_filter:
+            # Other rules, or settings, chose the records in the plan.
+            self.subscription_filter, self.rules_version = entity.subscription_filter, entity.rules_version
+            self._needs_resync = True
+        while self._doubted:
+            self.mark_unverified(self.plan.views[self._doubted.pop()])
+        if self._needs_resync:
+            await self._fetcher.unassign_all()
+            for view in self.plan.views:
+                view.stop()
+            self._needs_resync = False
 
     async def read_on(self, want: int, wait: float) -> bool:
         """Read until ``want`` messages are in the plan, if reading is what comes next.
@@ -423,9 +432,20 @@ class LogReader:
     # Logs that were trimmed or truncated.
 
     def mark_unverified(self, view: PartitionView) -> None:
-        """Read a log from its ledger's cursor before anything else: the brokers say then whether it was truncated."""
+        """Read a log from its ledger's cursor before anything else: the brokers say then whether it was truncated.
+
+        The caller has the turn.
+        """
         view.mark_unverified()
         self._listener.doubted()
+
+    def is_verified(self, partition: int) -> bool:
+        """Return whether no truncation of a log is to be looked for first."""
+        return partition not in self._doubted and self.plan.views[partition].is_verified
+
+    def _doubt(self, view: PartitionView) -> None:
+        """Mark a log unverified when the next turn begins: a receiver without the turn may read by offset."""
+        self._doubted.add(view.partition)
 
     async def _find_way_back(self, error: OffsetNotInLogError) -> None:
         """Go on with a log that does not hold the offset at which it was to be read on.
@@ -445,7 +465,7 @@ class LogReader:
             if state.cursor < start:
                 await connections.ledger_client.execute(Purge(ledger, start))
                 LOGGER.error(
-                    "lost_by_the_log entity=%s partition=%d offsets=%s: deleted before anybody received them",
+                    "lost_by_the_log entity=%s partition=%d offsets=%s: deleted before a client received them",
                     self.entity.path,
                     partition,
                     [(state.cursor, start - 1)],

@@ -242,7 +242,10 @@ class MessageReader:
         delivery = self._delivery(claim, 0)
         if granted.fresh and not claim.unseen:
             fresh = replace(delivery, lease="", expiry=0) if claim.settle_on_claim else delivery
-            grants.append(Grant(fresh, plan.view.take(granted.fresh)))
+            grant = Grant(fresh, [])
+            # First of all, the lease is known to the caller.
+            grants.append(grant)
+            grant.records = plan.view.take(granted.fresh)
         if granted.again or claim.unseen:
             grants.append(Grant(delivery, []))
 

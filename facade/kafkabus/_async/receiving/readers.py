@@ -111,6 +111,9 @@ class Readers:
                     raise ValueError("The handler has already been shutdown: its client was closed, get another")
                 anew = self._known[entity.path.key] = _Known(entity, reader, time.monotonic())
         if known is not None:
+            if known.entity.holder_id == entity.holder_id:
+                # Other ledgers of the same entity: receivers get the messages that the old ones have settled.
+                known.reader.log.undelivered.hand_over(reader.log.undelivered)
             await known.reader.log.close()
         return anew
 

@@ -72,6 +72,9 @@ class SessionFiler:
             await self._log.go_to(view, granted)
             if granted.stale_rules:
                 await self._log.learn_rules()
+                if self._entity.rules_version == self._log.rules_version:
+                    # While rules are being changed, nothing new is filed.
+                    view.rest()
             await self._log.note(view, granted)
             if filing.sessions:
                 self._notified(view.partition)

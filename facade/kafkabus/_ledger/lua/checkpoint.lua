@@ -38,7 +38,7 @@ operations.snapshot = function(op)
     end
   end
   for _, member in ipairs(redis.call('ZRANGE', SCHEDULED, 0, -1)) do
-    local offset, at = split_deferred(member)
+    local offset, at = split_scheduled(member)
     scheduled[#scheduled + 1] = { num(offset), num(at) }
   end
   local states, prepared = redis.call('HGETALL', MOVING), 0

@@ -1,6 +1,6 @@
 -- Creates a ledger if there is none.
 --
--- KEYS  1 meta (see prelude.lua)
+-- KEYS  1 meta (see layout.lua)
 -- ARGV  1 cursor: the first offset to grant
 --       2 1 if the log may hold messages with times to live of their own
 --       3 1 if duplicates are detected

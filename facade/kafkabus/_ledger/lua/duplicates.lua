@@ -29,7 +29,7 @@ local function known_ids(ids)
         part[#part + 1] = ids[index][2]
       end
       for index, text in ipairs(redis.call('HMGET', IDS[turn], unpack(part))) do
-        local offset, at, source = string.match(text or '', '^(%d+):(%d+):(.*)$')
+        local offset, at, source = string.match(text or '', '^' .. IDENTIFIER_FORM .. '$')
         local before = known[part[index]]
         if offset and not (before and before.offset > tonumber(offset)) then
           known[part[index]] = { offset = tonumber(offset), at = tonumber(at), source = source }
@@ -119,7 +119,7 @@ operations.detect_duplicates = function(op)
       -- Any copy of one message may be the one that stays; its time is the first copy's.
       at = copied and before.at or at
       known[id] = { offset = offset, at = at, source = source }
-      write('HSET', hash_for(ring, latest, op.window), id, num(offset) .. ':' .. num(at) .. ':' .. source)
+      write('HSET', hash_for(ring, latest, op.window), id, join_identifier(offset, at, source))
     end
   end
   local text = num(ring.filled)

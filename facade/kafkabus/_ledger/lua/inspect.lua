@@ -54,7 +54,7 @@ operations.peek = function(op)
     add(offset, offset, 'd', count)
   end
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', SCHEDULED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
-    local offset = split_deferred(member)
+    local offset = split_scheduled(member)
     add(offset, offset, 't', 0)
   end
   for _, id in ipairs(redis.call('HKEYS', LEASES)) do

@@ -18,7 +18,7 @@ end
 -- As split_lease, for a lease that locks a session: its messages lie apart and expire with the lock.
 local function split_session_lease(text, held)
   local segments = {}
-  for first, last, count, deferred in string.gmatch(text, '(%d+)%-?(%d*)%*?(%d*)(d?)') do
+  for first, last, count, deferred in string.gmatch(text, RUN_FORM .. '(d?)') do
     first = tonumber(first)
     segments[#segments + 1] = {
       first = first, last = tonumber(last) or first, count = tonumber(count) or 0,
@@ -39,13 +39,13 @@ end
 
 -- First, last and count of a member of the returned ranges.
 local function split_returned(member)
-  local first, last, count = string.match(member, '^(%d+):(%d+):(%d+)$')
+  local first, last, count = string.match(member, '^' .. RETURNED_FORM .. '$')
   return tonumber(first), tonumber(last), tonumber(count)
 end
 
 -- Offset and count of a member of the deferred messages.
 local function split_deferred(member)
-  local offset, count = string.match(member, '^(%d+):(%d+)$')
+  local offset, count = string.match(member, '^' .. DEFERRED_FORM .. '$')
   return tonumber(offset), tonumber(count)
 end
 
@@ -85,7 +85,7 @@ end
 -- that died before it moved the cursor. The cursor stays where it is, because nothing is known of the records before
 -- them.
 local function give_back(first, last, count)
-  write('ZADD', REDELIVERABLE, num(first), num(first) .. ':' .. num(last) .. ':' .. num(count))
+  write('ZADD', REDELIVERABLE, num(first), join_returned(first, last, count))
   ledger.notify = true
 end
 
@@ -115,7 +115,7 @@ end
 -- Sets messages aside, granted by offset only. A message that was there before, under another count, is granted once.
 local function set_aside(first, last, count)
   for offset = first, last do
-    write('ZADD', DEFERRED, num(offset), num(offset) .. ':' .. num(count))
+    write('ZADD', DEFERRED, num(offset), join_deferred(offset, count))
   end
 end
 
@@ -221,7 +221,8 @@ end
 local function in_doubt(id)
   if redis.call('HLEN', MOVING) > 0 then
     for _, state in ipairs(redis.call('HVALS', MOVING)) do
-      if string.match(state, '^%d+|prepared:%a+:(%x+):') == id then
+      local _, lease = string.match(state, '^%d+|' .. PREPARED_FORM)
+      if lease == id then
         return true
       end
     end
@@ -235,7 +236,7 @@ local function expire_holder(id, held, counted)
     return dissolve(id, held, counted)
   end
   local again = num(now + 1000)
-  write('HSET', HOLDERS, id, num(math.min(held.expiry, now)) .. '|' .. num(held.max_deliveries) .. '|' .. held.name)
+  write('HSET', HOLDERS, id, join_holder(math.min(held.expiry, now), held.max_deliveries, held.name))
   write('ZADD', EXPIRIES, again, id)
 end
 

@@ -1,6 +1,6 @@
 -- Tail of every request: a number seen before gets its reply again, a lower one is refused, else the operations run.
 --
--- KEYS, ARGV, Reply, Effect: see prelude.lua.
+-- KEYS, ARGV, Reply, Effect: see layout.lua and prelude.lua.
 
 if not ledger.cursor then
   return cjson.encode({ status = 'missing' })
@@ -27,9 +27,9 @@ local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies, s
 write(
   'HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'in_flight', num(ledger.in_flight),
   'skipped', num(ledger.skipped), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',
-  'leader', ledger.leader, 'clock', num(clock), 'slip', num(slip)
+  'leader', ledger.leader, 'clock', num(ledger.clock), 'slip', num(ledger.slip)
 )
-if ledger.moving ~= tonumber(meta[14] or 0) then
+if ledger.moving ~= moving_before then
   write('HSET', META, 'moving', num(math.max(0, ledger.moving)))
 end
 if ledger.schedules then

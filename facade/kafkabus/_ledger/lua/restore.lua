@@ -1,6 +1,6 @@
 -- Rebuilds a ledger from what was written down of it.
 --
--- KEYS  as of prelude.lua, and instead of the slot the mark that was set before the following was read. If the queue
+-- KEYS  as of layout.lua, and instead of the slot the mark that was set before the following was read. If the queue
 --       has sessions, waiting messages become returned ranges: the next client that reads them places them
 -- ARGV  1 JSON: {"cursor", "version", "has_message_ttl", "epoch", "waiting", "deferred", "moving", "skipped"} as
 --         operations.snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", if the queue
@@ -13,13 +13,10 @@
 --       set, and there may have been a ledger meanwhile that had more written down of it
 -- Effect: meta comes last, so there is no half-made ledger; the other keys, as a script that died left them, go first.
 
-local META, REDELIVERABLE = KEYS[1], KEYS[4]
-local MOVING, MOVES, SKIPPED, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-
-if redis.call('EXISTS', META) == 1 then
+if ledger.cursor then
   return 0
 end
-if redis.call('GET', KEYS[#KEYS]) ~= ARGV[2] then
+if redis.call('GET', SLOT) ~= ARGV[2] then
   return 2
 end
 redis.call('DEL', unpack(KEYS))
@@ -31,19 +28,18 @@ local held = 0
 local scheduled = 0
 
 for _, range in ipairs(state.waiting) do
-  redis.call('ZADD', REDELIVERABLE, range[1], table.concat(range, ':'))
+  redis.call('ZADD', REDELIVERABLE, range[1], join_returned(unpack(range)))
   held = held + tonumber(range[2]) - tonumber(range[1]) + 1
 end
 for _, range in ipairs(state.deferred) do
   for offset = tonumber(range[1]), tonumber(range[2]) do
-    local text = string.format('%.0f', offset)
-    redis.call('ZADD', DEFERRED, text, text .. ':' .. range[3])
+    redis.call('ZADD', DEFERRED, num(offset), join_deferred(offset, range[3]))
     held = held + 1
   end
 end
 for _, one in ipairs(state.scheduled) do
-  redis.call('ZADD', KEYS[9], one[1], one[1] .. ':' .. one[2])
-  redis.call('ZADD', KEYS[10], one[2], string.format('%015.0f', tonumber(one[1])))
+  redis.call('ZADD', SCHEDULED, one[1], join_scheduled(one[1], one[2]))
+  redis.call('ZADD', DUE, one[2], padded(one[1]))
   if tonumber(one[1]) >= tonumber(state.cursor) then
     redis.call('ZADD', SKIPPED, one[1], one[1])
     state.skipped[#state.skipped + 1] = one[1]
@@ -52,18 +48,18 @@ for _, one in ipairs(state.scheduled) do
 end
 -- The owners of these transfers are gone with what they knew: the next client that adopts transfers finishes them.
 for _, move in ipairs(state.moving) do
-  redis.call('HSET', MOVING, move[1], move[2] .. '|' .. move[3])
-  redis.call('ZADD', MOVES, now, string.format('%015.0f', tonumber(move[1])))
+  redis.call('HSET', MOVING, move[1], join_move(move[2], move[3]))
+  redis.call('ZADD', MOVES, now, padded(move[1]))
   held = held + 1
 end
 for _, offset in ipairs(state.skipped) do
   redis.call('ZADD', SKIPPED, offset, offset)
 end
 for _, one in ipairs(state.states) do
-  redis.call('HSET', KEYS[15], one[1], one[2] .. '|' .. one[3] .. '|1|' .. one[4])
+  redis.call('HSET', STATES, one[1], join_state(one[2], one[3], '1', one[4]))
 end
 local fields = {
-  'cursor', state.cursor, 'version', state.version, 'in_flight', string.format('%.0f', held),
+  'cursor', state.cursor, 'version', state.version, 'in_flight', num(held),
   'skipped', #state.skipped > 0 and '1' or '0', 'moving', tostring(#state.moving), 'transacts', '1',
 }
 if state.epoch then
@@ -72,10 +68,9 @@ end
 if state.dedup_upto then
   for _, range in ipairs(state.duplicates) do
     for offset = tonumber(range[1]), tonumber(range[2]) do
-      local text = string.format('%.0f', offset)
-      redis.call('ZADD', KEYS[#KEYS - 5], text, text)
+      redis.call('ZADD', DUPLICATES, num(offset), num(offset))
       if offset >= tonumber(state.cursor) then
-        redis.call('ZADD', SKIPPED, text, text)
+        redis.call('ZADD', SKIPPED, num(offset), num(offset))
         fields[8] = '1'
       end
     end
@@ -86,7 +81,7 @@ if state.dedup_upto then
     end
   end
 end
-if (#KEYS == 16 or #KEYS == 21) and #state.waiting > 0 then
+if SESSIONS and #state.waiting > 0 then
   fields[#fields + 1], fields[#fields + 2] = 'sessions_unfiled', '1'
 end
 if state.rules then
@@ -94,7 +89,7 @@ if state.rules then
 end
 if state.schedules then
   fields[#fields + 1], fields[#fields + 2] = 'schedules', '1'
-  fields[#fields + 1], fields[#fields + 2] = 'scheduled', string.format('%.0f', scheduled)
+  fields[#fields + 1], fields[#fields + 2] = 'scheduled', num(scheduled)
 end
 if state.has_message_ttl then
   fields[#fields + 1], fields[#fields + 2] = 'has_message_ttl', '1'

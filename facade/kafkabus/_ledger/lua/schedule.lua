@@ -10,10 +10,16 @@
 --                            upto_ms, the time on the brokers' clock (none: on the ledger's). If duplicates are
 --                            detected, records that were not scanned wait. Reply: {"begun": [offset, …]}
 
+-- Offset and time of a member of the scheduled messages.
+local function split_scheduled(member)
+  local offset, at = string.match(member, '^' .. SCHEDULED_FORM .. '$')
+  return tonumber(offset), tonumber(at)
+end
+
 -- Has a message wait for its time.
 local function put_off(offset, at)
   write('ZADD', DUE, num(at), padded(offset))
-  write('ZADD', SCHEDULED, num(offset), num(offset) .. ':' .. num(at))
+  write('ZADD', SCHEDULED, num(offset), join_scheduled(offset, at))
   ledger.schedules = true
 end
 
@@ -72,7 +78,7 @@ operations.activate = function(op)
     if not DUPLICATES or (offset < ledger.dedup_upto and not ledger.log_truncated) then
       begun[#begun + 1] = num(offset)
       move_until(offset, now + op.orphan_ms)
-      write('HSET', MOVING, num(offset), '0|' .. op.intent)
+      write('HSET', MOVING, num(offset), join_move(0, op.intent))
       call_off(offset)
     end
   end

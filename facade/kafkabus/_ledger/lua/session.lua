@@ -108,7 +108,7 @@ operations.accept = function(op)
   local expiry = num(now + op.lock_ms)
   session.lease = op.lease
   write('ZADD', EXPIRIES, expiry, op.lease)
-  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(op.max_deliveries) .. '|' .. name)
+  write('HSET', HOLDERS, op.lease, join_holder(expiry, op.max_deliveries, name))
   store_session(session)
   write('ZREM', FREE, name)
   return { session = name, expiry = expiry }
@@ -164,7 +164,7 @@ operations.extend = function(op)
     return { gone = true }
   end
   local expiry = num(now + op.lock_ms)
-  write('HSET', HOLDERS, op.lease, expiry .. '|' .. num(held.max_deliveries) .. '|' .. held.name)
+  write('HSET', HOLDERS, op.lease, join_holder(expiry, held.max_deliveries, held.name))
   write('ZADD', EXPIRIES, expiry, op.lease)
   return { expiry = expiry }
 end

@@ -8,7 +8,7 @@ local CHUNK = 500
 
 local function split_chunk(text)
   local runs = {}
-  for first, last, count in string.gmatch(text, '(%d+)%-?(%d*)%*?(%d*)') do
+  for first, last, count in string.gmatch(text, RUN_FORM) do
     runs[#runs + 1] = { tonumber(first), tonumber(last) or tonumber(first), tonumber(count) or 0 }
   end
   return runs
@@ -348,7 +348,7 @@ end
 -- The lock of a session by this lease: until when, after how many deliveries a message is given up, which session.
 local function holder(id)
   if SESSIONS then
-    local expiry, most, name = string.match(redis.call('HGET', HOLDERS, id) or '', '^(%d+)|(%d+)|(.*)$')
+    local expiry, most, name = string.match(redis.call('HGET', HOLDERS, id) or '', '^' .. HOLDER_FORM .. '$')
     return expiry and { expiry = tonumber(expiry), max_deliveries = tonumber(most), name = name }
   end
 end

@@ -15,7 +15,7 @@
 -- A session's state: version, when it was set, whether its record stands, value ("-": cleared); nothing if it has none.
 local function state_of(name)
   local version, updated, stored, value = string.match(redis.call('HGET', STATES, name) or '',
-    '^(%d+)|(%d+)|([01])|(.*)$')
+    '^' .. STATE_FORM .. '$')
   return version and { version = tonumber(version), updated = updated, stored = stored == '1', value = value }
 end
 
@@ -27,8 +27,7 @@ local function tell_state(name, state)
 end
 
 local function put_state(name, state)
-  write('HSET', STATES, name, num(state.version) .. '|' .. state.updated .. '|' .. (state.stored and '1' or '0') .. '|'
-    .. state.value)
+  write('HSET', STATES, name, join_state(state.version, state.updated, state.stored and '1' or '0', state.value))
 end
 
 operations.state = function(op)

@@ -1,8 +1,7 @@
 -- Settlements that are part of a transaction: prepared, and carried out or taken back once its outcome is known.
 --
--- A message that is prepared is moving, with an intent of its own:
--- "prepared:<verb>:<lease>:<kind>:<expiry ms>:<transaction>". No expiry touches it, and a client that finds it late
--- (adopt) can tell by the transaction's marker what is to become of it.
+-- A message that is prepared is moving, with an intent of its own (PREPARED_FORM of layout.lua). No expiry touches it,
+-- and a client that finds it late (adopt) can tell by the transaction's marker what is to become of it.
 --
 -- Defines
 --   prepare  {items, transaction, orphan_ms, limit}  items is [{lease, ranges, verb}, …], verb one of complete,
@@ -11,10 +10,6 @@
 --   commit   {ranges, transaction}    messages that this transaction prepared are settled, as it says. Reply: {}
 --   rollback {ranges, transaction}    they are their lease's again; if that has expired, they are available again,
 --            or set aside again, the delivery counted. Reply: {}
-
-local function join_prepared(verb, lease, segment, transaction)
-  return 'prepared:' .. verb .. ':' .. lease .. ':' .. segment.kind .. ':' .. num(segment.expiry) .. ':' .. transaction
-end
 
 operations.prepare = function(op)
   local lost, missing, coming = {}, 0, 0
@@ -42,11 +37,11 @@ operations.prepare = function(op)
   end
   for _, item in ipairs(op.items) do
     take(item.lease, item.ranges, function(first, last, segment)
-      local intent = join_prepared(item.verb, item.lease, segment, op.transaction)
+      local intent = join_prepared(item.verb, item.lease, segment.kind, segment.expiry, op.transaction)
       for offset = first, last do
         -- In this order, as begin does it.
         move_until(offset, now + op.orphan_ms)
-        write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. intent)
+        write('HSET', MOVING, num(offset), join_move(segment.count, intent))
       end
     end)
   end
@@ -61,7 +56,7 @@ local function resolve(op, visit, arrived)
     for offset = range[1], range[2] do
       local count, intent = split_move(redis.call('HGET', MOVING, num(offset)) or '')
       local verb, lease, kind, expiry, transaction =
-        string.match(intent or '', '^prepared:(%a+):(%x+):([nds]):(%d+):(.*)$')
+        string.match(intent or '', '^' .. PREPARED_FORM .. '$')
       if transaction == op.transaction then
         holders[lease] = holder(lease) or nil
         visit(offset, verb, lease, {

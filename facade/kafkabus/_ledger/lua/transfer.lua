@@ -16,12 +16,12 @@
 
 -- Delivery count and intent of a transfer that is under way.
 local function split_move(state)
-  return string.match(state, '^(%d+)|(.*)$')
+  return string.match(state, '^' .. MOVE_FORM .. '$')
 end
 
 -- Whether an intent is a transaction's (transaction.lua), and no transfer's.
 local function is_prepared(intent)
-  return string.find(intent, 'prepared:', 1, true) == 1
+  return string.find(intent, '^' .. PREPARED_FORM .. '$') ~= nil
 end
 
 -- Sets when a transfer wants attention: it begins, passes to another client, or ends.
@@ -34,7 +34,7 @@ operations.begin = function(op)
     for offset = first, last do
       -- In this order, so that a client that looks for late transfers finds all that are under way.
       move_until(offset, now + op.orphan_ms)
-      write('HSET', MOVING, num(offset), num(segment.count) .. '|' .. op.intent)
+      write('HSET', MOVING, num(offset), join_move(segment.count, op.intent))
     end
     ledger.moving = ledger.moving + last - first + 1
   end)

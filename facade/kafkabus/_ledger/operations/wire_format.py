@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterable, Sequence
 
+from kafkabus._ledger.layout import RUN
 from kafkabus._ledger.ranges import Counted, Range, joined, merge_offsets
 
-_RUN = re.compile(r"(\d+)(?:-(\d+))?(?:\*(\d+))?")
+_RUN = RUN.regex
 
 
 def words_of(ranges: Iterable[Range]) -> str:

@@ -34,7 +34,7 @@ _TRUNCATED = re.compile(r"truncation.*broker end offset is (-?\d+)")
 
 
 class FetchFrom(NamedTuple):
-    """Where to begin with a partition.
+    """The place at which to begin with a partition.
 
     Attributes:
         partition: The partition.
@@ -157,9 +157,10 @@ class PartitionFetcher:
 
     def has_more(self, partition: int) -> bool:
         """Return whether the brokers are known to hold records behind those that the sink has taken."""
-        if self._consumer is None or partition not in self.assigned:
+        consumer = self._consumer
+        if consumer is None or partition not in self.assigned:
             return False
-        _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+        _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
         return bool(end > self._sink.position(partition))
 
     # The methods below block; they run in the pool's threads.

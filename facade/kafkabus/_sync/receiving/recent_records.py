@@ -18,9 +18,9 @@ KEPT_BYTES = 128 * 1024 * 1024
 
 
 class RecentRecords:
-    """Records that were filed a moment ago, by place; those that were filed first go first.
+    """Records that were filed a moment ago, by place; the oldest are dropped first.
 
-    Receivers take what they were granted while another one files.
+    Receivers take the records that they were granted while another receiver files.
     """
 
     __slots__ = ("_bytes", "_changing", "_records")
@@ -32,7 +32,7 @@ class RecentRecords:
 
     @property
     def full(self) -> bool:
-        """Whether those that were kept first go once more come."""
+        """Whether the next records would drop others."""
         return len(self._records) > KEPT - FILED_AT_ONCE or self._bytes > KEPT_BYTES
 
     def clear(self) -> None:
@@ -45,14 +45,14 @@ class RecentRecords:
         """Keep records of a partition."""
         places = [_place(partition, record.offset() or 0) for record in records]
         with self._changing:
-            self._take(places)  # What was read before counts once.
+            self._take(places)  # A record that was read before counts once.
             self._records.update(zip(places, records, strict=True))
             self._bytes += _size(records)
             while len(self._records) > KEPT or self._bytes > KEPT_BYTES:
                 self._take(list(islice(self._records, max(100, len(self._records) - KEPT))))
 
     def take(self, partition: int, offsets: Sequence[int]) -> tuple[list[Record], list[int]]:
-        """The records of places, which are not kept any longer; and the offsets of those that were not."""
+        """Return the records at offsets, which are kept no longer, and the offsets of which none was kept."""
         with self._changing:
             found = self._take([_place(partition, offset) for offset in offsets])
         missing = [offset for offset, record in zip(offsets, found, strict=True) if record is None]

@@ -73,6 +73,9 @@ class SessionFiler:
             self._log.go_to(view, granted)
             if granted.stale_rules:
                 self._log.learn_rules()
+                if self._entity.rules_version == self._log.rules_version:
+                    # While rules are being changed, nothing new is filed.
+                    view.rest()
             self._log.note(view, granted)
             if filing.sessions:
                 self._notified(view.partition)

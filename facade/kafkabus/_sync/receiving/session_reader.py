@@ -8,6 +8,7 @@ because receivers are likely to be granted them soon; others are read again by o
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -68,6 +69,7 @@ class SessionReader:
         self._connections = parts.connections
         self._kept = RecentRecords()
         self._awaited: Counter[int] = Counter()
+        self._counting = threading.Lock()
         self._news: Counter[int] = Counter()
         self._free: set[int] = set()
         self.log = LogReader(parts, entity, self)
@@ -176,7 +178,10 @@ class SessionReader:
             while not (self.log.is_closed or closed()):
                 news = self._news[lock.partition]
                 left = want - sum(len(grant.records) for grant in grants)
-                if left > 0:
+                if not self.log.is_verified(lock.partition):
+                    # The log may have been truncated: reading it shows whether the ledger has to be replaced first.
+                    self._advance(lock.partition, time.monotonic() + POLL_SLICE, lambda: False)
+                elif left > 0:
                     self._grant_next(lock, left, grants)
                 left = want - sum(len(grant.records) for grant in grants)
                 enough = grants and (self.log.is_late(grants) or not self._goes_on(lock.partition))
@@ -210,7 +215,8 @@ class SessionReader:
 
     def needed(self) -> Iterable[int]:
         """Return the partitions whose sessions receivers of this client wait for."""
-        return [partition for partition, count in self._awaited.items() if count > 0]
+        with self._counting:
+            return [partition for partition, count in self._awaited.items() if count > 0]
 
     def doubted(self) -> None:
         """Do nothing: messages are never claimed ahead."""
@@ -291,7 +297,7 @@ class SessionReader:
             is_new: Whether there are news.
         """
         if partition is not None:
-            self._awaited[partition] += 1
+            self._await(partition, 1)
             self._plan.views[partition].home = True
         try:
             while True:
@@ -306,7 +312,12 @@ class SessionReader:
                     return
         finally:
             if partition is not None:
-                self._awaited[partition] -= 1
+                self._await(partition, -1)
+
+    def _await(self, partition: int, more: int) -> None:
+        """Count the receivers that wait for messages of a partition."""
+        with self._counting:
+            self._awaited[partition] += more
 
     def _read_and_file(self, deadline: float) -> None:
         log = self.log
