@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-all test-fast test-unit campaign check lint types mypy pyright layers lua generated \
-	english commits format generate bench constraints clean
+	english commits format generate bench site docs constraints clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | \
@@ -96,6 +96,13 @@ format: $(READY) ## format everything and mend what ruff can mend
 bench: $(READY) ## run the benchmarks (ARGS=...)
 	exec $(BIN)/python -m benchmarks $(ARGS)
 
+# Material prints a notice about its successor at each start.
+site: $(READY) ## build the documentation into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+docs: $(READY) ## build the documentation, and serve it at http://127.0.0.1:8000
+	NO_MKDOCS_2_WARNING=1 exec $(BIN)/mkdocs serve
+
 # Resolved for the oldest Python, whose choice holds for the newer ones. It does not ask for a ready
 # .venv, because the pins that this makes anew may be what keeps it from being one.
 constraints: ## pin anew what pyproject.toml and constraints.in allow
@@ -106,5 +113,5 @@ constraints: ## pin anew what pyproject.toml and constraints.in allow
 		--constraint constraints.in --output-file constraints.txt pyproject.toml
 
 clean: ## remove .venv, caches and builds
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +

@@ -1,6 +1,8 @@
 """Azure Service Bus's queues and topics on your own Kafka and Redis: the names of ``azure.servicebus``.
 
 A name is imported when it is first used, so that the command line need not wait for Kafka's and Redis's clients.
+
+The blocking classes in ``_sync`` are generated from the asyncio classes in ``_async``: read and change those.
 """
 
 from importlib import import_module

@@ -301,7 +301,7 @@ def _is_ours(name: Column, value: Column) -> Column:
         .when(name == h.APPLICATION_PROPERTIES, (_text(value) == chosen) | _properties(value).isNotNull())
         .when(name == h.TIME_TO_LIVE, _time_to_live(value).isNotNull())
         .when(name == h.SCHEDULED_ENQUEUE_TIME, _moment(value).isNotNull())
-        .when(name == h.ENQUEUED_SEQUENCE_NUMBER, _number(value).isNotNull())
+        .when(name.isin(h.ENQUEUED_SEQUENCE_NUMBER, h.HOPS), _number(value).isNotNull())
     )
     return F.coalesce(says, F.lit(False))
 

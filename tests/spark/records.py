@@ -96,6 +96,7 @@ def _facade(rng: random.Random) -> Headers:
             dead_letter_error_description=text(),
             dead_letter_source=text(),
             enqueued_sequence_number=rng.choice((None, 1, 15 << 48 | 77)),
+            hops=rng.choice((None, 1, 4)),
         )
     )
 

@@ -43,6 +43,24 @@ class ClientContext:
     Args:
         settings: The addresses and the name of the namespace.
         retry_for: For how long, in seconds, a call to Redis is made again while Redis cannot serve it.
+
+    Attributes:
+        connections: The connections to Kafka and Redis; ``pool``, ``topics`` and ``ledger_client`` are theirs.
+        descriptions: The descriptions of all entities, which the namespace's topic of descriptions holds.
+        catalog: The entities, by their names.
+        checkpoints: The checkpoints of ledgers.
+        session_states: The states of sessions.
+        markers: The outcomes of transactions.
+        archive: The records that are kept apart from their logs.
+        clock_skew: The difference between the brokers' clock and this machine's.
+        availability: The partitions that senders leave out.
+        marks: The marks that ledgers need of messages.
+        rule_changes: The changes of subscriptions' rules.
+        recovery: The repair of lost logs and ledgers.
+        transfers: The transfers of messages: dead-lettering, forwarding, activation.
+        dispositions: The dispositions of messages that no receiver gets.
+        duplicate_scan: The search for duplicates.
+        readers: The readers of the entities that this client receives from.
     """
 
     _forked = False

@@ -8,9 +8,9 @@ from datetime import timedelta
 from kafkabus._core.record import Record
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
-    """The common properties of messages that were granted together.
+    """The common properties of messages that were granted together; each delivery is equal to itself alone.
 
     Attributes:
         entity: Key of the entity's path; a message is settled only by a receiver of the same entity.

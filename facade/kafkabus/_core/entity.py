@@ -130,7 +130,7 @@ class Entity:
             lives = min(description.default_message_time_to_live, description.topic_time_to_live)
             description = description.model_copy(update={"default_message_time_to_live": lives})
             same = self.subscription_filter is not None and description == self.description
-            subscription_filter = self.subscription_filter if same else _chooser_of(description, self.max_message_bytes)
+            subscription_filter = self.subscription_filter if same else _filter_of(description, self.max_message_bytes)
         return replace(self, description=description, subscription_filter=subscription_filter)
 
     def delivery(
@@ -292,7 +292,7 @@ class Entity:
         )
 
 
-def _chooser_of(description: SubscriptionDescription, max_message_bytes: int) -> SubscriptionFilter:
+def _filter_of(description: SubscriptionDescription, max_message_bytes: int) -> SubscriptionFilter:
     lives = description.default_message_time_to_live
     return SubscriptionFilter(
         EntityPath(description.name).key,

@@ -655,7 +655,11 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     @property
     def lock_token(self) -> uuid.UUID | None:
-        """The token of this delivery; None if nothing is locked, and after settlement."""
+        """The token of this delivery; None if nothing is locked, and after settlement.
+
+        It is made of the lease id, the partition and the offset. To settle the message, the ledger checks the lease
+        (``_ledger/lua/settle.lua``, ``select_held``).
+        """
         if self._settled or not self._delivery.lease:
             return None
         return LockToken(int(self._delivery.lease, 16), self._delivery.partition, self._offset).to_uuid()

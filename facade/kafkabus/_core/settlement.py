@@ -40,8 +40,8 @@ class SettlementBatch:
         missing = [
             message for message in self.messages if any(first <= message._offset <= last for first, last in lost)
         ]
-        gone = set(map(id, missing))
-        return [message for message in self.messages if id(message) not in gone], missing
+        gone = set(missing)
+        return [message for message in self.messages if message not in gone], missing
 
     def settled(self, lost: Sequence[Range]) -> list[ServiceBusReceivedMessage]:
         """Mark the messages as settled, except those that the lease did not hold; return these."""
@@ -65,32 +65,32 @@ def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Settlemen
         TypeError: One of them is no received message.
         MessageAlreadySettled: A message was settled before, or is named twice.
     """
-    held: dict[int, SettlementBatch] = {}
+    batches: dict[Delivery, SettlementBatch] = {}
     for message in messages:
         if not isinstance(message, ServiceBusReceivedMessage):
             raise TypeError(f"{type(message).__name__} cannot be settled: give a message that a receiver returned")
-    if len(set(map(id, messages))) < len(messages):
+    if len(set(messages)) < len(messages):
         raise MessageAlreadySettled("a message is named twice: name each once")
     for message in messages:
         delivery = message._delivery
-        one = held.get(id(delivery))
+        one = batches.get(delivery)
         if one is None:
-            one = held[id(delivery)] = SettlementBatch(delivery)
+            one = batches[delivery] = SettlementBatch(delivery)
         one.messages.append(message)
-    return list(held.values())
+    return list(batches.values())
 
 
-def check_unsettled(held: Sequence[SettlementBatch], *, enlisted: bool = False) -> None:
+def check_unsettled(batches: Sequence[SettlementBatch], *, enlisted: bool = False) -> None:
     """Refuse messages that were settled before.
 
     Args:
-        held: The messages.
+        batches: The messages.
         enlisted: Whether messages that an open transaction is to settle are accepted.
 
     Raises:
         MessageAlreadySettled: One of the messages was settled, or is to be settled by an open transaction.
     """
-    for message in (message for one in held for message in one.messages):
+    for message in (message for one in batches for message in one.messages):
         if message._settled:
             raise MessageAlreadySettled
         if message._enlisted and not enlisted:
@@ -98,11 +98,11 @@ def check_unsettled(held: Sequence[SettlementBatch], *, enlisted: bool = False) 
 
 
 def still_there(
-    held: list[SettlementBatch], entity: Entity
+    batches: list[SettlementBatch], entity: Entity
 ) -> tuple[list[SettlementBatch], list[ServiceBusReceivedMessage]]:
     """Return the batches of partitions that the entity has, and the messages of a deleted entity that had more partitions."""
-    there = [one for one in held if one.delivery.partition < entity.partitions]
-    return there, [message for one in held if one not in there for message in one.messages]
+    there = [one for one in batches if one.delivery.partition < entity.partitions]
+    return there, [message for one in batches if one not in there for message in one.messages]
 
 
 def raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:

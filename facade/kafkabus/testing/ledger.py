@@ -24,7 +24,7 @@ OVERDUE_MS = 2000
 """How long a claim waits for a client that activates scheduled messages, in ms, as in ``lua/claim.lua``."""
 
 
-class State(Enum):
+class MessageState(Enum):
     """The state of a message that was granted before, or seized."""
 
     FILED = "filed"
@@ -63,7 +63,7 @@ class Message:
         sorted: Whether its lease is only for sorting it into a session, so that no delivery is counted.
     """
 
-    state: State
+    state: MessageState
     count: int
     lease: str = ""
     expiry: int = 0
@@ -169,17 +169,17 @@ class MemoryLedger:
             int(state["cursor"]), has_message_ttl=bool(state["has_message_ttl"]), version=int(state["version"])
         )
         ledger.epoch = ledger.leader = state.get("epoch", "")
-        for kind, where in (("waiting", State.REDELIVERABLE), ("deferred", State.DEFERRED)):
+        for kind, where in (("waiting", MessageState.REDELIVERABLE), ("deferred", MessageState.DEFERRED)):
             for first, last, count in state[kind]:
                 for offset in range(int(first), int(last) + 1):
                     ledger._messages[offset] = Message(where, int(count))
         for offset, count, intent in state["moving"]:
-            ledger._messages[int(offset)] = Message(State.MOVING, int(count), intent=intent, due=now)
+            ledger._messages[int(offset)] = Message(MessageState.MOVING, int(count), intent=intent, due=now)
         ledger._skipped, ledger.transacts = set(map(int, state["skipped"])), True
         ledger.schedules = bool(state["schedules"])
         ledger.rules = int(state.get("rules", 0))
         for offset, when in state["scheduled"]:
-            ledger._messages[int(offset)] = Message(State.SCHEDULED, 0, due=int(when))
+            ledger._messages[int(offset)] = Message(MessageState.SCHEDULED, 0, due=int(when))
             ledger._skipped.add(int(offset))
         ledger._unplaced = bool(state["waiting"])
         if "dedup_upto" in state:
@@ -194,17 +194,17 @@ class MemoryLedger:
     @property
     def in_flight(self) -> int:
         """The number of messages that were granted and are not settled."""
-        return sum(message.state is not State.MOVED for message in self._messages.values())
+        return sum(message.state is not MessageState.MOVED for message in self._messages.values())
 
     @property
     def scheduled(self) -> int:
         """The number of these messages that wait for their scheduled time."""
-        return len(self._in(State.SCHEDULED))
+        return len(self._in(MessageState.SCHEDULED))
 
     @property
     def moving(self) -> int:
         """The number of these messages that are on their way into another log."""
-        return len(self._in(State.MOVING))
+        return len(self._in(MessageState.MOVING))
 
     def request(self, slot: str, number: int, operations: Sequence[Arguments], now: int) -> str:
         """Run a client's request, once for each of its numbers.
@@ -247,14 +247,14 @@ class MemoryLedger:
 
     # Operations that only read.
 
-    def _in(self, *states: State) -> list[tuple[int, Message]]:
+    def _in(self, *states: MessageState) -> list[tuple[int, Message]]:
         """Return the messages in these states, in the log's order."""
         return sorted(
             ((offset, message) for offset, message in self._messages.items() if message.state in states),
             key=lambda one: one[0],
         )
 
-    def _is(self, offset: int, state: State) -> bool:
+    def _is(self, offset: int, state: MessageState) -> bool:
         message = self._messages.get(offset)
         return message is not None and message.state is state
 
@@ -262,7 +262,11 @@ class MemoryLedger:
         found = [
             (offset, offset, _kind(message), message.count)
             for offset, message in self._in(
-                State.FILED, State.REDELIVERABLE, State.LEASED, State.DEFERRED, State.SCHEDULED
+                MessageState.FILED,
+                MessageState.REDELIVERABLE,
+                MessageState.LEASED,
+                MessageState.DEFERRED,
+                MessageState.SCHEDULED,
             )
             if offset >= op["from"] and self._may_be_of(op.get("session"), message)
         ]
@@ -272,19 +276,22 @@ class MemoryLedger:
         self._closed = self._closed or "close" in op
         waiting: list[tuple[int, int, int]] = []
         deferred: list[tuple[int, int, int]] = []
-        for offset, message in self._in(State.FILED, State.REDELIVERABLE, State.LEASED, State.DEFERRED):
-            home = deferred if message.deferred or message.state is State.DEFERRED else waiting
-            home.append((offset, offset, message.count + (message.state is State.LEASED and not message.sorted)))
+        for offset, message in self._in(
+            MessageState.FILED, MessageState.REDELIVERABLE, MessageState.LEASED, MessageState.DEFERRED
+        ):
+            home = deferred if message.deferred or message.state is MessageState.DEFERRED else waiting
+            home.append((offset, offset, message.count + (message.state is MessageState.LEASED and not message.sorted)))
         reply: Reply = {
             "cursor": self.cursor,
             "version": self.version,
             "waiting": waiting,
             "deferred": deferred,
             "moving": [
-                (offset, message.count, message.intent) for offset, message in self._in(State.MOVING, State.PREPARED)
+                (offset, message.count, message.intent)
+                for offset, message in self._in(MessageState.MOVING, MessageState.PREPARED)
             ],
             "skipped": self._skipped_ahead(),
-            "scheduled": [(offset, message.due) for offset, message in self._in(State.SCHEDULED)],
+            "scheduled": [(offset, message.due) for offset, message in self._in(MessageState.SCHEDULED)],
         }
         reply |= {"schedules": True} if self.schedules else {}
         if self.dedup_upto is not None:
@@ -298,8 +305,8 @@ class MemoryLedger:
 
     def _may_be_of(self, session: str | None, message: Message) -> bool:
         """Return whether a message may belong to a session, as far as the ledger knows; always true without a session."""
-        known = message.session if message.state is State.FILED else None
-        if message.state is State.LEASED and message.lease in self._locks:
+        known = message.session if message.state is MessageState.FILED else None
+        if message.state is MessageState.LEASED and message.lease in self._locks:
             known = self._locks[message.lease].session
         return session is None or known is None or known == session
 
@@ -316,14 +323,14 @@ class MemoryLedger:
     def _claim(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         if "exclusive" in op:
-            if self._in(State.LEASED, State.MOVING, State.PREPARED) or self._locks:
+            if self._in(MessageState.LEASED, MessageState.MOVING, MessageState.PREPARED) or self._locks:
                 return self._grant(op | {"want": 0}, now) | {"limited": True, "redeliverable": 0}
-            if self._in(State.REDELIVERABLE):
+            if self._in(MessageState.REDELIVERABLE):
                 op = {name: value for name, value in op.items() if name not in {"from", "ahead"}}
         return self._grant(op, now)
 
     def _grant(self, op: Arguments, now: int) -> Reply:
-        again = [] if self._placing else self._in(State.REDELIVERABLE)[: op["want"]]
+        again = [] if self._placing else self._in(MessageState.REDELIVERABLE)[: op["want"]]
         granted = [(offset, offset, message.count) for offset, message in again]
         self._lease(op, (offset for offset, _ in again), now, sort=self.has_sessions or "exclusive" in op)
         if again and self.has_sessions:
@@ -346,7 +353,7 @@ class MemoryLedger:
             unseen = [
                 offset for offset in offsets_of(op["runs"]) if offset >= self.cursor and offset not in self._skipped
             ]
-            in_flight = self.in_flight - len(self._in(State.DEFERRED, State.SCHEDULED))
+            in_flight = self.in_flight - len(self._in(MessageState.DEFERRED, MessageState.SCHEDULED))
             want = op["want"] - len(again)
             most = want if op["settle_on_claim"] else max(0, min(want, op["limit"] - in_flight))
             fresh, rest = unseen[:most], unseen[most:]
@@ -374,18 +381,21 @@ class MemoryLedger:
         return {"stale_rules": True} if self._has_stale_rules(op) else {}
 
     def _with_state(self, reply: Reply, now: int) -> Reply:
-        expiries = [message.expiry for _, message in self._in(State.LEASED)]
+        expiries = [message.expiry for _, message in self._in(MessageState.LEASED)]
         expiries += [lock.expiry for lock in self._locks.values()]
         if expiries:
             reply["due"] = min(expiries)
         if self._free:
             reply["free"] = True
-        if any(message.due <= now - OVERDUE_MS for _, message in self._in(State.SCHEDULED)):
+        if any(message.due <= now - OVERDUE_MS for _, message in self._in(MessageState.SCHEDULED)):
             reply["overdue"] = True
         return reply | {
             "cursor": self.cursor,
-            "redeliverable": 0 if self._placing else len(self._in(State.REDELIVERABLE)),
-            "moves": any(message.due <= now for _, message in self._in(State.MOVING, State.PREPARED, State.MOVED)),
+            "redeliverable": 0 if self._placing else len(self._in(MessageState.REDELIVERABLE)),
+            "moves": any(
+                message.due <= now
+                for _, message in self._in(MessageState.MOVING, MessageState.PREPARED, MessageState.MOVED)
+            ),
         }
 
     def _recall(self, op: Arguments, now: int) -> Reply:
@@ -394,7 +404,7 @@ class MemoryLedger:
         if op["session"] and lock is None:
             return {"missing": [], "gone": True}
         offsets = offsets_of(op["ranges"])
-        missing = [offset for offset in offsets if not self._is(offset, State.DEFERRED)]
+        missing = [offset for offset in offsets if not self._is(offset, MessageState.DEFERRED)]
         if missing:
             return {"missing": merge_offsets(missing)}
         self._lease(op, offsets, now, deferred=True)
@@ -408,14 +418,14 @@ class MemoryLedger:
         moves = "upto" in op and op["from"] <= self.cursor and not self._not_deduplicated(op["upto"]) and not outdated
         seized: list[tuple[int, bool]] = []
         for offset in offsets_of(op["ranges"]):
-            if self._is(offset, State.REDELIVERABLE) or self._is(offset, State.FILED):
+            if self._is(offset, MessageState.REDELIVERABLE) or self._is(offset, MessageState.FILED):
                 seized.append((offset, False))
             elif offset >= self.cursor:
                 if offset not in self._skipped and not self._not_deduplicated(offset + 1) and not outdated:
                     seized.append((offset, False))
                     if not moves:
                         self._skipped.add(offset)
-            elif self._is(offset, State.DEFERRED):
+            elif self._is(offset, MessageState.DEFERRED):
                 seized.append((offset, True))
         if moves:
             self.cursor = max(self.cursor, op["upto"])
@@ -426,7 +436,7 @@ class MemoryLedger:
     def _max_deliveries_exceeded(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         max_deliveries_exceeded = [
-            offset for offset, message in self._in(State.REDELIVERABLE) if message.count >= op["count"]
+            offset for offset, message in self._in(MessageState.REDELIVERABLE) if message.count >= op["count"]
         ]
         return self._seized(op, [(offset, False) for offset in max_deliveries_exceeded[: op["limit"]]], now)
 
@@ -442,8 +452,8 @@ class MemoryLedger:
         self, op: Arguments, offsets: Iterable[int], now: int, *, deferred: bool = False, sort: bool = False
     ) -> None:
         for offset in offsets:
-            message = self._messages.setdefault(offset, Message(State.LEASED, 0))
-            message.state, message.lease, message.deferred = State.LEASED, op["lease"], deferred
+            message = self._messages.setdefault(offset, Message(MessageState.LEASED, 0))
+            message.state, message.lease, message.deferred = MessageState.LEASED, op["lease"], deferred
             message.expiry, message.sorted = now + op["lock_ms"], sort
 
     # Making messages available again.
@@ -452,12 +462,12 @@ class MemoryLedger:
         expired = [(lock.expiry, lease) for lease, lock in self._locks.items() if lock.expiry <= now]
         for _, lease in sorted(expired):
             self._expire_lock(lease, now, 1)
-        for _, message in self._in(State.LEASED):
+        for _, message in self._in(MessageState.LEASED):
             if message.expiry <= now and message.lease not in self._locks:
                 self._put_back(message, 0 if message.sorted else 1)
 
     def _expire_lock(self, lease: str, now: int, counted: int) -> None:
-        if any(message.lease == lease for _, message in self._in(State.PREPARED)):
+        if any(message.lease == lease for _, message in self._in(MessageState.PREPARED)):
             self._locks[lease].expiry = min(self._locks[lease].expiry, now)
         else:
             self._dissolve(lease, counted)
@@ -466,13 +476,13 @@ class MemoryLedger:
         message.count += counted
         lock = self._locks.get(message.lease)
         if message.deferred:
-            message.state = State.DEFERRED
+            message.state = MessageState.DEFERRED
         elif lock is not None and message.count < lock.most:
-            message.state, message.session = State.FILED, lock.session
+            message.state, message.session = MessageState.FILED, lock.session
         else:
-            message.state = State.REDELIVERABLE
+            message.state = MessageState.REDELIVERABLE
         message.deferred = message.sorted = False
-        self.notify = self.notify or message.state is not State.DEFERRED
+        self.notify = self.notify or message.state is not MessageState.DEFERRED
 
     # Duplicates.
 
@@ -508,7 +518,7 @@ class MemoryLedger:
         if skip:
             self._duplicates.add(offset)
             self._skipped.add(offset)
-            if self._is(offset, State.SCHEDULED):
+            if self._is(offset, MessageState.SCHEDULED):
                 del self._messages[offset]
         elif first <= offset:
             self._ids[name] = (offset, then if copied else at, source)
@@ -563,16 +573,16 @@ class MemoryLedger:
     @property
     def _placing(self) -> bool:
         """Whether a client is about to place returned messages in their sessions."""
-        return any(message.lease == self._filer for _, message in self._in(State.LEASED))
+        return any(message.lease == self._filer for _, message in self._in(MessageState.LEASED))
 
     def _waiting_in(self, session: str) -> list[tuple[int, Message]]:
-        return [one for one in self._in(State.FILED) if one[1].session == session]
+        return [one for one in self._in(MessageState.FILED) if one[1].session == session]
 
     def _forget_empty(self) -> None:
         self._free = {session: None for session in self._free if self._waiting_in(session)}
 
     def _dissolve(self, lease: str, counted: int) -> None:
-        for _, message in self._in(State.LEASED):
+        for _, message in self._in(MessageState.LEASED):
             if message.lease == lease:
                 self._put_back(message, counted)
         lock = self._locks.pop(lease)
@@ -609,8 +619,8 @@ class MemoryLedger:
         return self._with_state(reply, now)
 
     def _file_one(self, offset: int, session: str) -> None:
-        message = self._messages.setdefault(offset, Message(State.FILED, 0))
-        message.state, message.session = State.FILED, session
+        message = self._messages.setdefault(offset, Message(MessageState.FILED, 0))
+        message.state, message.session = MessageState.FILED, session
         message.deferred = message.sorted = False
         if not self._is_locked(session):
             self._free.setdefault(session)
@@ -641,7 +651,7 @@ class MemoryLedger:
         lock = self._locked_by(op["lease"], now)
         if lock is None:
             return {"gone": True}
-        self._unplaced = self._unplaced and (self._placing or bool(self._in(State.REDELIVERABLE)))
+        self._unplaced = self._unplaced and (self._placing or bool(self._in(MessageState.REDELIVERABLE)))
         if self._unplaced:
             return {"unfiled": True}
         again = self._waiting_in(lock.session)[: op["want"]]
@@ -669,7 +679,7 @@ class MemoryLedger:
         return {}
 
     def _sessions(self, _op: Arguments, _now: int) -> Reply:
-        names = {message.session for _, message in self._in(State.FILED)}
+        names = {message.session for _, message in self._in(MessageState.FILED)}
         return {"names": sorted({*names, *(lock.session for lock in self._locks.values())} - {None}, key=str)}
 
     # Operations that end a lease of messages.
@@ -684,7 +694,7 @@ class MemoryLedger:
         lost: list[int] = []
         for offset in offsets_of(ranges):
             message = self._messages.get(offset)
-            mine = message is not None and message.state is State.LEASED and message.lease == lease
+            mine = message is not None and message.state is MessageState.LEASED and message.lease == lease
             (taken if mine and message is not None and self._expiry_of(message) > now else lost).append(offset)
         return taken, lost
 
@@ -706,18 +716,18 @@ class MemoryLedger:
         return reply
 
     def _release(self, op: Arguments, now: int) -> Reply:
-        own = [(offset, offset) for offset, message in self._in(State.LEASED) if message.lease == op["lease"]]
+        own = [(offset, offset) for offset, message in self._in(MessageState.LEASED) if message.lease == op["lease"]]
         taken, reply = self._take(op, now, op.get("ranges", own))
         for message in taken:
             self._put_back(message, 0)
         return reply
 
     def _defer(self, op: Arguments, now: int) -> Reply:
-        if len(self._in(State.DEFERRED)) + len(offsets_of(op["ranges"])) > op["limit"]:
+        if len(self._in(MessageState.DEFERRED)) + len(offsets_of(op["ranges"])) > op["limit"]:
             return {"lost": [], "full": op["limit"]}
         taken, reply = self._take(op, now)
         for message in taken:
-            message.state, message.deferred = State.DEFERRED, False
+            message.state, message.deferred = MessageState.DEFERRED, False
         return reply
 
     def _renew(self, op: Arguments, now: int) -> Reply:
@@ -729,7 +739,7 @@ class MemoryLedger:
     def _begin(self, op: Arguments, now: int) -> Reply:
         taken, reply = self._take(op, now)
         for message in taken:
-            message.state, message.intent, message.due = State.MOVING, op["intent"], now + op["orphan_ms"]
+            message.state, message.intent, message.due = MessageState.MOVING, op["intent"], now + op["orphan_ms"]
         return reply
 
     # Transactions.
@@ -745,15 +755,15 @@ class MemoryLedger:
         if any(lost for _, _, lost in held):
             return reply
         coming = sum(len(taken) for item, taken, _ in held if item["verb"] == "defer")
-        if coming and len(self._in(State.DEFERRED)) + coming > op["limit"]:
+        if coming and len(self._in(MessageState.DEFERRED)) + coming > op["limit"]:
             return reply | {"full": op["limit"]}
         for item, taken, _ in held:
             for message in (self._messages[offset] for offset in taken):
-                if message.state is State.PREPARED:
+                if message.state is MessageState.PREPARED:
                     continue  # If a message is named twice, the first one counts.
                 kind = "d" if message.deferred else "s" if message.sorted else "n"
                 parts = ("prepared", item["verb"], message.lease, kind, self._expiry_of(message), op["transaction"])
-                message.state, message.verb, message.due = State.PREPARED, item["verb"], now + op["orphan_ms"]
+                message.state, message.verb, message.due = MessageState.PREPARED, item["verb"], now + op["orphan_ms"]
                 message.intent = ":".join(map(str, parts))
         return reply
 
@@ -762,7 +772,7 @@ class MemoryLedger:
         wanted = set(offsets_of(op["ranges"]))
         return [
             (offset, message)
-            for offset, message in self._in(State.PREPARED)
+            for offset, message in self._in(MessageState.PREPARED)
             if offset in wanted and message.intent.endswith(f":{op['transaction']}")
         ]
 
@@ -771,7 +781,7 @@ class MemoryLedger:
             if message.verb == "complete":
                 del self._messages[offset]
             elif message.verb == "defer":
-                message.state, message.deferred = State.DEFERRED, False
+                message.state, message.deferred = MessageState.DEFERRED, False
             else:
                 self._put_back(message, 1)
         return {}
@@ -779,7 +789,7 @@ class MemoryLedger:
     def _rollback(self, op: Arguments, now: int) -> Reply:
         for _, message in self._prepared(op):
             if self._expiry_of(message) > now:
-                message.state = State.LEASED
+                message.state = MessageState.LEASED
             else:
                 self._put_back(message, 1)
         return {}
@@ -788,17 +798,19 @@ class MemoryLedger:
 
     def _moved(self, op: Arguments, now: int) -> Reply:
         message = self._messages.get(op["offset"])
-        if message is None or message.state not in {State.MOVING, State.MOVED}:
+        if message is None or message.state not in {MessageState.MOVING, MessageState.MOVED}:
             return {}
-        if message.state is State.MOVING:
-            message.state, message.at, message.due = State.MOVED, op["at"], now + op["keep_ms"]
+        if message.state is MessageState.MOVING:
+            message.state, message.at, message.due = MessageState.MOVED, op["at"], now + op["keep_ms"]
         return {"winner": message.at}
 
     def _adopt(self, op: Arguments, now: int) -> Reply:
         orphans: list[tuple[int, int, str]] = []
-        late = [one for one in self._in(State.MOVING, State.PREPARED, State.MOVED) if one[1].due <= now]
+        late = [
+            one for one in self._in(MessageState.MOVING, MessageState.PREPARED, MessageState.MOVED) if one[1].due <= now
+        ]
         for offset, message in sorted(late, key=lambda one: one[1].due)[: op["limit"]]:
-            if message.state is State.MOVED:
+            if message.state is MessageState.MOVED:
                 del self._messages[offset]
             else:
                 message.due = now + op["orphan_ms"]
@@ -807,11 +819,11 @@ class MemoryLedger:
 
     def _retreat(self, op: Arguments, _now: int) -> Reply:
         message = self._messages.get(op["offset"])
-        if message is not None and (message.state, message.intent) == (State.MOVING, op["intent"]):
+        if message is not None and (message.state, message.intent) == (MessageState.MOVING, op["intent"]):
             if op["gone"]:
                 del self._messages[op["offset"]]
             else:
-                message.state, message.deferred, self.notify = State.REDELIVERABLE, False, True
+                message.state, message.deferred, self.notify = MessageState.REDELIVERABLE, False, True
         return {}
 
     def _skip(self, op: Arguments, _now: int) -> Reply:
@@ -819,7 +831,7 @@ class MemoryLedger:
         if offset >= self.cursor:
             self._skipped.add(offset)
             return {"skip": True}
-        skip = self._is(offset, State.REDELIVERABLE) or self._is(offset, State.FILED)
+        skip = self._is(offset, MessageState.REDELIVERABLE) or self._is(offset, MessageState.FILED)
         if skip:
             del self._messages[offset]
             self._forget_empty()
@@ -841,7 +853,7 @@ class MemoryLedger:
     def _schedule(self, op: Arguments, _now: int) -> Reply:
         for offset, when in op["items"]:
             if offset >= self.cursor and offset not in self._skipped:
-                self._messages[offset] = Message(State.SCHEDULED, 0, due=when)
+                self._messages[offset] = Message(MessageState.SCHEDULED, 0, due=when)
                 self._skipped.add(offset)
                 self.schedules = True
         return {}
@@ -850,26 +862,28 @@ class MemoryLedger:
         times = dict(op["items"])
         taken, lost = self._held_by(op["lease"], [(offset, offset) for offset in times], now)
         for offset in taken:
-            self._messages[offset] = Message(State.SCHEDULED, 0, due=times[offset])
+            self._messages[offset] = Message(MessageState.SCHEDULED, 0, due=times[offset])
             self.schedules = True
         return {"lost": merge_offsets(lost)}
 
     def _cancel(self, op: Arguments, _now: int) -> Reply:
-        missing = [offset for offset in op["offsets"] if not self._is(offset, State.SCHEDULED)]
+        missing = [offset for offset in op["offsets"] if not self._is(offset, MessageState.SCHEDULED)]
         for offset in set(op["offsets"]) - set(missing):
             del self._messages[offset]
         return {"missing": missing}
 
     def _activate(self, op: Arguments, now: int) -> Reply:
-        due = [one for one in self._in(State.SCHEDULED) if one[1].due <= op.get("upto_ms", now)]
+        due = [one for one in self._in(MessageState.SCHEDULED) if one[1].due <= op.get("upto_ms", now)]
         due = sorted(due, key=lambda one: one[1].due)[: op["limit"]]
         begun = [(offset, message) for offset, message in due if not self._not_deduplicated(offset + 1)]
         for _, message in begun:
-            message.state, message.intent, message.due = State.MOVING, op["intent"], now + op["orphan_ms"]
+            message.state, message.intent, message.due = MessageState.MOVING, op["intent"], now + op["orphan_ms"]
         return {"begun": [offset for offset, _ in begun]}
 
     def _purge(self, op: Arguments, _now: int) -> Reply:
-        waiting = [offset for offset, _ in self._in(State.FILED, State.REDELIVERABLE) if offset < op["upto"]]
+        waiting = [
+            offset for offset, _ in self._in(MessageState.FILED, MessageState.REDELIVERABLE) if offset < op["upto"]
+        ]
         for offset in waiting:
             del self._messages[offset]
         self._forget_empty()
@@ -879,6 +893,6 @@ class MemoryLedger:
 
 
 def _kind(message: Message) -> str:
-    if message.state is State.SCHEDULED:
+    if message.state is MessageState.SCHEDULED:
         return "t"
-    return "d" if message.deferred or message.state is State.DEFERRED else "n"
+    return "d" if message.deferred or message.state is MessageState.DEFERRED else "n"

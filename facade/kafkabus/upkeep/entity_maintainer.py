@@ -532,7 +532,7 @@ class EntityMaintainer:
             records = await reader.log.read_again(delivery, [(first, last)])
             reason = delivered_too_often(entity, count)
             if records:
-                await self._context.dispositions.give_up(entity, delivery, records, *reason)
+                await self._context.dispositions.dead_letter(entity, delivery, records, *reason)
 
     async def _expire(
         self,
@@ -589,8 +589,9 @@ class EntityMaintainer:
             over = [record for record in records if is_expired(record, entity.life_ms, now)]
             if over:
                 await self._take(entity, partition, runs_of(over), over)
-            gone = set(map(id, over))
-            expiries.add(first, last, [record for record in records if id(record) not in gone], entity.life_ms)
+            gone = {record.offset() for record in over}
+            left = [record for record in records if record.offset() not in gone]
+            expiries.add(first, last, left, entity.life_ms)
 
     async def _first_look(self, entity: Entity, partition: int) -> Expiries:
         """Return the index of a log that was not looked at yet, with the records of it that are kept apart."""

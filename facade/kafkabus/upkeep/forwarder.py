@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from kafkabus._async.context import ClientContext
-from kafkabus._async.dispositions.transfer import Place
+from kafkabus._async.dispositions.transfer import EntityLog
 from kafkabus._async.receiving.message_reader import MessageReader
 from kafkabus._core.delivery import Grant
 from kafkabus._core.entity import Entity
@@ -118,7 +118,7 @@ class Forwarder:
         for grant in waiting:
             here, lease = grant.delivery.partition, grant.delivery.lease
             for record in grant.records:
-                there = _place(record, entity.forwards_to, destination, turn)
+                there = _choose_partition(record, entity.forwards_to, destination, turn)
                 if isinstance(there, _Refusal):
                     refused[here, there][lease].append(record)
                 else:
@@ -138,7 +138,7 @@ class Forwarder:
 
         async def to(here: int, there: int, records: Leased) -> None:
             tails = await context.pool.run(context.topics.tails, destination.topic, [there], ASKED_FOR)
-            await context.transfers.forward(entity, here, Place(destination, there), tails[there].end, records)
+            await context.transfers.forward(entity, here, EntityLog(destination, there), tails[there].end, records)
 
         await _all(to(here, there, records) for (here, there), records in accepted.items())
 
@@ -157,7 +157,7 @@ def _forwards(entity: Entity) -> bool:
     return entity.forwards_to is not None and entity.description.status not in closed
 
 
-def _place(record: Record, path: EntityPath, destination: Entity | None, turn: int) -> int | _Refusal:
+def _choose_partition(record: Record, path: EntityPath, destination: Entity | None, turn: int) -> int | _Refusal:
     """Return the partition that a message goes to, or why it goes nowhere."""
     envelope = envelope_of(record)
     if (envelope.hops or 0) >= MAX_HOPS:

@@ -12,7 +12,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMess
 from kafkabus._ledger.ranges import Counted
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.dispositions.transfer import Intent, Place
+from kafkabus._sync.dispositions.transfer import EntityLog, Intent
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
@@ -112,10 +112,10 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         moving = {message._delivery.lease: [message._record] for message in messages[:12]}
         intent = Intent(0, "moved", None)
         began = time.monotonic()
-        assert not any(context.transfers.begin(Place(entity, 0), moving, intent).values())
+        assert not any(context.transfers.begin(EntityLog(entity, 0), moving, intent).values())
         # Half of them were copied, and none has ended.
         copied = [(message._record, intent) for message in messages[:6]]
-        context.transfers.produce(Place(entity, 0), Place(destination, 0), copied, began)
+        context.transfers.produce(EntityLog(entity, 0), EntityLog(destination, 0), copied, began)
         wait_for_checkpoint(context, source, 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
         empty(own_runtime)
         again = receive_all(receiver, total - 12, settle=False)

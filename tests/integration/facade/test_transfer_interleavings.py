@@ -16,7 +16,7 @@ from kafkabus._core.record import Record
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Orphan
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.dispositions.transfer import ORPHAN_AGE, WINNER_KEPT, Intent, Place
+from kafkabus._sync.dispositions.transfer import ORPHAN_AGE, WINNER_KEPT, EntityLog, Intent
 from kafkabus._sync.handles.client import ServiceBusClient
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import OperationTimeoutError
@@ -42,12 +42,12 @@ class Source:
     record: Record
 
     @property
-    def here(self) -> Place:
-        return Place(self.entity, self.partition)
+    def here(self) -> EntityLog:
+        return EntityLog(self.entity, self.partition)
 
     @property
-    def there(self) -> Place:
-        return Place(self.destination, self.partition)
+    def there(self) -> EntityLog:
+        return EntityLog(self.destination, self.partition)
 
     @property
     def offset(self) -> int:

@@ -80,22 +80,22 @@ class Dispositions:
             expired = await self.expired(entity, delivery.partition, grant.records)
             if expired:
                 await self.expire(entity, delivery, expired)
-                gone = set(map(id, expired))
-                grant.records = [record for record in grant.records if id(record) not in gone]
+                gone = {record.offset() for record in expired}
+                grant.records = [record for record in grant.records if record.offset() not in gone]
         if grant.records and delivery.count >= entity.max_deliveries:
-            await self.give_up(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
+            await self.dead_letter(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
             return False
         return bool(grant.records)
 
     async def expire(self, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> None:
         """Take messages whose time to live is over out of their lease: dead-letter them if the entity says so, else settle."""
         if entity.keeps_expired:
-            await self.give_up(entity, delivery, records, *EXPIRED)
+            await self.dead_letter(entity, delivery, records, *EXPIRED)
         elif delivery.lease:
             settlement = Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, runs_of(records))
             await self._connections.ledger_client.execute(settlement)
 
-    async def give_up(
+    async def dead_letter(
         self, entity: Entity, delivery: Delivery, records: Sequence[Record], reason: str, description: str
     ) -> None:
         """Dead-letter messages unseen; if that fails, a client tries again once their locks have expired."""
@@ -161,7 +161,7 @@ class Dispositions:
         for record in records:
             complaint, copies = subscription_filter.complaint(record), subscription_filter.several(record)
             if complaint is not None:
-                await self.give_up(entity, delivery, [record], FAULTY, complaint)
+                await self.dead_letter(entity, delivery, [record], FAULTY, complaint)
             elif copies:
                 await self._replace(entity, delivery, record, copies)
             else:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafkabus._async.connections import Connections
-from kafkabus._async.dispositions.transfer import Intent, Place, copy_of, identity
+from kafkabus._async.dispositions.transfer import EntityLog, Intent, copy_of, identity
 from kafkabus._async.entities.catalog import EntityCatalog
 from kafkabus._async.entities.ledger_marks import LedgerMarks, schedules
 from kafkabus._async.kafka.producer import OutgoingRecord
@@ -316,9 +316,9 @@ class TransactionCommit:
         partition = one.batch.delivery.partition
         if partition >= entity.partitions:
             return []
-        source, letters = Place(entity, partition), await self._catalog.entity(entity.path.dead_letter)
+        source, letters = EntityLog(entity, partition), await self._catalog.entity(entity.path.dead_letter)
         await self._marks.mark(letters, [partition], "transacts")
-        destination = Place(letters, partition)
+        destination = EntityLog(letters, partition)
         intent = Intent(0, one.reason, one.description)
         return [
             (destination.entity.topic, copy_of(message._record, source, destination, intent))

@@ -35,7 +35,7 @@ class LockHolder(Protocol):
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float: ...
 
-    async def _renew(self, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]: ...
+    async def _renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]: ...
 
 
 Renewable = ServiceBusReceivedMessage | ServiceBusSession
@@ -94,10 +94,10 @@ class AutoLockRenewer:
         max_lock_renewal_duration: For how long after its registration a lock is renewed, in seconds.
         on_lock_renew_failure: Called with a message or a session and an error when its lock was lost; not if it was settled,
             or its receiver or the renewer was closed.
-        loop: Kept for compatibility; the class for tasks has it.
-        max_workers: Kept for compatibility; the class for threads has it, and one thread renews all locks.
-        executor: Calls ``on_lock_renew_failure``; the class for threads has it. By default, and if the executor was shut
-            down, the renewer's own thread calls it.
+
+    The class for tasks also takes ``loop``, for compatibility. The class for threads takes ``max_workers``, for compatibility:
+    one thread renews all locks; and ``executor``, which calls ``on_lock_renew_failure``. By default, and if the executor was
+    shut down, the renewer's own thread calls it.
     """
 
     def __init__(
@@ -220,26 +220,25 @@ class AutoLockRenewer:
                 await self._bell.wait(wait)
 
     async def _renew(self, due: Sequence[_Registration]) -> None:
-        by_receiver: dict[int, list[_Registration]] = defaultdict(list)
+        by_receiver: dict[LockHolder, list[_Registration]] = defaultdict(list)
         for one in due:
             if one.until <= time.monotonic():
                 await self._give_up(one)
             elif isinstance(one.what, ServiceBusSession):
                 await self._renew_session(one, one.what)
             else:
-                by_receiver[id(one.receiver)].append(one)
-        for together in by_receiver.values():
-            receiver = together[0].receiver
+                by_receiver[one.receiver].append(one)
+        for receiver, together in by_receiver.items():
             try:
                 messages = [one.what for one in together if isinstance(one.what, ServiceBusReceivedMessage)]
-                lost = set(map(id, await receiver._renew(by_delivery(messages))))
+                lost = set(await receiver._renew(by_delivery(messages)))
             except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to these
                 LOGGER.warning("renew entity=%s count=%d error=%s", receiver.entity_path, len(together), error)
                 for one in together:
                     await self._try_again(one, error)
                 continue
             for one in together:
-                await self._renewed(one, lost=id(one.what) in lost)
+                await self._renewed(one, lost=one.what in lost)
 
     def _not_waiting(self, due: Sequence[_Registration]) -> list[_Registration]:
         """Return the registrations that no transaction is about to settle; schedule the others for a moment later."""

@@ -56,10 +56,12 @@ SHORT_TIMEOUT = 15.0
 
 
 class ServiceBusSender:
-    """Sends messages to one queue; made by ``ServiceBusClient.get_queue_sender``. Safe to share between asyncio tasks.
+    """Sends messages to one queue or topic. Safe to share between asyncio tasks.
+
+    ``ServiceBusClient.get_queue_sender`` and ``get_topic_sender`` return senders.
 
     Attributes:
-        entity_name: Name of the queue.
+        entity_name: The name of the queue or topic.
         fully_qualified_namespace: Host name of the namespace.
         client_identifier: The sender's name for logs, as given or generated.
     """
@@ -235,7 +237,7 @@ class ServiceBusSender:
     ) -> tuple[Entity, list[OutgoingRecord]]:
         """Return the entity, and messages with their partitions, as a transaction sends them."""
         entity = await self._checked(outgoing, seconds)
-        keyed, keyless = self._place(entity, outgoing, frozenset())
+        keyed, keyless = self._choose_partitions(entity, outgoing, frozenset())
         return entity, [*keyed, *keyless]
 
     async def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
@@ -256,7 +258,7 @@ class ServiceBusSender:
             outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
         entity = await self._checked(outgoing, seconds)
         deadline = time.monotonic() + seconds
-        keyed, keyless = self._place(entity, outgoing, await self._context.availability.of(entity))
+        keyed, keyless = self._choose_partitions(entity, outgoing, await self._context.availability.of(entity))
         await self._context.marks.announce(entity, outgoing, {record.partition for record in (*keyed, *keyless)})
         unsent = _Unsent(entity, len(outgoing), seconds, self._context.settings.bootstrap_servers)
         places = _Places(wanted=any(map(is_scheduled, outgoing)))
@@ -363,7 +365,7 @@ class ServiceBusSender:
         """Have one subscription of the topic alone get all messages sent from now on, whatever its rules say."""
         self._addressed_to = EntityPath(subscription)
 
-    def _place(
+    def _choose_partitions(
         self, entity: Entity, outgoing: Sequence[Outgoing], unavailable: frozenset[int]
     ) -> tuple[list[OutgoingRecord], list[OutgoingRecord]]:
         """Return records: those of messages with a key, for its partition; and the others, for the next partition in turn."""

@@ -74,7 +74,7 @@ end
 
 operations.place = function(op)
   local strays, expiry = {}, now + op.lock_ms
-  local found, _, left = select(op.lease, op.strays, function(first, last, segment)
+  local found, _, left = select_held(op.lease, op.strays, function(first, last, segment)
     strays[#strays + 1] = { first = first, last = last, count = segment.count, kind = 's', expiry = expiry, bits = '' }
   end)
   if found > 0 then

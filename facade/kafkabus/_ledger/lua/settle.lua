@@ -18,7 +18,7 @@ end
 
 -- Turns on the bits of ranges in a lease's segments; visit(first, last, segment) is called for each run that was open.
 -- Returns how many messages these were, the ranges that were not there, and the segments with open bits left.
-local function select(id, ranges, visit)
+local function select_held(id, ranges, visit)
   ranges = read_ranges(ranges)
   local segments = leased(id)
   local lost, taken, index = {}, 0, 1
@@ -79,7 +79,7 @@ end
 -- Takes ranges out of a lease; visit(first, last, segment) writes the new home of each run before the run leaves.
 -- Returns how many messages were taken and the ranges that were not there.
 local function take(id, ranges, visit)
-  local taken, lost, left = select(id, ranges, visit)
+  local taken, lost, left = select_held(id, ranges, visit)
   if taken > 0 then
     arrive()
     store_lease(id, left)
@@ -167,7 +167,7 @@ operations.renew = function(op)
       }
     end
   end
-  local taken, lost, segments = select(op.lease, op.ranges, function(first, last, segment)
+  local taken, lost, segments = select_held(op.lease, op.ranges, function(first, last, segment)
     keep(first, last, segment, expiry)
   end)
   if taken > 0 then

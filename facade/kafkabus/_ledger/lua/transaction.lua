@@ -15,7 +15,7 @@ operations.prepare = function(op)
   local lost, missing, coming = {}, 0, 0
   for index, item in ipairs(op.items) do
     local found
-    found, lost[index] = select(item.lease, item.ranges, function() end)
+    found, lost[index] = select_held(item.lease, item.ranges, function() end)
     missing = missing + #lost[index]
     coming = coming + (item.verb == 'defer' and found or 0)
   end

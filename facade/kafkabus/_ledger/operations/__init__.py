@@ -8,7 +8,7 @@ from kafkabus._ledger.operations.duplicates import DetectDuplicates
 from kafkabus._ledger.operations.inspect import MARKS, Found, Mark, MarkName, Peek, Purge, Rule
 from kafkabus._ledger.operations.schedule import Activate, Cancel, Postpone, Schedule
 from kafkabus._ledger.operations.session import Accept, Extend, Filing, Leave, Next, Place, Sessions
-from kafkabus._ledger.operations.session_state import GetState, SetState, State, StateStored, StatesUpdated
+from kafkabus._ledger.operations.session_state import GetState, SessionState, SetState, StateStored, StatesUpdated
 from kafkabus._ledger.operations.settle import Deferral, Renewal, Settlement
 from kafkabus._ledger.operations.transaction import Prepare, Resolve
 from kafkabus._ledger.operations.transfer import Adopt, Begin, Moved, Orphan, Retreat, Skip
@@ -54,11 +54,11 @@ __all__ = [
     "Schedule",
     "Seen",
     "Seize",
+    "SessionState",
     "Sessions",
     "SetState",
     "Settlement",
     "Skip",
-    "State",
     "StateStored",
     "StatesUpdated",
     "Tail",

@@ -11,7 +11,7 @@ from kafkabus._ledger.operations.base import Ledger, Operation
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SessionState:
     """A state that an application keeps of a session.
 
     Attributes:
@@ -42,13 +42,13 @@ class _OfState(Operation):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self.gone = False
-        self.state: State | None = None
+        self.state: SessionState | None = None
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self.gone = "gone" in reply
         if "session" in reply:
-            self.state = State(
+            self.state = SessionState(
                 session=reply["session"],
                 version=int(reply["version"]),
                 updated=int(reply["updated"]),

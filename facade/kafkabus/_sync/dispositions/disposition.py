@@ -81,22 +81,22 @@ class Dispositions:
             expired = self.expired(entity, delivery.partition, grant.records)
             if expired:
                 self.expire(entity, delivery, expired)
-                gone = set(map(id, expired))
-                grant.records = [record for record in grant.records if id(record) not in gone]
+                gone = {record.offset() for record in expired}
+                grant.records = [record for record in grant.records if record.offset() not in gone]
         if grant.records and delivery.count >= entity.max_deliveries:
-            self.give_up(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
+            self.dead_letter(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
             return False
         return bool(grant.records)
 
     def expire(self, entity: Entity, delivery: Delivery, records: Sequence[Record]) -> None:
         """Take messages whose time to live is over out of their lease: dead-letter them if the entity says so, else settle."""
         if entity.keeps_expired:
-            self.give_up(entity, delivery, records, *EXPIRED)
+            self.dead_letter(entity, delivery, records, *EXPIRED)
         elif delivery.lease:
             settlement = Settlement(entity.ledgers[delivery.partition], "complete", delivery.lease, runs_of(records))
             self._connections.ledger_client.execute(settlement)
 
-    def give_up(
+    def dead_letter(
         self, entity: Entity, delivery: Delivery, records: Sequence[Record], reason: str, description: str
     ) -> None:
         """Dead-letter messages unseen; if that fails, a client tries again once their locks have expired."""
@@ -160,7 +160,7 @@ class Dispositions:
         for record in records:
             complaint, copies = subscription_filter.complaint(record), subscription_filter.several(record)
             if complaint is not None:
-                self.give_up(entity, delivery, [record], FAULTY, complaint)
+                self.dead_letter(entity, delivery, [record], FAULTY, complaint)
             elif copies:
                 self._replace(entity, delivery, record, copies)
             else:

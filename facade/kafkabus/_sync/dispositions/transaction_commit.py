@@ -29,7 +29,7 @@ from kafkabus._core.settlement import DEFERRED_LIMIT, SettlementBatch, raise_los
 from kafkabus._ledger.operations import Ledger, Prepare, Resolve, Schedule
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus._sync.connections import Connections
-from kafkabus._sync.dispositions.transfer import Intent, Place, copy_of, identity
+from kafkabus._sync.dispositions.transfer import EntityLog, Intent, copy_of, identity
 from kafkabus._sync.entities.catalog import EntityCatalog
 from kafkabus._sync.entities.ledger_marks import LedgerMarks, schedules
 from kafkabus._sync.kafka.producer import OutgoingRecord
@@ -315,9 +315,9 @@ class TransactionCommit:
         partition = one.batch.delivery.partition
         if partition >= entity.partitions:
             return []
-        source, letters = Place(entity, partition), self._catalog.entity(entity.path.dead_letter)
+        source, letters = EntityLog(entity, partition), self._catalog.entity(entity.path.dead_letter)
         self._marks.mark(letters, [partition], "transacts")
-        destination = Place(letters, partition)
+        destination = EntityLog(letters, partition)
         intent = Intent(0, one.reason, one.description)
         return [
             (destination.entity.topic, copy_of(message._record, source, destination, intent))

@@ -89,7 +89,7 @@ class Intent:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class EntityLog:
     """One log of an entity.
 
     Attributes:
@@ -148,6 +148,8 @@ class Transfers:
     ) -> dict[str, list[Range]]:
         """Move messages of one partition into the entity's dead-letter queue.
 
+        In a transaction, ``TransactionCommit`` stores the copies instead.
+
         Args:
             entity: The entity that holds the messages.
             partition: The partition of the messages.
@@ -165,7 +167,7 @@ class Transfers:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         path = entity.path.transfer_dead_letter if forwarding else entity.path.dead_letter
-        source, destination = Place(entity, partition), Place(self._catalog.entity(path), partition)
+        source, destination = EntityLog(entity, partition), EntityLog(self._catalog.entity(path), partition)
         # A complaint about a rule may quote all of it.
         reason, description = (
             None if text is None else text[:LONGEST_REASON].encode(errors="replace").decode()
@@ -180,13 +182,13 @@ class Transfers:
         self, entity: Entity, partition: int, there: int, records: Mapping[str, Sequence[Record]]
     ) -> dict[str, list[Range]]:
         """Move messages of one partition of an entity into another one, where they come last; see ``dead_letter``."""
-        source, destination = Place(entity, partition), Place(entity, there)
+        source, destination = EntityLog(entity, partition), EntityLog(entity, there)
         # Not the end as known here: other clients store there all the time, and all their records would have to be searched.
         intent = Intent(self._ask_end(destination), path=str(entity.path), partition=there)
         return self._move(source, destination, records, intent)
 
     def forward(
-        self, entity: Entity, partition: int, destination: Place, end: int, records: Mapping[str, Sequence[Record]]
+        self, entity: Entity, partition: int, destination: EntityLog, end: int, records: Mapping[str, Sequence[Record]]
     ) -> dict[str, list[Range]]:
         """Move messages of one partition into another entity; see ``dead_letter``.
 
@@ -199,7 +201,7 @@ class Transfers:
         """
         there = destination.entity
         intent = Intent(end, path=str(there.path), partition=destination.partition, topic_id=there.topic_id)
-        return self._move(Place(entity, partition), destination, records, intent)
+        return self._move(EntityLog(entity, partition), destination, records, intent)
 
     def forget(self, entity: Entity) -> None:
         """Forget an entity that is gone, or was replaced by another one of its name: transfers to it are over."""
@@ -221,7 +223,7 @@ class Transfers:
             OperationTimeoutError: See ``dead_letter``.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        place, began = Place(entity, partition), time.monotonic()
+        place, began = EntityLog(entity, partition), time.monotonic()
         intent = Intent(end, path=str(entity.path), partition=partition)
         now = self._clock_skew.now_ms(entity, partition)
         if now is None:
@@ -239,7 +241,7 @@ class Transfers:
         return len(activate.begun)
 
     def _move(
-        self, source: Place, destination: Place, records: Mapping[str, Sequence[Record]], intent: Intent
+        self, source: EntityLog, destination: EntityLog, records: Mapping[str, Sequence[Record]], intent: Intent
     ) -> dict[str, list[Range]]:
         began = time.monotonic()
         lost = self.begin(source, records, intent)
@@ -261,11 +263,11 @@ class Transfers:
         A transfer that cannot be finished now is logged and left to a later client: it is no error of the present receiver.
         """
         try:
-            self._finish(Place(entity, partition))
+            self._finish(EntityLog(entity, partition))
         except ServiceBusError as error:
             LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
 
-    def _finish(self, source: Place) -> None:
+    def _finish(self, source: EntityLog) -> None:
         began = time.monotonic()
         by_destination: dict[tuple[str | None, int | None, str | None], list[Orphan]] = defaultdict(list)
         # All of them first: transfers that cannot be finished come again together, in their order.
@@ -283,7 +285,7 @@ class Transfers:
                 if destination is None:
                     self._retreat(source, orphans, began)
                     continue
-                there = Place(destination, source.partition if partition is None else partition)
+                there = EntityLog(destination, source.partition if partition is None else partition)
                 ends = self.search(source, there, orphans)
                 try:
                     ends |= self.produce_again(
@@ -294,7 +296,7 @@ class Transfers:
         finally:
             self._markers.resolve(source.ledger, prepared)
 
-    def _entity_of(self, source: Place, text: str | None, topic_id: str | None) -> Entity | None:
+    def _entity_of(self, source: EntityLog, text: str | None, topic_id: str | None) -> Entity | None:
         """Return the entity that a transfer goes to; None if it is gone, or another one has its name."""
         if text is None:
             return self._catalog.entity(source.entity.path.dead_letter)
@@ -307,7 +309,7 @@ class Transfers:
             entity.check_in_use()
         return entity if topic_id in {None, entity.topic_id} else None
 
-    def _retreat(self, source: Place, orphans: Sequence[Orphan], began: float) -> None:
+    def _retreat(self, source: EntityLog, orphans: Sequence[Orphan], began: float) -> None:
         """Have messages wait again whose destination is gone; the upkeep that forwards them finds out."""
         # As before producing: a client that was paused for longer may find that another has finished this.
         if time.monotonic() - began <= ORPHAN_AGE / 2:
@@ -321,7 +323,9 @@ class Transfers:
 
     # The steps, one by one, so that a test may pause between any two.
 
-    def begin(self, source: Place, records: Mapping[str, Sequence[Record]], intent: Intent) -> dict[str, list[Range]]:
+    def begin(
+        self, source: EntityLog, records: Mapping[str, Sequence[Record]], intent: Intent
+    ) -> dict[str, list[Range]]:
         """Take the messages out of their leases; return the ranges that the leases did not hold any more."""
         begins = [
             Begin(
@@ -337,7 +341,7 @@ class Transfers:
         return {begin.lease: begin.lost for begin in begins}
 
     def produce(
-        self, source: Place, destination: Place, copies: Sequence[tuple[Record, Intent]], began: float
+        self, source: EntityLog, destination: EntityLog, copies: Sequence[tuple[Record, Intent]], began: float
     ) -> dict[int, int]:
         """Store copies of records, each for its own reason; return offset there by offset here.
 
@@ -365,7 +369,7 @@ class Transfers:
         self._ends[destination.entity.generation, destination.partition] = reports.stored[-1][1] + 1
         return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, reports.stored, strict=True)}
 
-    def end(self, source: Place, destination: Place, ends: dict[int, int]) -> None:
+    def end(self, source: EntityLog, destination: EntityLog, ends: dict[int, int]) -> None:
         """Have the source give the messages up, and take copies that lost out of the destination."""
         moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
         self._connections.ledger_client.execute(*moves)
@@ -383,7 +387,7 @@ class Transfers:
                     not skip.skipped,
                 )
 
-    def adopt(self, source: Place) -> list[Orphan]:
+    def adopt(self, source: EntityLog) -> list[Orphan]:
         """Take over the transfers out of a partition whose owners are late."""
         orphans: list[Orphan] = []
         more = True
@@ -402,7 +406,7 @@ class Transfers:
         return orphans
 
     def produce_again(
-        self, source: Place, destination: Place, orphans: Sequence[Orphan], began: float
+        self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan], began: float
     ) -> dict[int, int]:
         """Store the copies that the owners of transfers did not store; see ``produce``."""
         found = self._read(source, [orphan.offset for orphan in orphans])
@@ -418,7 +422,7 @@ class Transfers:
         ]
         return self.produce(source, destination, copies, began) if copies else {}
 
-    def _read(self, source: Place, offsets: Sequence[int]) -> dict[int, Record]:
+    def _read(self, source: EntityLog, offsets: Sequence[int]) -> dict[int, Record]:
         """Return records by their offsets; log an error for those that the log does not have any more."""
         found: dict[int, Record] = {}
         for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
@@ -436,7 +440,7 @@ class Transfers:
             )
         return found
 
-    def _end_of(self, destination: Place) -> int:
+    def _end_of(self, destination: EntityLog) -> int:
         """Return an offset that no copy made from now on is below; asked for once, then known from the stored copies."""
         where = (destination.entity.generation, destination.partition)
         known = self._ends.get(where)
@@ -444,11 +448,11 @@ class Transfers:
             known = self._ends[where] = self._ask_end(destination)
         return known
 
-    def _ask_end(self, place: Place) -> int:
+    def _ask_end(self, place: EntityLog) -> int:
         ends = self._connections.pool.run(self._connections.topics.ends, place.entity.topic, [place.partition])
         return ends[place.partition]
 
-    def search(self, source: Place, destination: Place, orphans: Sequence[Orphan]) -> dict[int, int]:
+    def search(self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan]) -> dict[int, int]:
         """Return offset there by offset here of the copies that the destination holds already, the first of each."""
         wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
@@ -492,7 +496,7 @@ def _source_of(record: Record) -> str:
     return source
 
 
-def copy_of(record: Record, source: Place, destination: Place, intent: Intent) -> OutgoingRecord:
+def copy_of(record: Record, source: EntityLog, destination: EntityLog, intent: Intent) -> OutgoingRecord:
     """Return a record as it is stored elsewhere: as it was, with the reason why it is there."""
     envelope, offset = envelope_of(record), record.offset() or 0
     number = str(sequence_number(source.partition, offset))

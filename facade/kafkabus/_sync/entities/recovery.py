@@ -376,13 +376,13 @@ class EntityRecovery:
 
         def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
             # Each time, once the marks are set: an entity may be deleted meanwhile, or go on with other ledgers.
-            entities = {id(places[ledger]): places[ledger] for ledger in some}
+            entities = {_identity(places[ledger]): places[ledger] for ledger in some}
             reasons = all_of(partial(self._why_not, entity) for entity in entities.values())
             not_anew = dict(zip(entities, reasons, strict=True))
             refused: dict[Ledger, Written | ServiceBusError] = {}
             wanted: dict[Ledger, Entity] = {}
             for ledger in some:
-                reason = not_anew[id(places[ledger])]
+                reason = not_anew[_identity(places[ledger])]
                 if reason is None:
                     wanted[ledger] = places[ledger]
                 else:
@@ -515,6 +515,11 @@ def marks_of(entity: Entity, description: EntityDescription) -> list[MarkName]:
     """Return the marks that an entity's ledgers need, by its description; nothing becomes due in a dead-letter queue."""
     told: list[MarkName] = [name for name in MARKS if getattr(description, name)]
     return [name for name in told if name == "transacts"] if entity.path.is_dead_letter else told
+
+
+def _identity(entity: Entity) -> tuple[str, str]:
+    """Return what tells an entity, as it is described, from all others."""
+    return entity.path.key, entity.generation
 
 
 def _rules_version(entity: Entity, description: EntityDescription | None) -> int:

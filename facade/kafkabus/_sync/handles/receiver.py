@@ -72,10 +72,12 @@ FOREVER = 3600.0
 
 
 class ServiceBusReceiver:
-    """Receives from one queue; made by ``ServiceBusClient.get_queue_receiver``. Safe to share between threads.
+    """Receives from one queue or subscription. Safe to share between threads.
+
+    ``ServiceBusClient.get_queue_receiver`` and ``get_subscription_receiver`` return receivers.
 
     Attributes:
-        entity_path: The queue, with its sub-queue.
+        entity_path: The queue or subscription, with its sub-queue.
         fully_qualified_namespace: Host name of the namespace.
         client_identifier: The receiver's name for logs, as given or generated.
     """
@@ -234,12 +236,12 @@ class ServiceBusReceiver:
             TypeError: See ``complete_message``, also for ValueError and MessageAlreadySettled; nothing was done.
             ServiceBusCommunicationError: Redis cannot be reached; it is unknown whether the messages were completed.
         """
-        held = self._batches(messages, transaction)
+        batches = self._batches(messages, transaction)
         if transaction is not None:
-            transaction._add_settlements(self._pending("complete", held))
+            transaction._add_settlements(self._pending("complete", batches))
             return
         entity = self._context.catalog.entity(self._path)
-        self._raise_lost("completed", self._settle(entity, "complete", held))
+        self._raise_lost("completed", self._settle(entity, "complete", batches))
 
     def abandon_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
@@ -262,14 +264,14 @@ class ServiceBusReceiver:
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
         """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
-        held = self._batches(messages, transaction)
+        batches = self._batches(messages, transaction)
         if transaction is not None:
             # If this counts as one delivery too many, the receiver that claims the message next dead-letters it.
-            transaction._add_settlements(self._pending("abandon", held))
+            transaction._add_settlements(self._pending("abandon", batches))
             return
         entity = self._context.catalog.entity(self._path)
-        last = [one for one in held if one.delivery.count + 1 >= entity.max_deliveries]
-        lost = self._settle(entity, "abandon", [one for one in held if one not in last])
+        last = [one for one in batches if one.delivery.count + 1 >= entity.max_deliveries]
+        lost = self._settle(entity, "abandon", [one for one in batches if one not in last])
         for one in last:
             lost += self._dead_letter(entity, [one], *delivered_too_often(entity, one.delivery.count + 1))
         self._raise_lost("abandoned", lost)
@@ -294,13 +296,13 @@ class ServiceBusReceiver:
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
-        held = self._batches(messages, transaction)
+        batches = self._batches(messages, transaction)
         if transaction is not None:
-            transaction._add_settlements(self._pending("defer", held))
+            transaction._add_settlements(self._pending("defer", batches))
             return
         entity = self._context.catalog.entity(self._path)
         asked, lost = self._ask(
-            entity, held, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
+            entity, batches, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
         )
         full = [deferral.ledger.partition for _, deferral in asked if deferral.full]
         for one, deferral in asked:
@@ -345,17 +347,17 @@ class ServiceBusReceiver:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
         _check_reason("reason", reason)
         _check_reason("error_description", error_description)
-        held = self._batches(messages, transaction)
+        batches = self._batches(messages, transaction)
         if transaction is not None:
             verb = "abandon" if self._path.is_dead_letter else "dead_letter"
-            transaction._add_settlements(self._pending(verb, held, reason, error_description))
+            transaction._add_settlements(self._pending(verb, batches, reason, error_description))
             return
         entity = self._context.catalog.entity(self._path)
         if self._path.is_dead_letter:
             # A dead-letter queue has none of its own: messages that are dead-lettered there stay there.
-            lost = self._settle(entity, "abandon", held)
+            lost = self._settle(entity, "abandon", batches)
         else:
-            lost = self._dead_letter(entity, held, reason, error_description)
+            lost = self._dead_letter(entity, batches, reason, error_description)
         self._raise_lost("dead-lettered", lost)
 
     @guarded
@@ -524,10 +526,10 @@ class ServiceBusReceiver:
                     self._context.dispositions.put_off(entity, partition, records)
 
     def _ask(
-        self, entity: Entity, held: list[SettlementBatch], operation: Callable[[Ledger, SettlementBatch], S]
+        self, entity: Entity, batches: list[SettlementBatch], operation: Callable[[Ledger, SettlementBatch], S]
     ) -> tuple[list[tuple[SettlementBatch, S]], list[ServiceBusReceivedMessage]]:
         """Have an operation done for each batch, in one round trip; return these, and messages whose partition is gone."""
-        there, lost = still_there(held, entity)
+        there, lost = still_there(batches, entity)
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
         try:
             self._context.ledger_client.execute(*operations)
@@ -535,25 +537,28 @@ class ServiceBusReceiver:
             if not self._context.catalog.has_moved_on(entity):
                 raise
             # The new ledgers know no locks of the old ones, and say so.
-            return self._ask(self._context.catalog.entity(self._path), held, operation)
+            return self._ask(self._context.catalog.entity(self._path), batches, operation)
         return list(zip(there, operations, strict=True)), lost
 
-    def _settle(self, entity: Entity, verb: str, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
-        """Complete, abandon or release messages; return those whose locks were lost."""
+    def _settle(self, entity: Entity, verb: str, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
+        """Complete, abandon or release messages; return those whose locks were lost.
+
+        The ledger decides, in ``_ledger/lua/settle.lua``: ``operations`` has a function for each verb.
+        """
         asked, lost = self._ask(
-            entity, held, lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges)
+            entity, batches, lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges)
         )
         for one, settlement in asked:
             lost += one.settled(settlement.lost)
         return lost
 
     def _dead_letter(
-        self, entity: Entity, held: list[SettlementBatch], reason: str | None, description: str | None
+        self, entity: Entity, batches: list[SettlementBatch], reason: str | None, description: str | None
     ) -> list[ServiceBusReceivedMessage]:
         """Dead-letter messages; return those whose locks were lost."""
-        held, lost = still_there(held, entity)
-        for partition in sorted({one.delivery.partition for one in held}):
-            there = [one for one in held if one.delivery.partition == partition]
+        batches, lost = still_there(batches, entity)
+        for partition in sorted({one.delivery.partition for one in batches}):
+            there = [one for one in batches if one.delivery.partition == partition]
             records: dict[str, list[Record]] = defaultdict(list)
             for one in there:
                 records[one.delivery.lease] += [message._record for message in one.messages]
@@ -564,11 +569,11 @@ class ServiceBusReceiver:
                 lost += one.settled(refused.get(one.delivery.lease, []))
         return lost
 
-    def _renew(self, held: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
+    def _renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
         """Lock messages anew, in one round trip; return those whose locks were lost."""
         entity = self._context.catalog.entity(self._path)
         asked, lost = self._ask(
-            entity, held, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
+            entity, batches, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
         )
         for one, renewal in asked:
             lost += one.renewed(renewal.lost, renewal.expiry)
@@ -879,17 +884,17 @@ class ServiceBusReceiver:
             transaction._check(self._context)
         if self._session is not None and self._session._is_lost:
             raise self._session._lost()
-        held = by_delivery(messages)
-        for one in held:
+        batches = by_delivery(messages)
+        for one in batches:
             self._check_delivery(one.delivery)
-        check_unsettled(held, enlisted=renewing)
-        return held
+        check_unsettled(batches, enlisted=renewing)
+        return batches
 
     def _pending(
-        self, verb: str, held: Sequence[SettlementBatch], reason: str | None = None, description: str | None = None
+        self, verb: str, batches: Sequence[SettlementBatch], reason: str | None = None, description: str | None = None
     ) -> list[PendingSettlement]:
         """Return settlements for a transaction."""
-        return [PendingSettlement(self._path, verb, one, self._raise_lost, reason, description) for one in held]
+        return [PendingSettlement(self._path, verb, one, self._raise_lost, reason, description) for one in batches]
 
     def _check_delivery(self, delivery: Delivery) -> None:
         if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:

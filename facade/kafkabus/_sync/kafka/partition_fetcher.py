@@ -65,7 +65,7 @@ class OffsetNotInLogError(Exception):
 
 
 class RecordSink(Protocol):
-    """The buffers that fetched records go to. The fetcher calls it in the thread that fetches."""
+    """The buffers that fetched records go to: a ``LogReader``'s. The fetcher calls it in the thread that fetches."""
 
     def add(self, partition: int, records: Sequence[Record]) -> int:
         """Take records of a partition, in the log's order; return how many of them are messages."""

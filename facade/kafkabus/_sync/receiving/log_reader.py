@@ -137,7 +137,7 @@ class LogReader:
         self._turn = Lock()
         self._notifications = ClaimNotifications(parts.connections.redis, entity.channel)
         self._fetcher = PartitionFetcher(
-            parts.connections.settings, parts.connections.pool, entity.topic, str(entity.path), self
+            parts.connections.settings, parts.connections.pool, entity.topic, str(entity.path), sink=self
         )
         self.granted = GrantedRecords(
             parts.connections, parts.archive, lambda: self.entity, self.plan.views, self._doubt, in_order=in_order
@@ -262,6 +262,8 @@ class LogReader:
 
     def read_on(self, want: int, wait: float) -> bool:
         """Read until ``want`` messages are in the plan, if reading is what comes next.
+
+        The fetcher hands records to ``add``, by which a subscription's filter chooses.
 
         Args:
             want: The number of messages.

@@ -137,10 +137,10 @@ class SessionFiler:
             by_partition[None if session is None else partition_of(session, self._entity.partitions)].append(record)
         for there, records in by_partition.items():
             if there is None:
-                self._parts.dispositions.give_up(self._entity, delivery, records, *NO_SESSION)
+                self._parts.dispositions.dead_letter(self._entity, delivery, records, *NO_SESSION)
             elif self._log.subscription_filter is not None:
                 # Other subscriptions read the same log.
-                self._parts.dispositions.give_up(self._entity, delivery, records, *ELSEWHERE)
+                self._parts.dispositions.dead_letter(self._entity, delivery, records, *ELSEWHERE)
             else:
                 self._parts.dispositions.move(self._entity, delivery, there, records)
 
@@ -182,6 +182,6 @@ class SessionFiler:
                 delivery = self._entity.delivery(ledger.partition, place.apart, place.expiry, count)
                 if exceeded:
                     reason = delivered_too_often(self._entity, count)
-                    self._parts.dispositions.give_up(self._entity, delivery, stray, *reason)
+                    self._parts.dispositions.dead_letter(self._entity, delivery, stray, *reason)
                 else:
                     self._lead_away(delivery, stray)
