@@ -98,7 +98,7 @@ bench: $(READY) ## run the benchmarks (ARGS=...)
 
 # Material prints a notice about its successor at each start.
 site: $(READY) ## build the documentation into site/; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 docs: $(READY) ## build the documentation, and serve it at http://127.0.0.1:8000
 	NO_MKDOCS_2_WARNING=1 exec $(BIN)/mkdocs serve

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated, Any, NoReturn
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, NoReturn, cast
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
 from kafkabus._runtime.repetitions import limit_repetitions
-from kafkabus.cli.commands import (
-    dead_letter,
-    namespace,
-    peek,
-    purge,
-    queue,
-    receive,
-    rule,
-    runtime,
-    schedule,
-    send,
-    serve,
-    session,
-    stats,
-    subscription,
-    topic,
-)
 from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
 from kafkabus.cli.stopping import unwind_on_signals
@@ -34,11 +20,58 @@ from kafkabus.cli.terminal import discard_output, flush, say, write
 from kafkabus.cli.wording import as_commands
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
+_COMMANDS = {
+    "up": "runtime",
+    "down": "runtime",
+    "status": "runtime",
+    "queue": "queue",
+    "topic": "topic",
+    "subscription": "subscription",
+    "rule": "rule",
+    "send": "send",
+    "schedule": "schedule",
+    "cancel": "schedule",
+    "receive": "receive",
+    "peek": "peek",
+    "dead-letter": "dead_letter",
+    "session": "session",
+    "purge": "purge",
+    "stats": "stats",
+    "namespace": "namespace",
+    "serve": "serve",
+}
+"""The commands in the order of the help text, and the module of each in ``commands``; one is imported when it is used."""
+_LOOK: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
+"""Settings of all commands. The program prints an error in one line; --debug shows Python's own traceback."""
+
 _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name; one is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        module = import_module(f"kafkabus.cli.commands.{_COMMANDS[name]}")
+        around = typer.Typer(**_LOOK)
+        around.add_typer(module.app)
+        return get_group(around).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
 
 
 class _Program(TyperGroup):
     """The group of commands, which gives a hint if a global option follows a command."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = cast("dict[str, Any]", _Commands())
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click calls it
+        return list(self.commands)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -69,26 +102,9 @@ app = typer.Typer(
     help="Service Bus's partitioned queues and topics on Kafka and Redis: run a namespace, send to it, receive from it.",
     epilog=EXIT_CODES_HELP,
     no_args_is_help=True,
-    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    # The program prints an error in one line; --debug shows Python's own traceback.
-    pretty_exceptions_enable=False,
+    **_LOOK,
 )
-app.add_typer(runtime.app)
-app.add_typer(queue.app, name="queue")
-app.add_typer(topic.app, name="topic")
-app.add_typer(subscription.app, name="subscription")
-app.add_typer(rule.app, name="rule")
-app.add_typer(send.app)
-app.add_typer(schedule.app)
-app.add_typer(receive.app)
-app.add_typer(peek.app)
-app.add_typer(dead_letter.app, name="dead-letter")
-app.add_typer(session.app, name="session")
-app.add_typer(purge.app)
-app.add_typer(stats.app)
-app.add_typer(namespace.app, name="namespace")
-app.add_typer(serve.app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kafkabus._sync.handles.sender import ServiceBusSender
     from kafkabus_mapping.properties import PropertyValue
 
-app = typer.Typer(no_args_is_help=True, help="List dead letters and send them again.")
+app = typer.Typer(name="dead-letter", no_args_is_help=True, help="List dead letters and send them again.")
 
 TransferOption = Annotated[bool, typer.Option("--transfer", help="Use the messages that could not be forwarded.")]
 

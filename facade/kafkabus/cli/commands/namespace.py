@@ -13,7 +13,7 @@ from kafkabus.cli.terminal import write, write_fields, write_json
 if TYPE_CHECKING:
     from kafkabus.management import NamespaceProperties
 
-app = typer.Typer(no_args_is_help=True, help="Create and show the namespace.")
+app = typer.Typer(name="namespace", no_args_is_help=True, help="Create and show the namespace.")
 
 TierOption = Annotated[
     str, typer.Option("--tier", metavar="TIER", help="Basic, Standard or Premium; fixed from now on.")

@@ -16,7 +16,7 @@ from kafkabus.cli.terminal import interactive, say, write, write_fields, write_j
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, show, change and delete queues.")
+app = typer.Typer(name="queue", no_args_is_help=True, help="Create, list, show, change and delete queues.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.", show_default=False)]
 

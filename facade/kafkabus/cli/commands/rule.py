@@ -18,7 +18,9 @@ from kafkabus_mapping.names import SUBSCRIPTIONS
 if TYPE_CHECKING:
     from kafkabus.management import RuleProperties
 
-app = typer.Typer(no_args_is_help=True, help="Create, list and delete rules, which select a subscription's messages.")
+app = typer.Typer(
+    name="rule", no_args_is_help=True, help="Create, list and delete rules, which select a subscription's messages."
+)
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.", show_default=False)]
 CORRELATED = (

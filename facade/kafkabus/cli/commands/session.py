@@ -21,7 +21,7 @@ from kafkabus.cli.options import JsonLinesOption, JsonOption, SourceArgument, mo
 from kafkabus.cli.terminal import printable, say, write, write_json
 from kafkabus_mapping.names import split_subscription
 
-app = typer.Typer(no_args_is_help=True, help="List sessions and receive from one.")
+app = typer.Typer(name="session", no_args_is_help=True, help="List sessions and receive from one.")
 
 
 @app.command("list")

@@ -25,7 +25,9 @@ from kafkabus.cli.settings import given_changes, settings_json, settings_text, s
 from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, show, change and delete subscriptions of topics.")
+app = typer.Typer(
+    name="subscription", no_args_is_help=True, help="Create, list, show, change and delete subscriptions of topics."
+)
 
 NameArgument = Annotated[
     str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.", show_default=False)

@@ -20,7 +20,7 @@ from kafkabus.cli.options import JsonOption, YesOption
 from kafkabus.cli.settings import given_changes, settings_json, settings_text, status_of
 from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
 
-app = typer.Typer(no_args_is_help=True, help="Create, list, show, change and delete topics.")
+app = typer.Typer(name="topic", no_args_is_help=True, help="Create, list, show, change and delete topics.")
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
 
