@@ -185,7 +185,7 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid"):
         """The entity's name; that of a subscription without its topic's."""
         return self.name
 
-    def over_topic(self, topic_id: str) -> Self:
+    def with_topic(self, topic_id: str) -> Self:
         """Return the same entity over a new Kafka topic of the same name, from the beginning of that topic."""
         return self.model_copy(update={"topic_id": topic_id})
 
@@ -310,7 +310,7 @@ class SubscriptionDescription(EntityDescription, frozen=True):
         return f"{self.topic_id}~{self.uid}"
 
     @override
-    def over_topic(self, topic_id: str) -> Self:
+    def with_topic(self, topic_id: str) -> Self:
         rules = RuleSet(rules=self.rules, offsets=(0,) * self.partitions)
         return self.model_copy(update={"topic_id": topic_id, "rule_sets": (rules,)})
 

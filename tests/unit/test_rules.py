@@ -205,7 +205,7 @@ def test_over_another_topic_a_subscription_begins_anew() -> None:
         RuleDescription(name="b", filter=FalseFilterDescription(), created_at=NOON),
     )
     before = described(RuleSet(rules=(false,), offsets=(0,)), RuleSet(rules=(true,), offsets=(50,)))
-    after = before.over_topic("other")
+    after = before.with_topic("other")
     assert after.topic_id == "other"
     assert after.rule_sets == (RuleSet(rules=(true,), offsets=(0,)),)
 

@@ -586,10 +586,10 @@ class EntityMaintainer:
         for first, last in expiries.due(now):
             records = await self._read(entity, partition, first, last)
             records = await self._context.dispositions.put_off(entity, partition, records)
-            over = [record for record in records if is_expired(record, entity.life_ms, now)]
-            if over:
-                await self._take(entity, partition, runs_of(over), over)
-            gone = {record.offset() for record in over}
+            expired = [record for record in records if is_expired(record, entity.life_ms, now)]
+            if expired:
+                await self._take(entity, partition, runs_of(expired), expired)
+            gone = {record.offset() for record in expired}
             left = [record for record in records if record.offset() not in gone]
             expiries.add(first, last, left, entity.life_ms)
 

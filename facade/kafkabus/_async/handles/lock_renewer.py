@@ -59,7 +59,7 @@ class _Registration:
     on_failure: OnFailure | None
 
     @property
-    def over(self) -> bool:
+    def is_ended(self) -> bool:
         """Whether no lock has to be kept alive any more, because the message was settled or the receiver closed."""
         settled = isinstance(self.what, ServiceBusReceivedMessage) and self.what._settled
         return settled or self.receiver._closed
@@ -215,7 +215,7 @@ class AutoLockRenewer:
                 while self._due and self._due[0][0] <= now:
                     due.append(heapq.heappop(self._due)[2])
             if due:
-                await self._renew(self._not_waiting([one for one in due if not one.over]))
+                await self._renew(self._not_waiting([one for one in due if not one.is_ended]))
             else:
                 await self._bell.wait(wait)
 
@@ -252,14 +252,14 @@ class AutoLockRenewer:
             self._schedule(one, RETRY_AFTER)
         elif not lost:
             self._schedule(one)
-        elif not one.over:
+        elif not one.is_ended:
             await self._fail(one, None)
 
     async def _renew_session(self, one: _Registration, session: ServiceBusSession) -> None:
         try:
             await session.renew_lock()
         except SessionLockLostError:
-            if not one.over:
+            if not one.is_ended:
                 await self._fail(one, None)
         except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to this one
             LOGGER.warning("renew entity=%s session=%r error=%s", one.receiver.entity_path, session.session_id, error)
@@ -290,7 +290,7 @@ class AutoLockRenewer:
 
     async def _tell(self, one: _Registration) -> None:
         LOGGER.warning("lock_lost entity=%s error=%s", one.receiver.entity_path, one.what.auto_renew_error)
-        if one.on_failure is None or one.over or self._closed:
+        if one.on_failure is None or one.is_ended or self._closed:
             return
         # blocking: if self._executor is not None:
         # blocking:     try:

@@ -137,7 +137,7 @@ class EntityRecovery:
             )
             self._connections.pool.run(self._connections.topics.configure_entity, topic.name)
             if not path.is_dead_letter:
-                known = known.over_topic(topic.topic_id)
+                known = known.with_topic(topic.topic_id)
                 anew = self._anew(entity, known, topic.topic_id)
                 if anew.subscription_filter is None:
                     self._catalog.create_ledgers(anew.ledgers)
