@@ -26,7 +26,7 @@ _NO_VERB = re.compile(
     r"|[a-z]+[^su]s\Z",
     re.IGNORECASE,
 )
-_VERBS = frozenset({"bring", "ring", "string", "embed", "shed", "alias", "bias", "canvas"})
+_VERBS = frozenset({"bring", "embed", "shed", "alias"})
 
 
 def faults(subject: str) -> list[str]:

@@ -32,9 +32,12 @@ ROOT = Path(__file__).resolve().parent.parent
 _OPENING = r"(?:\A|(?<=[.!?:;]\s)|(?<=\n\n)|(?<=\n- )|(?<=\| )|(?<=[.!?]\n))"
 """Where a sentence, an item of a list, a cell of a table or a definition begins."""
 
+FREE_RELATIVE = r"(?:What|Who|Whom|Whose|Whoever|Whatever|Whichever)\b"
+"""The first word of a free relative clause, or of a question."""
+
 RULES = {
     "a free relative clause as the subject; name the thing": re.compile(
-        _OPENING + r"(?:What|Who|Whom|Whose|Whoever|Whatever|Whichever)\b(?! \|)(?![^.!]*\?)"
+        _OPENING + FREE_RELATIVE + r"(?! \|)(?![^.!]*\?)"
     ),
     "'where' as a condition; say 'if' or 'when'": re.compile(
         _OPENING + r"Where\b(?![^.!]*\?)|\b(?:None|True|False|0|1|nothing|empty|absent) where\b"

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import grimp
 
+from tools.check_english import FREE_RELATIVE
+
 ROOT = Path(__file__).resolve().parent.parent
 
 PACKAGES = {"facade": "kafkabus", "mapping": "kafkabus_mapping", "spark": "kafkabus_spark"}
@@ -27,7 +29,7 @@ LONG_FUNCTION = 50
 LONG_CLASS = 300
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])|\n\s*\n")
-_FREE_RELATIVE = re.compile(r"\s*(?:What|Who|Whom|Whose|Whoever|Whatever|Whichever)\b(?!.*\?)")
+_FREE_RELATIVE = re.compile(rf"\s*{FREE_RELATIVE}(?!.*\?)")
 
 Graph = Mapping[str, set[str]]
 
@@ -105,7 +107,9 @@ def circle(graph: Graph) -> str | None:
 
 def broken_layers(root: Path) -> str:
     """Return how many of the contracts in pyproject.toml are broken, as import-linter says."""
-    done = subprocess.run(["lint-imports"], cwd=root, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports")], cwd=root, capture_output=True, text=True, check=False
+    )
     found = re.search(r"(\d+) kept, (\d+) broken", done.stdout)
     return "import-linter says nothing" if found is None else f"{found[2]}, {found[1]} contracts kept"
 
