@@ -330,12 +330,12 @@ def test_a_transition_leads_to_one_state(transition: str, before: str) -> None:
     """A partition that is not read has no records."""
     view = PartitionView(0)
     view.state = PartitionState[before]
-    if view.is_read:
+    if view.state.is_read:
         view.add([record(3)])
         view.state = PartitionState[before]
     getattr(view, transition)(*ARGUMENTS.get(transition, ()))
     assert view.state.name == TRANSITIONS[transition][before]
-    assert view.is_read or not view.buffered
+    assert view.state.is_read or not view.buffered
 
 
 def test_an_end_before_the_cursor_verifies_nothing() -> None:

@@ -46,9 +46,9 @@ def entity(client: ServiceBusClient) -> Entity:
     return client._connections().catalog.entity(EntityPath("plain"))
 
 
-def settled(entity: Entity, *offsets: int, key: bytes = b"") -> Grant:
+def settled(entity: Entity, *offsets: int) -> Grant:
     """Return messages that receive and delete has settled."""
-    records = [StoredRecord((entity.topic, 0, offset), (key, b"x", []), (1, 0)) for offset in offsets]
+    records = [StoredRecord((entity.topic, 0, offset), (None, b"x", []), (1, 0)) for offset in offsets]
     return Grant(entity.delivery(0, "", 0, 0), list(records))
 
 
@@ -132,7 +132,7 @@ def test_a_read_without_the_turn_changes_no_plan(client: ServiceBusClient, monke
     receiver.defer_message(first)
     context = client._connections()
     log = context.readers.of(context.catalog.entity(EntityPath("plain"))).log
-    (view,) = [one for one in log.plan.views if one.is_read]
+    (view,) = [one for one in log.plan.views if one.state.is_read]
     log.read_on(8, PATIENCE)
     before = view.buffered
 

@@ -6,7 +6,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import TypeVar
 
 from kafkabus._core.record import Record
@@ -21,9 +21,6 @@ PASSED_OVER = 5_000
 SWEPT_GAP = 100
 """How many records between two wanted ones are read over rather than jumped over."""
 
-Offsets = dict[int, int]
-"""The offset to read on from, by partition."""
-
 
 class PartitionState(Enum):
     """The states of a reader's work on one partition's log; ``docs/explanation/states.md`` draws the transitions.
@@ -37,14 +34,25 @@ class PartitionState(Enum):
         UNVERIFIED: The log may have been truncated. It will be read from the ledger's cursor before any claim.
         VERIFYING: The log is read from there, and nothing came yet: neither a record, nor the end of the log, nor the
             broker's answer that it was truncated.
+        is_read: Whether the log is read in this state.
+        is_verified: Whether no truncation of the log is to be looked for first.
     """
 
-    IDLE = auto()
-    READING = auto()
-    AT_END = auto()
-    RESTING = auto()
-    UNVERIFIED = auto()
-    VERIFYING = auto()
+    IDLE = "idle", False, True
+    READING = "reading", True, True
+    AT_END = "at end", True, True
+    RESTING = "resting", False, True
+    UNVERIFIED = "unverified", False, False
+    VERIFYING = "verifying", True, False
+
+    def __init__(self, _name: str, is_read: bool, is_verified: bool) -> None:
+        # Plain attributes: the plan asks each partition for them in each round.
+        self.is_read = is_read
+        self.is_verified = is_verified
+
+
+_RESTING, _AT_END = PartitionState.RESTING, PartitionState.AT_END
+"""Names that a loop over all partitions looks up faster than members of the class."""
 
 
 class PartitionView:
@@ -128,16 +136,6 @@ class PartitionView:
         """The number of offsets that were never granted, as far as is known; negative if the log lost some."""
         return self.tail.end - self.cursor
 
-    @property
-    def is_read(self) -> bool:
-        """Whether the log is read now."""
-        return self.state in _READ
-
-    @property
-    def is_verified(self) -> bool:
-        """Whether no truncation of the log is to be looked for first."""
-        return self.state not in _UNVERIFIED
-
     def fall_silent(self, until: float) -> None:
         """Read no records by offset until a time on the monotonic clock, because none came."""
         self.silent, self.silent_until = True, until
@@ -147,19 +145,19 @@ class PartitionView:
     def start(self, offset: int) -> None:
         """Read the log from an offset on."""
         self._drop(offset)
-        self.state = PartitionState.READING if self.is_verified else PartitionState.VERIFYING
+        self.state = PartitionState.READING if self.state.is_verified else PartitionState.VERIFYING
 
     def stop(self) -> None:
         """Read the log no more; the records that were not claimed are dropped."""
         self._drop(self.seen_from)
         if self.state is PartitionState.VERIFYING:
             self.state = PartitionState.UNVERIFIED
-        elif self.is_read:
+        elif self.state.is_read:
             self.state = PartitionState.IDLE
 
     def rest(self) -> None:
         """Ask for nothing new until ``wake``."""
-        if self.is_verified:
+        if self.state.is_verified:
             self._drop(self.seen_from)
             self.state = PartitionState.RESTING
 
@@ -253,7 +251,7 @@ class PartitionView:
         cursor = granted.cursor
         # A cursor that went back belongs to a ledger that was made anew.
         if granted.ahead or cursor > self.seen_to or cursor < self.seen_from:
-            if self.is_read:
+            if self.state.is_read:
                 self.start(cursor)
             else:
                 self._drop(cursor)
@@ -324,16 +322,15 @@ class Plan:
     def redeliverable(self) -> PartitionView | None:
         """A partition where ranges wait to be granted again, as far as is known."""
         return next(
-            (view for view in self._in_turn() if view.redeliverable and view.is_verified and not view.silent), None
+            (view for view in self._in_turn() if view.redeliverable and view.state.is_verified and not view.silent),
+            None,
         )
 
     @property
     def homes_dry(self) -> bool:
         """Whether all home partitions were read to their ends, so that others may be looked at."""
         return all(
-            view.state is PartitionState.RESTING or (view.state is PartitionState.AT_END and not view.buffered)
-            for view in self.views
-            if view.home
+            view.state is _RESTING or (view.state is _AT_END and not view.buffered) for view in self.views if view.home
         )
 
     @property
@@ -345,7 +342,7 @@ class Plan:
         """Note the ends of the logs. If clients are crowded and enough messages wait, all are claimed before they are read."""
         for view in self.views:
             view.tail = tails[view.partition]
-        sound = all(view.is_verified and view.backlog >= 0 for view in self.views)
+        sound = all(view.state.is_verified and view.backlog >= 0 for view in self.views)
         self.claims_unread = (
             self.crowded and not self.small_batches and sound and sum(view.backlog for view in self.views) >= enough
         )
@@ -360,7 +357,7 @@ class Plan:
             return []
         view = self.redeliverable
         if view is not None:
-            return [PlannedClaim(view, want, view.seen(want) if view.is_read and fresh else None)]
+            return [PlannedClaim(view, want, view.seen(want) if view.state.is_read and fresh else None)]
         if self.claims_unread:
             return self._claims_ahead(want) if fresh else []
         planned: list[PlannedClaim] = []
@@ -392,8 +389,8 @@ class Plan:
             view
             for view in self._in_turn()
             if view.backlog > 0
-            and view.is_verified
-            and not (view.state is PartitionState.RESTING or view.silent)
+            and view.state.is_verified
+            and not (view.state is _RESTING or view.silent)
             and (self.claims_unread or not view.home)
         ]
         return [] if self.small_batches else sorted(backlogged, key=lambda view: not view.home)
@@ -409,7 +406,7 @@ class Plan:
     @property
     def resting(self) -> bool:
         """Whether the client asks some partitions for nothing new, or for nothing at all, for a moment."""
-        return any(view.state is PartitionState.RESTING or view.silent for view in self.views)
+        return any(view.state is _RESTING or view.silent for view in self.views)
 
     def clear_backoff(self, now: float) -> None:
         """Let resting partitions be asked again; each silent one when its own time is over."""
@@ -438,17 +435,17 @@ class Plan:
         """
 
         def is_wanted(view: PartitionView) -> bool:
-            if self.claims_unread or view.state is PartitionState.RESTING:
+            if self.claims_unread or view.state is _RESTING:
                 return False
-            return view.home or not view.is_verified or (self.small_batches and view.leave_until <= now)
+            return view.home or not view.state.is_verified or (self.small_batches and view.leave_until <= now)
 
         dry = self.homes_dry
         begin = [
             view
             for view in self.views
-            if not view.is_read and is_wanted(view) and (view.home or not view.is_verified or dry)
+            if not view.state.is_read and is_wanted(view) and (view.home or not view.state.is_verified or dry)
         ]
-        return begin, [view for view in self.views if view.is_read and not is_wanted(view)]
+        return begin, [view for view in self.views if view.state.is_read and not is_wanted(view)]
 
     def lost_race(self, view: PartitionView, until: float) -> None:
         """Leave a partition alone for a while that another client reads and that is not this client's home."""
@@ -458,10 +455,6 @@ class Plan:
     def _in_turn(self) -> Iterator[PartitionView]:
         yield from self.views[self._first :]
         yield from self.views[: self._first]
-
-
-_READ = frozenset({PartitionState.READING, PartitionState.AT_END, PartitionState.VERIFYING})
-_UNVERIFIED = frozenset({PartitionState.UNVERIFIED, PartitionState.VERIFYING})
 
 
 def runs_of(records: Sequence[Record]) -> list[Range]:

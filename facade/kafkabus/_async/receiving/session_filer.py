@@ -57,7 +57,7 @@ class SessionFiler:
 
     async def file(self) -> None:
         """File all messages that were read and not filed."""
-        views = [view for view in self._plan.views if view.is_read and view.seen_to > view.seen_from]
+        views = [view for view in self._plan.views if view.state.is_read and view.seen_to > view.seen_from]
         filings = [self._filing(view) for view in views]
         if not filings:
             return

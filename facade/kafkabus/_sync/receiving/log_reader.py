@@ -241,7 +241,7 @@ class LogReader:
         begin, stop = self.plan.wanted(now)
         for view in stop:
             view.stop()
-        self._fetcher.unassign(view.partition for view in self.plan.views if not view.is_read)
+        self._fetcher.unassign(view.partition for view in self.plan.views if not view.state.is_read)
         if begin:
             self._start_reading(begin)
 
@@ -295,14 +295,14 @@ class LogReader:
     def add(self, partition: int, records: Sequence[Record]) -> int:
         """Put records into the plan; return how many were messages."""
         view = self.plan.views[partition]
-        if not view.is_read:
+        if not view.state.is_read:
             return 0
         return view.add(records, self.subscription_filter, keep_all=self.entity.detects_duplicates)
 
     def end(self, partition: int, offset: int) -> None:
         """Note the end of a log."""
         view = self.plan.views[partition]
-        if view.is_read:
+        if view.state.is_read:
             view.end(offset)
 
     def buffered_partitions(self) -> Iterable[int]:
@@ -340,7 +340,7 @@ class LogReader:
         claims = [(view, Claim.poll(self.entity.ledgers[view.partition])) for view in self.plan.views]
         self._connections.ledger_client.execute(*(claim for _, claim in claims))
         for view, claim in claims:
-            if view.is_read:
+            if view.state.is_read:
                 self.go_to(view, claim.granted)
             self.note(view, claim.granted)
 
@@ -440,7 +440,7 @@ class LogReader:
 
     def is_verified(self, partition: int) -> bool:
         """Return whether no truncation of a log is to be looked for first."""
-        return partition not in self._doubted and self.plan.views[partition].is_verified
+        return partition not in self._doubted and self.plan.views[partition].state.is_verified
 
     def _doubt(self, view: PartitionView) -> None:
         """Mark a log unverified when the next turn begins: a receiver without the turn may read by offset."""
