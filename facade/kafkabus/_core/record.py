@@ -163,6 +163,12 @@ def part_scheduled(records: Sequence[Record]) -> tuple[list[tuple[int, int]], li
     return items, [record for record in records if record.offset() not in waiting] if items else list(records)
 
 
+def without(records: Iterable[Record], others: Iterable[Record]) -> list[Record]:
+    """Return records of a log that are not among others of it, in their order."""
+    gone = {record.offset() for record in others}
+    return [record for record in records if record.offset() not in gone]
+
+
 def any_lives(records: Iterable[Record]) -> bool:
     """Return whether any of some records brings a time to live along."""
     return any(own_time_to_live(record) is not None for record in _with_times(records))

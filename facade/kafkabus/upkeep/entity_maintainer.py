@@ -16,7 +16,7 @@ from kafkabus._async.entities.recovery import marks_of
 from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity, generation_of
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Record, is_expired
+from kafkabus._core.record import Record, is_expired, without
 from kafkabus._ledger.operations import Claim, Keep, LedgerState, Mark, Peek, Purge, Seen, Seize, new_lease
 from kafkabus._ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus._ledger.snapshot import VERSIONS_AHEAD, Snapshot
@@ -589,9 +589,7 @@ class EntityMaintainer:
             expired = [record for record in records if is_expired(record, entity.life_ms, now)]
             if expired:
                 await self._take(entity, partition, runs_of(expired), expired)
-            gone = {record.offset() for record in expired}
-            left = [record for record in records if record.offset() not in gone]
-            expiries.add(first, last, left, entity.life_ms)
+            expiries.add(first, last, without(records, expired), entity.life_ms)
 
     async def _first_look(self, entity: Entity, partition: int) -> Expiries:
         """Return the index of a log that was not looked at yet, with the records of it that are kept apart."""

@@ -19,7 +19,7 @@ from kafkabus._async.compat import Lock
 from kafkabus._async.connections import Connections
 from kafkabus._async.entities.upkeep_watch import UpkeepWatch
 from kafkabus._async.stores.entity_descriptions import EntityDescriptions
-from kafkabus._core.entity import Entity, generation_of
+from kafkabus._core.entity import Entity, LedgersReplacedError, generation_of
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._ledger.keys import full_key
 from kafkabus._ledger.operations import Claim, Ledger
@@ -192,14 +192,20 @@ class EntityCatalog:
             entity = await self.entity(path)
         return entity
 
-    async def has_moved_on(self, entity: Entity) -> bool:
-        """Return whether an entity has other ledgers by now.
+    async def check_moved_on(self, entity: Entity, error: LedgersReplacedError) -> None:
+        """Look whether an entity has other ledgers by now, with which the caller can try again.
+
+        Args:
+            entity: The entity, as the caller knows it.
+            error: The error of its ledgers.
 
         Raises:
+            LedgersReplacedError: It has none yet: the error that was given.
             MessagingEntityNotFoundError: The entity is gone.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        return (await self.entity(entity.path)).generation != entity.generation
+        if (await self.entity(entity.path)).generation == entity.generation:
+            raise error
 
     async def exists(self, path: EntityPath) -> bool:
         """Return whether an entity has a topic; a dead-letter queue has none before its first message.

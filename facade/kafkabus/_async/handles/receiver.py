@@ -25,7 +25,7 @@ from kafkabus._async.handles.session import ServiceBusSession
 from kafkabus._async.handles.transaction import ServiceBusTransaction
 from kafkabus._async.kafka.offset_reader import LogTruncatedError
 from kafkabus._async.receiving.peek import MessagePeeker
-from kafkabus._async.receiving.readers import Reader
+from kafkabus._async.receiving.readers import Reader, needs_session
 from kafkabus._async.receiving.session_reader import SessionLock
 from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.delivery import Delivery, Grant
@@ -421,9 +421,8 @@ class ServiceBusReceiver:
             wanted[partition].append(offset)
         try:
             messages = await self._recall(entity, wanted)
-        except LedgersReplacedError:
-            if not await self._context.catalog.has_moved_on(entity):
-                raise
+        except LedgersReplacedError as error:
+            await self._context.catalog.check_moved_on(entity, error)
             messages = await self._recall(await self._entity(), wanted)
         self._renew_automatically(messages)
         received = {message.sequence_number: message for message in messages}
@@ -532,9 +531,8 @@ class ServiceBusReceiver:
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
         try:
             await self._context.ledger_client.execute(*operations)
-        except LedgersReplacedError:
-            if not await self._context.catalog.has_moved_on(entity):
-                raise
+        except LedgersReplacedError as error:
+            await self._context.catalog.check_moved_on(entity, error)
             # The new ledgers know no locks of the old ones, and say so.
             return await self._ask(await self._context.catalog.entity(self._path), batches, operation)
         return list(zip(there, operations, strict=True)), lost
@@ -740,9 +738,8 @@ class ServiceBusReceiver:
             try:
                 # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
                 messages = await self._claim_from(entity, lock, count, min(max(0.0, left), DESCRIPTION_AGE))
-            except LedgersReplacedError:
-                if not await self._context.catalog.has_moved_on(entity):
-                    raise
+            except LedgersReplacedError as error:
+                await self._context.catalog.check_moved_on(entity, error)
                 continue
             except LogTruncatedError:
                 # The next round reads the log from the ledger's cursor, and so finds out where it was truncated.
@@ -786,9 +783,7 @@ class ServiceBusReceiver:
                 f"{self._path} is a topic: receive from one of its subscriptions, with get_subscription_receiver"
             )
         if entity.has_sessions and self._session is None:
-            raise ServiceBusError(
-                f"{entity.kind} {self._path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
-            )
+            raise needs_session(entity, self._path)
         return entity
 
     async def _open_session(self, session: ServiceBusSession, wait: float | None) -> SessionLock:

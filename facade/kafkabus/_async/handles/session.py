@@ -211,9 +211,8 @@ class ServiceBusSession:
         seconds = most if wait is None else min(wait, most)
         try:
             lock, held = await reader.accept(self._wanted, seconds, closed)
-        except LedgersReplacedError:
-            if not await self._context.catalog.has_moved_on(entity):
-                raise
+        except LedgersReplacedError as error:
+            await self._context.catalog.check_moved_on(entity, error)
             return await self._open(wait, closed)
         if lock is not None and self._is_open:
             # Another task was faster.
@@ -277,9 +276,8 @@ async def session_ids(context: ClientContext, path: EntityPath, state_updated_af
             await reader.file_all(LIST_TIMEOUT)
             asked += [Sessions(ledger) for ledger in entity.ledgers]
         await context.ledger_client.execute(*asked)
-    except LedgersReplacedError:
-        if not await context.catalog.has_moved_on(entity):
-            raise
+    except LedgersReplacedError as error:
+        await context.catalog.check_moved_on(entity, error)
         return await session_ids(context, path, state_updated_after)
     return sorted({name for one in asked for name in one.names})
 

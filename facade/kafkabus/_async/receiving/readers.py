@@ -76,10 +76,7 @@ class Readers:
         """
         reader = await self.of(entity)
         if not isinstance(reader, MessageReader):
-            raise ServiceBusError(
-                f"{entity.kind} {entity.path} has sessions: receive from it with session_id, which may be "
-                "NEXT_AVAILABLE_SESSION"
-            )
+            raise needs_session(entity, entity.path)
         return reader
 
     async def sessions_of(self, entity: Entity) -> SessionReader:
@@ -171,3 +168,10 @@ class Readers:
             await known.reader.log.rest()
         except ServiceBusError as error:
             LOGGER.warning("rest entity=%s error=%s", known.entity.path, error)
+
+
+def needs_session(entity: Entity, path: EntityPath) -> ServiceBusError:
+    """Return the error for a receiver without a session of an entity with sessions, whose path is as the caller wrote it."""
+    return ServiceBusError(
+        f"{entity.kind} {path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
+    )

@@ -10,7 +10,7 @@ from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Record, any_lives, is_expired, part_scheduled
+from kafkabus._core.record import Record, any_lives, is_expired, part_scheduled, without
 from kafkabus._ledger.operations import Schedule, Settlement
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.dispositions.transaction_commit import CommitParts, replace_by_copies
@@ -81,8 +81,7 @@ class Dispositions:
             expired = self.expired(entity, delivery.partition, grant.records)
             if expired:
                 self.expire(entity, delivery, expired)
-                gone = {record.offset() for record in expired}
-                grant.records = [record for record in grant.records if record.offset() not in gone]
+                grant.records = without(grant.records, expired)
         if grant.records and delivery.count >= entity.max_deliveries:
             self.dead_letter(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
             return False

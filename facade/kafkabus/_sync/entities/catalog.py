@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from weakref import WeakValueDictionary
 
-from kafkabus._core.entity import Entity, generation_of
+from kafkabus._core.entity import Entity, LedgersReplacedError, generation_of
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._ledger.keys import full_key
 from kafkabus._ledger.operations import Claim, Ledger
@@ -193,14 +193,20 @@ class EntityCatalog:
             entity = self.entity(path)
         return entity
 
-    def has_moved_on(self, entity: Entity) -> bool:
-        """Return whether an entity has other ledgers by now.
+    def check_moved_on(self, entity: Entity, error: LedgersReplacedError) -> None:
+        """Look whether an entity has other ledgers by now, with which the caller can try again.
+
+        Args:
+            entity: The entity, as the caller knows it.
+            error: The error of its ledgers.
 
         Raises:
+            LedgersReplacedError: It has none yet: the error that was given.
             MessagingEntityNotFoundError: The entity is gone.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        return (self.entity(entity.path)).generation != entity.generation
+        if (self.entity(entity.path)).generation == entity.generation:
+            raise error
 
     def exists(self, path: EntityPath) -> bool:
         """Return whether an entity has a topic; a dead-letter queue has none before its first message.

@@ -52,7 +52,7 @@ from kafkabus._sync.handles.session import ServiceBusSession
 from kafkabus._sync.handles.transaction import ServiceBusTransaction
 from kafkabus._sync.kafka.offset_reader import LogTruncatedError
 from kafkabus._sync.receiving.peek import MessagePeeker
-from kafkabus._sync.receiving.readers import Reader
+from kafkabus._sync.receiving.readers import Reader, needs_session
 from kafkabus._sync.receiving.session_reader import SessionLock
 from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
 from kafkabus_mapping.names import EntityPath
@@ -422,9 +422,8 @@ class ServiceBusReceiver:
             wanted[partition].append(offset)
         try:
             messages = self._recall(entity, wanted)
-        except LedgersReplacedError:
-            if not self._context.catalog.has_moved_on(entity):
-                raise
+        except LedgersReplacedError as error:
+            self._context.catalog.check_moved_on(entity, error)
             messages = self._recall(self._entity(), wanted)
         self._renew_automatically(messages)
         received = {message.sequence_number: message for message in messages}
@@ -533,9 +532,8 @@ class ServiceBusReceiver:
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
         try:
             self._context.ledger_client.execute(*operations)
-        except LedgersReplacedError:
-            if not self._context.catalog.has_moved_on(entity):
-                raise
+        except LedgersReplacedError as error:
+            self._context.catalog.check_moved_on(entity, error)
             # The new ledgers know no locks of the old ones, and say so.
             return self._ask(self._context.catalog.entity(self._path), batches, operation)
         return list(zip(there, operations, strict=True)), lost
@@ -739,9 +737,8 @@ class ServiceBusReceiver:
             try:
                 # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
                 messages = self._claim_from(entity, lock, count, min(max(0.0, left), DESCRIPTION_AGE))
-            except LedgersReplacedError:
-                if not self._context.catalog.has_moved_on(entity):
-                    raise
+            except LedgersReplacedError as error:
+                self._context.catalog.check_moved_on(entity, error)
                 continue
             except LogTruncatedError:
                 # The next round reads the log from the ledger's cursor, and so finds out where it was truncated.
@@ -785,9 +782,7 @@ class ServiceBusReceiver:
                 f"{self._path} is a topic: receive from one of its subscriptions, with get_subscription_receiver"
             )
         if entity.has_sessions and self._session is None:
-            raise ServiceBusError(
-                f"{entity.kind} {self._path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
-            )
+            raise needs_session(entity, self._path)
         return entity
 
     def _open_session(self, session: ServiceBusSession, wait: float | None) -> SessionLock:

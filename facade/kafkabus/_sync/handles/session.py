@@ -212,9 +212,8 @@ class ServiceBusSession:
         seconds = most if wait is None else min(wait, most)
         try:
             lock, held = reader.accept(self._wanted, seconds, closed)
-        except LedgersReplacedError:
-            if not self._context.catalog.has_moved_on(entity):
-                raise
+        except LedgersReplacedError as error:
+            self._context.catalog.check_moved_on(entity, error)
             return self._open(wait, closed)
         if lock is not None and self._is_open:
             # Another task was faster.
@@ -278,9 +277,8 @@ def session_ids(context: ClientContext, path: EntityPath, state_updated_after: d
             reader.file_all(LIST_TIMEOUT)
             asked += [Sessions(ledger) for ledger in entity.ledgers]
         context.ledger_client.execute(*asked)
-    except LedgersReplacedError:
-        if not context.catalog.has_moved_on(entity):
-            raise
+    except LedgersReplacedError as error:
+        context.catalog.check_moved_on(entity, error)
         return session_ids(context, path, state_updated_after)
     return sorted({name for one in asked for name in one.names})
 

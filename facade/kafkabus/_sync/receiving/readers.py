@@ -77,10 +77,7 @@ class Readers:
         """
         reader = self.of(entity)
         if not isinstance(reader, MessageReader):
-            raise ServiceBusError(
-                f"{entity.kind} {entity.path} has sessions: receive from it with session_id, which may be "
-                "NEXT_AVAILABLE_SESSION"
-            )
+            raise needs_session(entity, entity.path)
         return reader
 
     def sessions_of(self, entity: Entity) -> SessionReader:
@@ -172,3 +169,10 @@ class Readers:
             known.reader.log.rest()
         except ServiceBusError as error:
             LOGGER.warning("rest entity=%s error=%s", known.entity.path, error)
+
+
+def needs_session(entity: Entity, path: EntityPath) -> ServiceBusError:
+    """Return the error for a receiver without a session of an entity with sessions, whose path is as the caller wrote it."""
+    return ServiceBusError(
+        f"{entity.kind} {path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
+    )
