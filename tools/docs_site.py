@@ -40,7 +40,10 @@ _LINK = re.compile(r"\]\((?!\w+:|#)([^()#\s]+)(#[^()\s]*)?\)")
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are not in docs/."""
     for name, page in TOP.items():
-        files.append(File.generated(config, page, content=(ROOT / name).read_text("utf-8")))
+        text = (ROOT / name).read_text("utf-8")
+        if not name.endswith(".md"):
+            text = f"# {name.capitalize()}\n\n```text\n{text}```\n"
+        files.append(File.generated(config, page, content=text))
     for module in MODULES:
         files.append(File.generated(config, f"reference/api/{module}.md", content=api_of(module)))
     return files
