@@ -6,14 +6,18 @@ servers.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkabus.embedded import EmbeddedRuntime, EmbeddedRuntimeError
+from kafkabus.embedded.state import LOG_FOLDER
 from tests.servers import LOGS
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
 LINES = 60
 """How many lines of each log are shown."""
@@ -23,9 +27,19 @@ LINES = 60
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Add the ends of the logs, and of the servers' outputs, to the report of a failure."""
     report = yield
-    folder = item.config.stash.get(LOGS, None)
-    if report.failed and folder is not None:
+    folder = _folder(item) if report.failed else None
+    if folder is not None and folder.is_dir():
         for log in sorted(folder.iterdir()):
             lines = log.read_text(errors="replace").splitlines()[-LINES:]
             report.sections.append((f"end of {log.name}", "\n".join(lines)))
     return report
+
+
+def _folder(item: pytest.Item) -> Path | None:
+    """Return the folder with the logs of the runtime that the test was given, else of the shared servers."""
+    given = item.funcargs.values() if isinstance(item, pytest.Function) else ()
+    for runtime in (one for one in given if isinstance(one, EmbeddedRuntime)):
+        # A runtime that was stopped has no folder.
+        with contextlib.suppress(EmbeddedRuntimeError):
+            return runtime.data / LOG_FOLDER
+    return item.config.stash.get(LOGS, None)

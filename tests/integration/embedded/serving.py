@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
+"""For how long a machine may stall: a broker that starts beside other tests takes as much processor time as ten of them."""
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE_S) -> None:
