@@ -37,6 +37,7 @@ import shutil
 import signal
 import sys
 import time
+import warnings
 from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -440,8 +441,11 @@ def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[
                 requires_duplicate_detection=flow == "detecting",
             )
         forwards = [] if flow == "transactions" else list(pairwise(names))
-        for name, there in [*forwards, *([(names[-1], names[0])] if flow == "looping" else [])]:
-            administration.update_queue(administration.get_queue(name), forward_to=there)
+        with warnings.catch_warnings():
+            # The circle is meant.
+            warnings.filterwarnings("ignore", ".*its messages come back")
+            for name, there in [*forwards, *([(names[-1], names[0])] if flow == "looping" else [])]:
+                administration.update_queue(administration.get_queue(name), forward_to=there)
         try:
             yield
         finally:
