@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 PATIENCE_S = 150.0
-"""For how long a machine may stall: a broker that starts beside other tests takes as much processor time as ten of them."""
+"""For how long a machine may stall: longer than the 45 s that the start of a lone broker waits for its controller at most."""
 
 
 def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIENCE_S) -> None:

@@ -80,12 +80,12 @@ def test_a_killed_broker_leaves_no_transaction_open(runtime: EmbeddedRuntime) ->
     topics = [f"open-{number}" for number in range(4)]
     for topic in topics:
         create_topic(runtime.bootstrap_servers, topic)
-    producers = [_open_transaction(runtime, topic) for topic in topics]
-    assert producers
+    # The producers live until the broker is killed.
+    producers = {topic: _open_transaction(runtime, topic) for topic in topics}
     before = runtime.processes["broker-1"]
     kill(before)
     wait_until(lambda: runtime.processes.get("broker-1", before) != before, "the broker is started again")
-    for topic in topics:
+    for topic in producers:
         wait_until(functools.partial(_is_decided, runtime, topic), f"nothing is open in {topic}")
 
 
@@ -95,8 +95,8 @@ def _open_transaction(runtime: EmbeddedRuntime, topic: str) -> Producer:
         "bootstrap.servers": runtime.bootstrap_servers,
         "transactional.id": topic,
         # The transaction is over when the broker is back.
-        "transaction.timeout.ms": 3000,
-        "message.timeout.ms": 3000,
+        "transaction.timeout.ms": 1000,
+        "message.timeout.ms": 1000,
         "log_level": 0,
     }
     until = time.monotonic() + PATIENCE_S
@@ -106,11 +106,12 @@ def _open_transaction(runtime: EmbeddedRuntime, topic: str) -> Producer:
         producer.begin_transaction()
         producer.produce(topic, b"never committed")
         try:
-            if producer.flush(PATIENCE_S) == 0:
-                return producer
+            assert producer.flush(PATIENCE_S) == 0
         except KafkaException:
             # On a machine that stalls, the transaction's time is over before the record is stored.
             assert time.monotonic() < until
+        else:
+            return producer
 
 
 def _is_decided(runtime: EmbeddedRuntime, topic: str) -> bool:
