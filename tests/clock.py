@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import redis
 
+from kafkabus._ledger.keys import EVERYWHERE, upkeep_channel
+
 PATIENCE_S = 60.0
 """For how long a machine may stall."""
 
@@ -37,3 +39,5 @@ def _add(redis_url: str, namespace: str, queue: str, field: str, seconds: float)
         for prefix in (f"{{{namespace}/{queue.lower()}/", f"{{{namespace}/{queue.lower()}/$deadletterqueue/"):
             for key in client.scan_iter(match=f"{prefix}*:meta", count=1000):
                 client.hincrby(key, field, int(seconds * 1000))
+        # Upkeep's timers go by its own clock.
+        client.publish(upkeep_channel(namespace), EVERYWHERE)

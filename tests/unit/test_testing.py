@@ -14,7 +14,7 @@ from kafkabus._ledger.keys import upkeep_key
 from kafkabus._sync.entities import catalog, upkeep_watch
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace, namespace
-from kafkabus.upkeep.service import TICK
+from kafkabus.upkeep.service import HEARTBEAT_EVERY
 from tests.clock import PATIENCE_S
 
 
@@ -78,9 +78,9 @@ def test_time_does_not_go_back() -> None:
 def test_a_client_tells_that_nobody_looks_after_its_namespace(
     upkeep: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It warns once, with the command to use. It waits for three looks of an upkeep service, a second and a half."""
+    """It warns once, with the command to use. It waits for three looks of an upkeep service, three seconds."""
     monkeypatch.setattr(catalog, "DESCRIPTION_AGE", 0.0)
-    monkeypatch.setattr(upkeep_watch, "UPKEEP_SILENCE", 3 * TICK)
+    monkeypatch.setattr(upkeep_watch, "UPKEEP_SILENCE", 3 * HEARTBEAT_EVERY)
     deadline = time.monotonic() + PATIENCE_S
     with InMemoryNamespace(upkeep=upkeep) as here:
         with ServiceBusAdministrationClient.from_connection_string(here.connection_string) as administration:

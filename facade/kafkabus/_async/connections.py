@@ -95,6 +95,10 @@ class Connections:
         if not self.topics.reached:
             await self.pool.run(self.topics.reach)
 
+    def open_transfer_producer(self) -> None:
+        """Open the producer of transfers now: connecting takes half a second, for which the first transfer would wait."""
+        _ = self.transfer_producer
+
     async def close(self) -> None:
         """Have the waiting requests done, and close all connections."""
         try:

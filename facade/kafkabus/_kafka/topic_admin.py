@@ -68,6 +68,8 @@ MARKER_TOPIC: Mapping[str, str] = {
 """Of markers of transactions, which are needed until the ledgers that they name are written down; that is done all the time."""
 
 
+LOGS_AT_ONCE = 200
+"""For how many logs one request asks: Kafka's client takes time that grows with the square of that."""
 APPEARS_WITHIN = 5.0
 """How long brokers may not know a topic that exists, because it is new, in seconds."""
 ASKED_FOR = 3.0
@@ -319,6 +321,67 @@ class Topics:
         ends = self.ends(name, partitions)
         found = self._offsets(name, partitions, OffsetSpec.for_timestamp(moment_ms))
         return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+
+    def first_after(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, tuple[int, int | None]]:
+        """Return each partition's first offset whose record is not older than a moment, and when that was stored.
+
+        Args:
+            name: The topic's name.
+            partitions: The partitions' numbers.
+            moment_ms: The moment, ms since 1970.
+
+        Returns:
+            By partition, the offset, and the record's time, ms since 1970; the log's end and None if there is no such record.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
+        """
+        partitions = list(partitions)
+        ends = self.ends(name, partitions)
+        found = self._ask(name, partitions, OffsetSpec.for_timestamp(moment_ms))
+        return {
+            partition: (one.offset, one.timestamp) if one.offset >= 0 else (ends[partition], None)
+            for partition, one in found.items()
+        }
+
+    def names(self) -> set[str]:
+        """Return the names of all topics that the cluster shows this user.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        try:
+            return set(self._admin.list_topics(timeout=self._timeout).topics)
+        except KafkaException as error:
+            raise self._translate(error, "list the topics") from error
+
+    def ends_of(self, topics: Mapping[str, int], *, stored: bool = False) -> dict[str, dict[int, int]]:
+        """Return the ends of the logs of several topics, asked for in few requests.
+
+        Args:
+            topics: Numbers of partitions by names.
+            stored: Whether records of open transactions count, too.
+
+        Returns:
+            Ends by topics and partitions; without the partitions that no broker answers for now.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        logs = [TopicPartition(name, partition) for name, count in topics.items() for partition in range(count)]
+        isolation = IsolationLevel.READ_UNCOMMITTED if stored else IsolationLevel.READ_COMMITTED
+        latest, asked = OffsetSpec.latest(), dict[TopicPartition, Future[ListOffsetsResultInfo]]()
+        try:
+            for first in range(0, len(logs), LOGS_AT_ONCE):
+                wanted = dict.fromkeys(logs[first : first + LOGS_AT_ONCE], latest)
+                asked |= self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=ASKED_FOR)
+        except KafkaException as error:
+            raise self._translate(error, "ask for the ends of logs") from error
+        ends: dict[str, dict[int, int]] = {name: {} for name in topics}
+        for where, future in asked.items():
+            if future.exception() is None and (end := future.result().offset) != OFFSET_INVALID:
+                ends[where.topic][where.partition] = end
+        return ends
 
     def newest(self, name: str, partitions: Iterable[int]) -> int | None:
         """Return when the newest record was stored, ms since 1970, or None if there is no record.

@@ -64,6 +64,17 @@ def notification_channel(namespace: str, path: EntityPath) -> str:
     return f"kafkabus:{namespace}/{path.key}"
 
 
+EVERYWHERE = "*"
+"""The text on upkeep's channel that has it look at all ledgers at once; else it is ``"<within ms> <partition> <entity>"``."""
+WHOLE_ENTITY = "-"
+"""Stands there for all partitions of an entity, and of a topic's subscriptions."""
+
+
+def upkeep_channel(namespace: str) -> str:
+    """Return the channel on which a namespace's ledgers tell upkeep to look; no entity's name begins with a dollar sign."""
+    return f"kafkabus:{namespace}/$upkeep"
+
+
 def receivers_key(namespace: str, path: EntityPath) -> str:
     """Return the key of the sorted set of clients that receive from an entity."""
     return f"{{{namespace}/{path.key}}}:receivers"

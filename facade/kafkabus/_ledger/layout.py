@@ -226,6 +226,13 @@ FIELDS = (
     Field("latest", "the latest time of a record that was scanned for duplicates, ms"),
     Field("rules", "the version of a subscription's rules that a claim must know", Reading.NUMBER, "0"),
     Field("rules_from", "the offset from which the latest version counts"),
+    Field("changed", "names the last request that changed anything; empty if none did", Reading.TEXT, "''"),
+    Field(
+        "look_at",
+        "by when upkeep looks here next, ms; a request that needs it earlier says so. Absent: not before it is told",
+        Reading.NUMBER,
+        "math.huge",
+    ),
     Field("clock", "the latest time of this ledger, ms", Reading.NUMBER, "0"),
     Field("slip", "ms by which it is ahead of Redis's clock, because that went back", Reading.NUMBER, "0"),
     Field("test:skew", "in tests, ms that pass without waiting", Reading.NUMBER, "0"),

@@ -45,6 +45,9 @@ PROGRAMS = (
 RESTORE = ("layout.lua", "restore.lua")
 """Files of the program that rebuilds a ledger."""
 
+LOOK = ("layout.lua", "prelude.lua", "look.lua")
+"""Files of the program by which upkeep looks at a ledger."""
+
 _DEFINED = re.compile(r"^operations\.(\w+) =", re.MULTILINE)
 
 
@@ -88,6 +91,12 @@ def create_script() -> Script:
 def restore_script() -> Script:
     """Return the script that rebuilds a ledger from a checkpoint."""
     return _script("\n".join(map(_read, RESTORE)))
+
+
+@cache
+def look_script() -> Script:
+    """Return the script by which upkeep looks at a ledger."""
+    return _script("\n".join(map(_read, LOOK)))
 
 
 @cache

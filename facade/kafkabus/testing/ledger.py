@@ -8,6 +8,7 @@ the arguments and the reply of each operation.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -43,6 +44,18 @@ class MessageState(Enum):
     """Settled, or not, by a transaction."""
     MOVED = "moved"
     """Moved into another log; the ledger remembers the place for a while."""
+
+
+LOOKING = {"claim", "peek", "snapshot"}
+"""Operations that may change nothing; if one does, messages get into other states, or the cursor moves."""
+TIMED = {
+    MessageState.LEASED,
+    MessageState.SCHEDULED,
+    MessageState.MOVING,
+    MessageState.PREPARED,
+    MessageState.MOVED,
+}
+"""The states that end, or want attention, at a time."""
 
 
 @dataclass(slots=True)
@@ -123,6 +136,7 @@ class MemoryLedger:
         epoch: Leader epoch of the record right before the cursor; empty if it is unknown.
         leader: The latest leader epoch of the records before the cursor; empty if none is known.
         notify: Whether the last request made messages available.
+        changed: The name of the last request that may have changed anything; empty if none did.
         has_sessions: Whether messages are filed under sessions.
         dedup_upto: The offset up to which duplicates are known; None without duplicate detection.
         schedules: Whether records of scheduled messages are in the log.
@@ -139,6 +153,7 @@ class MemoryLedger:
         self.epoch = ""
         self.leader = ""
         self.notify = False
+        self.changed = ""
         self.has_sessions = False
         self.dedup_upto = dedup_upto
         self.schedules = False
@@ -225,8 +240,11 @@ class MemoryLedger:
         if number < last:
             return json.dumps({"status": "stale"})
         self._torn = False
+        before = self._outline()
         replies = [self._do(operation, now) for operation in operations]
         self.version += 1
+        if self._outline() != before or not all(operation["op"] in LOOKING for operation in operations):
+            self.changed = f"{self.version}:{now}"
         reply = json.dumps({"status": "ok", "now": str(now), "replies": replies})
         self._slots[slot] = (number, reply)
         return reply
@@ -244,6 +262,18 @@ class MemoryLedger:
             self.leader = str(operation.get("epoch", self.leader))
             self.epoch = self.leader if seen else ""
         return reply
+
+    def due(self) -> int | None:
+        """Return when upkeep has to look at the earliest, ms since 1970; None if nothing is due at a time."""
+        times = [
+            message.expiry if message.state is MessageState.LEASED else message.due
+            for message in self._messages.values()
+            if message.state in TIMED
+        ]
+        return min([*times, *(lock.expiry for lock in self._locks.values())], default=None)
+
+    def _outline(self) -> tuple[int, Counter[MessageState]]:
+        return self.cursor, Counter(message.state for message in self._messages.values())
 
     # Operations that only read.
 

@@ -236,6 +236,33 @@ class MemoryTopics:
                 for partition, log in logs.items()
             }
 
+    def first_after(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, tuple[int, int | None]]:
+        """Return each log's first offset whose record is not older than a moment, with its time; else the log's end."""
+        with self._cluster.grown:
+            found: dict[int, tuple[int, int | None]] = {}
+            for partition in partitions:
+                log = self._log(name, partition)
+                record = next((one for one in log.committed if one.timestamp()[1] >= moment_ms), None)
+                found[partition] = (log.end, None) if record is None else (record.offset() or 0, record.timestamp()[1])
+            return found
+
+    def names(self) -> set[str]:
+        """Return the names of all topics."""
+        with self._cluster.grown:
+            return set(self._cluster.topics)
+
+    def ends_of(self, topics: Mapping[str, int], *, stored: bool = False) -> dict[str, dict[int, int]]:
+        """Return the ends of the logs of several topics; without topics that are gone."""
+        with self._cluster.grown:
+            return {
+                name: {
+                    partition: log.stored_end if stored else log.end
+                    for partition, log in enumerate(self._cluster.topics[name].logs)
+                }
+                for name in topics
+                if name in self._cluster.topics
+            }
+
     def delete_records(self, name: str, upto: Mapping[int, int]) -> None:
         """Delete each log's records below an offset."""
         with self._cluster.grown:

@@ -5,7 +5,9 @@ The clients have only the methods of redis-py's clients that the SDK calls.
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import threading
 import time
 from collections import deque
@@ -14,16 +16,20 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from kafkabus._ledger.keys import EVERYWHERE
 from kafkabus._ledger.scripts import (
     create_script,
     describe_script,
     heartbeat_script,
     let_go_script,
+    look_script,
     request_scripts,
     restore_script,
 )
 from kafkabus.testing.ledger import MemoryLedger
 
+WRITTEN_WITHIN = 5000
+"""Within how many ms upkeep writes down what changed, as in ``lua/request.lua``."""
 WITH_SESSIONS = {16, 21}
 """The possible numbers of keys of a request to a ledger with sessions."""
 
@@ -42,8 +48,9 @@ class Store:
         self._hashes: dict[str, dict[str, str]] = {}
         self._marks: dict[str, str] = {}
         self._heard_of: dict[str, dict[str, int]] = {}
-        self._listeners: dict[str, list[deque[int]]] = {}
-        self._bells: dict[tuple[str, int], None] = {}
+        self._listeners: dict[str, list[deque[str]]] = {}
+        self._bells: dict[tuple[str, str], None] = {}
+        self._look_at: dict[str, float] = {}
         self._scripts: dict[str, Callable[[list[str], list[Any]], Any]] = {
             **{script.sha: self._request for script in request_scripts()},
             create_script().sha: self._create,
@@ -51,6 +58,7 @@ class Store:
             heartbeat_script().sha: self._heartbeat,
             describe_script().sha: self._describe,
             let_go_script().sha: self._let_go,
+            look_script().sha: self._look,
         }
         others = [
             script() for script in (create_script, restore_script, heartbeat_script, describe_script, let_go_script)
@@ -71,7 +79,8 @@ class Store:
         with self._guard:
             ledger = self._ledgers.get(key)
             if ledger is not None:
-                known = {name: str(getattr(ledger, name)) for name in ("cursor", "in_flight", "version", "moving")}
+                names_of = ("cursor", "in_flight", "version", "moving", "changed")
+                known = {name: str(getattr(ledger, name)) for name in names_of}
                 values = known | ({"has_message_ttl": "1"} if ledger.has_message_ttl else {}) | {"epoch": ledger.epoch}
                 values |= {} if ledger.dedup_upto is None else {"dedup_upto": str(ledger.dedup_upto)}
                 values |= {"transacts": "1"} if ledger.transacts else {}
@@ -119,26 +128,41 @@ class Store:
             value = self._marks.get(key)
             return None if value is None else value.encode()
 
-    def listen(self, channel: str, heard: deque[int]) -> None:
+    def listen(self, channel: str, heard: deque[str]) -> None:
         """Put further rings of a bell into a queue."""
         with self._guard:
             self._listeners.setdefault(channel, []).append(heard)
 
-    def leave(self, heard: deque[int]) -> None:
+    def leave(self, heard: deque[str]) -> None:
         """Put no further rings into a queue."""
         with self._guard:
             for several in self._listeners.values():
                 several[:] = [one for one in several if one is not heard]
+
+    def publish(self, channel: str, text: str) -> None:
+        """Give a text to those that listen to a channel."""
+        with self._guard:
+            self._ring(channel, text)
 
     def ring_all(self) -> None:
         """Ring every bell, because time was advanced."""
         with self._guard:
             for channel, partition in self._bells:
                 self._ring(channel, partition)
+            for channel in self._listeners:
+                if channel.endswith("/$upkeep"):
+                    self._ring(channel, EVERYWHERE)
 
-    def _ring(self, channel: str, partition: int) -> None:
+    def _ring(self, channel: str, text: str) -> None:
         for heard in self._listeners.get(channel, ()):
-            heard.append(partition)
+            heard.append(text)
+
+    def _tell_upkeep(self, key: str, channel: str, partition: str, at: float) -> None:
+        """Tell upkeep to look at a ledger at a time, unless it will look by then; see ``lua/request.lua``."""
+        if at < self._look_at.get(key, math.inf):
+            namespace, _, entity = channel.partition("/")
+            self._look_at[key] = at
+            self._ring(f"{namespace}/$upkeep", f"{max(0, int(at - self._now_ms()))} {partition} {entity}")
 
     # The scripts.
 
@@ -148,11 +172,26 @@ class Store:
         if ledger is None:
             return json.dumps({"status": "missing"})
         ledger.has_sessions = len(keys) in WITH_SESSIONS
-        reply = ledger.request(keys[-1], int(number), json.loads(payload), self._now_ms())
-        self._bells[channel, int(partition)] = None
+        now, changed = self._now_ms(), ledger.changed
+        reply = ledger.request(keys[-1], int(number), json.loads(payload), now)
+        self._bells[channel, str(partition)] = None
+        if ledger.changed != changed:
+            self._tell_upkeep(keys[0], channel, str(partition), min(ledger.due() or math.inf, now + WRITTEN_WITHIN))
         if ledger.notify:
-            self._ring(channel, int(partition))
+            self._ring(channel, str(partition))
         return reply
+
+    def _look(self, keys: list[str], arguments: list[Any]) -> list[Any] | None:
+        written, within, *names = arguments
+        ledger = self._ledgers.get(keys[0])
+        if ledger is None:
+            return None
+        now, due = self._now_ms(), ledger.due()
+        self._look_at[keys[0]] = min(
+            math.inf if due is None else due, math.inf if ledger.changed == written else now + int(within)
+        )
+        due_in = b"" if due is None else str(due - now).encode()
+        return [ledger.changed.encode(), due_in, *self.fields(keys[0], names)]
 
     def _create(self, keys: list[str], arguments: list[Any]) -> int:
         if keys[0] in self._ledgers:
@@ -251,6 +290,10 @@ class MemoryRedis:
         """Return a mark, or None."""
         return self._store.marked(key)
 
+    def publish(self, channel: str, text: str) -> Any:
+        """Give a text to those that listen to a channel."""
+        return self._store.publish(channel, text)
+
     def zrange(self, key: str, _start: int, _end: int, *, withscores: bool) -> Any:  # noqa: ARG002 - redis-py's
         """Return the last member of a sorted set, with its score."""
         return self._store.latest(key)
@@ -308,7 +351,7 @@ class MemoryPubSub:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._heard: deque[int] = deque()
+        self._heard: deque[str] = deque()
 
     def subscribe(self, channel: str) -> Any:
         """Listen to a channel."""
@@ -316,7 +359,7 @@ class MemoryPubSub:
 
     def get_message(self, *, timeout: float = 0.0) -> Any:  # noqa: ARG002 - needs no waiting
         """Return the oldest message, or None if there is none."""
-        return {"data": str(self._heard.popleft())} if self._heard else None
+        return {"data": self._heard.popleft()} if self._heard else None
 
     def close(self) -> Any:
         """Stop listening."""
@@ -353,9 +396,26 @@ class AsyncMemoryRedis(_Awaited):
         """Return a pipeline, whose calls are made together."""
         return AsyncMemoryPipeline(self._store)
 
-    def pubsub(self, *, ignore_subscribe_messages: bool = True) -> _Awaited:  # noqa: ARG002 - redis-py's
+    def pubsub(self, *, ignore_subscribe_messages: bool = True) -> AsyncMemoryPubSub:  # noqa: ARG002 - redis-py's
         """Return an object that listens to channels."""
-        return _Awaited(MemoryPubSub(self._store))
+        return AsyncMemoryPubSub(self._store)
+
+
+class AsyncMemoryPubSub(_Awaited):
+    """Stands in for ``redis.asyncio.client.PubSub``."""
+
+    def __init__(self, store: Store) -> None:
+        self._pubsub = MemoryPubSub(store)
+        super().__init__(self._pubsub)
+
+    async def get_message(self, *, timeout: float = 0.0) -> Any:
+        """Return the oldest message, or None if there is none for so many seconds."""
+        deadline = time.monotonic() + timeout
+        message = self._pubsub.get_message()
+        while message is None and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+            message = self._pubsub.get_message()
+        return message
 
 
 class AsyncMemoryPipeline(MemoryPipeline):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,19 @@ from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity, generation_of
 from kafkabus._core.fetch_plan import runs_of
 from kafkabus._core.record import Record, is_expired, without
-from kafkabus._ledger.operations import Claim, Keep, LedgerState, Mark, Peek, Purge, Seen, Seize, new_lease
+from kafkabus._ledger.operations import (
+    Claim,
+    Keep,
+    Ledger,
+    LedgerState,
+    Look,
+    Mark,
+    Peek,
+    Purge,
+    Seen,
+    Seize,
+    new_lease,
+)
 from kafkabus._ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus._ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
@@ -31,14 +44,16 @@ from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
+AGAIN = 0.5
+"""After how many seconds to tend an entity again if something was not done for a reason that passes."""
 AT_ONCE = 500
 """How many messages are taken at a time."""
-LOOK_FOR_TOPIC = 2.0
-"""How often, in seconds, to look for a dead-letter queue that was not needed yet."""
 CHECKPOINT_EVERY = 5.0
 """How often, in seconds, to write down where the ledgers stand."""
 TRIM_EVERY = 30.0
 """How often, in seconds, to delete records that are not needed any more."""
+TRIM_LATER = 3600.0
+"""How often, in seconds, at least, to look whether settled records are old enough to be deleted."""
 SHARE_EVERY = 10.0
 """How often, in seconds, to look whether a topic's subscriptions go by what the topic has."""
 MARKERS_BEHIND = 5_000
@@ -53,8 +68,14 @@ LEFT_HALF_CHANGED = 10.0
 """After how many seconds a change of rules counts as cut off."""
 SHORT_FOR = 10.0
 """For how long, in seconds, a log is shorter than a topic knew it before the topic goes on with what is left."""
+READY_BEFORE = 2.0
+"""How long before a message is due, in seconds, to see that the brokers' clock is known."""
 LOCK_MS = 60_000
 """For how long, in milliseconds, messages that were taken are locked; then other instances take them."""
+
+
+_EXPIRE_EVERY = 0.05
+"""How often, in seconds, to let messages expire at the most."""
 
 
 class _Mark(NamedTuple):
@@ -78,21 +99,28 @@ class EntityMaintainer:
 
     Attributes:
         path: As given.
+        next_at: When to tend the entity again, on the monotonic clock, even if no ledger or log tells of a change before.
+        ends: The ends of its logs at the last look, by partition.
+        entity: The entity as it was tended last; None before that.
     """
 
     def __init__(self, context: ClientContext, path: EntityPath) -> None:
         self.path = path
+        self.next_at = 0.0
+        self.ends: Mapping[int, int] = {}
+        self.entity: Entity | None = None
         self._context = context
         self._generation = ""
-        self._look_again_at = 0.0
+        self._overdue = 0
         self._write_at = 0.0
         self._trim_at = 0.0
+        self._trimmed: dict[int, int] = {}
         self._share_at = 0.0
         self._settled: dict[int, tuple[_Mark, ...]] = {}
         self._scanned_to_the_end: set[int] = set()
         self._kept: dict[int, set[int]] = {}
         self._too_large: set[tuple[int, int]] = set()
-        self._versions: dict[int, int] = {}
+        self._clean: dict[int, str] = {}
         self._written: dict[int, Snapshot] = {}
         self._expiries: dict[int, Expiries] = {}
         self._looked_at: dict[int, tuple[int, int]] = {}
@@ -118,19 +146,24 @@ class EntityMaintainer:
             ServiceBusError: Kafka or Redis cannot be reached.
         """
         context = self._context
+        self.next_at = time.monotonic() + AGAIN
         entity = await self._entity()
         if entity is None:
             return None
+        self.next_at = math.inf
+        self.entity = entity
         await self._settle_rules(entity)
-        states = await context.ledger_client.states(entity.ledgers)
-        if await self._mark(entity, states):
-            states = await context.ledger_client.states(entity.ledgers)
+        looks = await self._look(entity)
+        if await self._mark(entity, looks) or await self._rebuild(entity, looks):
+            looks = await self._look(entity)
+        states = [None if look is None else look.state for look in looks]
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         ends = await context.pool.run(context.topics.ends, entity.topic, range(entity.partitions))
+        self.ends = ends
         busy = [
             partition
-            for partition, state in enumerate(states)
-            if state is None or state.in_flight or state.cursor < ends[partition]
+            for partition, look in enumerate(looks)
+            if look is None or _is_due(look) or look.state.in_flight or look.state.cursor < ends[partition]
         ]
         if entity.is_topic:
             await self._check_ends(entity, states, ends)
@@ -139,21 +172,59 @@ class EntityMaintainer:
             # Before anything expires, because a duplicate does not expire.
             upto = await context.duplicate_scan.scan_to(entity, dict(enumerate(states)), ends)
             self._scanned_to_the_end = {partition for partition, end in ends.items() if upto[partition] == end}
+            if len(self._scanned_to_the_end) < len(ends):
+                self.wake_in(0)
             ends = upto
         if entity.is_topic:
-            return await self._tend_topic(entity, states, ends, log_ends)
+            await self._tend_topic(entity, looks, ends)
+            await self._look_after(entity, looks, log_ends)
+            return entity
         for partition, state in enumerate(states):
             if state is not None and state.schedules:
                 await self._enqueue_scheduled(entity, state, partition, ends[partition])
                 # Records that were not looked at yet may be scheduled, and expire later.
                 ends = {**ends, partition: min(ends[partition], max(self._looked_at[partition][0], state.cursor))}
-        await self._keep(entity, states, log_ends)
         if busy:
             await self._clear_away(entity, states, ends, busy)
-        await self._look_after(entity, states, log_ends)
+        await self._look_after(entity, looks, log_ends)
         return entity
 
-    async def _mark(self, entity: Entity, states: Sequence[LedgerState | None]) -> bool:
+    def wake_in(self, seconds: float) -> None:
+        """Have the entity tended again after some seconds at the latest."""
+        self.next_at = min(self.next_at, time.monotonic() + seconds)
+
+    def is_written(self, ledger: Ledger, changed: str | None) -> bool:
+        """Return whether a ledger whose last change is named so was written down since; None: Redis lost it."""
+        return changed is not None and changed == self._clean.get(ledger.partition)
+
+    def _wake_ready(self, seconds: float) -> None:
+        """Have the entity tended again after some seconds, and before, so that the brokers' clock is known by then."""
+        self.wake_in(seconds - READY_BEFORE if seconds > 2 * READY_BEFORE else seconds)
+
+    async def _look(self, entity: Entity) -> list[Look | None]:
+        """Look at the ledgers, which from now on tell if they are due before this is done again."""
+        written = [self._clean.get(partition) for partition in range(entity.partitions)]
+        return await self._context.ledger_client.look(entity.ledgers, written, CHECKPOINT_EVERY)
+
+    def _is_changed(self, partition: int, look: Look | None) -> bool:
+        """Return whether a ledger was changed since it was last written down."""
+        return look is not None and look.changed != self._clean.get(partition)
+
+    async def _look_ahead(self, entity: Entity, looks: Sequence[Look | None]) -> None:
+        """Note when the ledgers are due next, as they are now that all is done."""
+        if any(self._is_changed(partition, look) or _is_due(look) for partition, look in enumerate(looks)):
+            looks = await self._look(entity)
+        due = [look.due_in for look in looks if look is not None and look.due_in is not None]
+        # A ledger that stays due waits for something that passes.
+        self._overdue = self._overdue + 1 if any(one <= 0 for one in due) else 0
+        for one in due:
+            self._wake_ready(one if one > 0 else min(AGAIN, 0.01 * 2**self._overdue))
+        if None in looks:
+            self.wake_in(AGAIN)
+        if any(self._is_changed(partition, look) for partition, look in enumerate(looks)):
+            self.next_at = min(self.next_at, self._write_at)
+
+    async def _mark(self, entity: Entity, looks: Sequence[Look | None]) -> bool:
         """Set senders' marks again in ledgers that forgot them; that rebuilds ledgers that are gone.
 
         Returns:
@@ -162,12 +233,19 @@ class EntityMaintainer:
         marks = [
             Mark(entity.ledgers[partition], name)
             for name in marks_of(entity, entity.description)
-            for partition, state in enumerate(states)
-            if state is None or not getattr(state, name)
+            for partition, look in enumerate(looks)
+            if look is None or not getattr(look.state, name)
         ]
         if marks:
             await self._context.ledger_client.execute(*marks)
         return bool(marks)
+
+    async def _rebuild(self, entity: Entity, looks: Sequence[Look | None]) -> bool:
+        """Rebuild ledgers that Redis lost, as any request does; return whether there were any."""
+        lost = [Claim.poll(entity.ledgers[partition]) for partition, look in enumerate(looks) if look is None]
+        if lost:
+            await self._context.ledger_client.execute(*lost)
+        return bool(lost)
 
     async def _settle_rules(self, entity: Entity) -> None:
         """Go on with a change of rules that was cut off."""
@@ -182,12 +260,15 @@ class EntityMaintainer:
         change = description.rules_version
         if self._changing_since is None or self._changing_since[0] != change:
             self._changing_since = change, time.monotonic()
+            self.wake_in(LEFT_HALF_CHANGED)
         elif time.monotonic() - self._changing_since[1] >= LEFT_HALF_CHANGED:
             async with self._context.descriptions.changing(self.path.name) as lock:
                 known = await self._context.descriptions.get(self.path.name)
                 if isinstance(known, SubscriptionDescription) and known.rules_version == change:
                     LOGGER.warning("rules_settled entity=%s: a change of its rules was cut off", self.path)
                     await self._context.rule_changes.settle(lock, known)
+        else:
+            self.wake_in(AGAIN)
 
     async def _check_ends(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Have a topic go on with what is left of a log that is shorter than the topic knew it.
@@ -200,23 +281,21 @@ class EntityMaintainer:
         for partition, since in self._short_since.items():
             if now - since >= SHORT_FOR:
                 await self._context.recovery.recover_from_truncation(entity, partition, None)
+            self.wake_in(AGAIN)
 
-    async def _tend_topic(
-        self,
-        entity: Entity,
-        states: Sequence[LedgerState | None],
-        ends: Mapping[int, int],
-        log_ends: Mapping[int, int],
-    ) -> Entity:
+    async def _tend_topic(self, entity: Entity, looks: Sequence[Look | None], ends: Mapping[int, int]) -> None:
         """Tend a topic itself: its scheduled messages are its own, all others its subscriptions'."""
         context = self._context
         if time.monotonic() >= self._share_at:
             self._share_at = time.monotonic() + SHARE_EVERY
             await context.lifecycle.share(entity.description)
-        for partition, state in enumerate(states):
+        else:
+            self.next_at = min(self.next_at, self._share_at)
+        for partition, look in enumerate(looks):
+            state = None if look is None else look.state
             if state is None or not (state.schedules or entity.detects_duplicates):
                 continue
-            if state.moving:
+            if state.moving or _is_due(look):
                 await context.transfers.finish(entity, partition)
             await self._enqueue_scheduled(entity, state, partition, ends[partition])
             looked_at, _ = self._looked_at[partition]
@@ -224,9 +303,6 @@ class EntityMaintainer:
                 # The other records among them are no concern of the topic's own ledger.
                 seize = Seize(entity.ledgers[partition], new_lease(), [], 1, Seen(state.cursor, looked_at, ()))
                 await context.ledger_client.execute(seize)
-        await self._keep(entity, states, log_ends)
-        await self._look_after(entity, states, log_ends)
-        return entity
 
     async def _clear_away(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: dict[int, int], busy: Sequence[int]
@@ -244,7 +320,13 @@ class EntityMaintainer:
         if entity.expires:
             await self._expire(entity, states, ends, {claim.ledger.partition: claim for claim in claims})
 
-    async def _look_after(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
+    async def _look_after(self, entity: Entity, looks: Sequence[Look | None], ends: Mapping[int, int]) -> None:
+        """Write down where the ledgers stand, then see to the entity as a whole, and to when to tend it again."""
+        await self._keep(entity, looks, ends)
+        await self._look_around(entity, [None if look is None else look.state for look in looks], ends)
+        await self._look_ahead(entity, looks)
+
+    async def _look_around(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Look how full the queue is, which logs are stuck, which offsets hold no message, and whether any client uses it.
 
         A failure of that keeps nothing else from being done.
@@ -257,11 +339,17 @@ class EntityMaintainer:
                 # A topic holds the messages that the slowest of its subscriptions has not settled.
                 holders = await self._slowest(entity) if entity.is_topic else states
                 await self._quota.look(entity, holders, ends)
+            elif entity.subscription_filter is None:
+                self._quota.postpone()
             await self._idleness.look(entity)
         except MessagingEntityNotFoundError:
             raise
         except ServiceBusError as error:
             LOGGER.warning("upkeep_entity entity=%s error=%s", self.path, error)
+            self.wake_in(AGAIN)
+        self.next_at = min(
+            self.next_at, *(part.next_at for part in (self._stuck, self._holes, self._quota, self._idleness))
+        )
 
     async def _slowest(self, entity: Entity) -> list[LedgerState | None]:
         """Return, for each of a topic's partitions, the ledger of the subscription with the most to receive; None: none."""
@@ -278,17 +366,13 @@ class EntityMaintainer:
         description = await self._context.descriptions.get(self.path.name)
         if description is None or description.status is EntityStatus.DELETING:
             raise MessagingEntityNotFoundError(f"{self.path} was deleted")
-        if self.path.is_dead_letter and not self._generation:
-            if time.monotonic() < self._look_again_at:
-                return None
-            self._look_again_at = time.monotonic() + LOOK_FOR_TOPIC
-            if not await self._context.catalog.exists(self.path):
-                return None
+        if self.path.is_dead_letter and not self._generation and not await self._context.catalog.exists(self.path):
+            return None
         entity = await self._context.catalog.entity(self.path)
         await self._context.recovery.check_topic(entity)
         if entity.generation != self._generation:
             self._generation, self._expiries = entity.generation, {}
-            self._versions, self._written, self._settled, self._looked_at = {}, {}, {}, {}
+            self._clean, self._written, self._settled, self._looked_at = {}, {}, {}, {}
             self._last_ends, self._ends_before, self._short_since = {}, {}, {}
             self._kept, self._too_large = {}, set()
         # The catalog's entity may be older than the description; a change of where messages move on to counts at once.
@@ -299,17 +383,26 @@ class EntityMaintainer:
             self._rules_version, self._expiries = entity.rules_version, {}
         return entity
 
-    async def _keep(self, entity: Entity, states: Sequence[LedgerState | None], log_ends: Mapping[int, int]) -> None:
+    async def _keep(self, entity: Entity, looks: Sequence[Look | None], log_ends: Mapping[int, int]) -> None:
         """Now and then, write down where the ledgers stand, and delete records that are not needed any more."""
         if time.monotonic() >= self._write_at:
             self._write_at = time.monotonic() + CHECKPOINT_EVERY
-            await self._write_down(entity, states)
+            await self._write_down(entity, looks)
             # These ends were asked for before the ledgers were.
             self._ends_before = self._last_ends
         self._last_ends = dict(log_ends)
+        # Records are deleted by the checkpoint before the last, so the last one is made once more.
+        marks = {partition: marks for partition, marks in self._settled.items() if marks}
+        if any(len(two) < 2 or two[0].watermark != two[1].watermark for two in marks.values()) or (
+            entity.is_topic and self._ends_before != self._last_ends
+        ):
+            self.next_at = min(self.next_at, self._write_at)
         if time.monotonic() >= self._trim_at:
             self._trim_at = time.monotonic() + TRIM_EVERY
+            self._trimmed = {partition: two[0].watermark for partition, two in marks.items() if len(two) > 1}
             await self._trim(entity)
+        if any(two[0].watermark != self._trimmed.get(partition, 0) for partition, two in marks.items()):
+            self.next_at = min(self.next_at, self._trim_at)
 
     async def _enqueue_scheduled(self, entity: Entity, state: LedgerState, partition: int, end: int) -> None:
         """Enqueue scheduled messages whose time has come; first find those whose senders did not get to tell of them."""
@@ -324,16 +417,21 @@ class EntityMaintainer:
             )
             at = upto
         self._looked_at[partition] = (at, state.version)
+        if at < end:
+            self.wake_in(0)
         if state.scheduled:
+            # Messages that are activated may have expired.
+            await self._context.clock_skew.now_ms(entity, partition)
             await self._context.dispositions.activate(entity, partition)
 
-    async def _write_down(self, entity: Entity, states: Sequence[LedgerState | None]) -> None:
+    async def _write_down(self, entity: Entity, looks: Sequence[Look | None]) -> None:
         """Write checkpoints of the ledgers in which anything happened."""
-        keeps = [
-            Keep(entity.ledgers[partition])
-            for partition, state in enumerate(states)
-            if state is not None and state.version != self._versions.get(partition)
-        ]
+        changed = {
+            partition: look.changed
+            for partition, look in enumerate(looks)
+            if look is not None and self._is_changed(partition, look)
+        }
+        keeps = [Keep(entity.ledgers[partition]) for partition in changed]
         began = time.monotonic()
         written = await self._last_written(keeps)
         # Asked for before the ledgers, so that the marker of each transaction that they do not know of yet lies beyond.
@@ -352,8 +450,7 @@ class EntityMaintainer:
         news: dict[str, Snapshot] = {}
         for keep in keeps:
             partition, snapshot = keep.ledger.partition, replace(keep.snapshot, markers=markers)
-            # The snapshot's own request counts as well.
-            self._versions[partition] = snapshot.version + 1
+            self._clean[partition] = changed[partition]
             last = self._written.get(partition)
             if not same(snapshot, last) or (markers or 0) - (last.markers or 0 if last else 0) > MARKERS_BEHIND:
                 news[keep.ledger.keys.prefix] = snapshot
@@ -361,12 +458,16 @@ class EntityMaintainer:
         try:
             outdated = await self._context.checkpoints.write(news)
         except ServiceBusError:
-            self._versions, self._written = {}, {}
+            self._clean, self._written = {}, {}
             raise
         for keep in keeps:
             if keep.ledger.keys.prefix in outdated:
                 # Another instance has written a later checkpoint: the next round looks at it.
-                del self._versions[keep.ledger.partition], self._written[keep.ledger.partition]
+                del self._clean[keep.ledger.partition], self._written[keep.ledger.partition]
+        if news and isinstance(entity.description, SubscriptionDescription):
+            # Records that all subscriptions have settled are their topic's to delete.
+            topic = EntityPath(entity.description.topic_entity)
+            await self._context.ledger_client.ask_upkeep(entity.namespace, topic, TRIM_EVERY)
         await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
             if snapshot.dedup_upto is None or partition in self._scanned_to_the_end:
@@ -456,6 +557,8 @@ class EntityMaintainer:
         safe = {partition: offset for partition, offset in safe.items() if offset > 0}
         now = await context.clock_skew.now_ms(entity, 0) if marks else None
         if now is None:
+            if marks:
+                self.wake_in(TRIM_EVERY)
             return
         moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
         await self._keep_apart(entity, moment)
@@ -475,6 +578,9 @@ class EntityMaintainer:
                 )
             )
         old = await context.pool.run(context.topics.offsets_at, entity.topic, list(safe), moment)
+        if any(old[partition] < offset for partition, offset in safe.items()):
+            retention = entity.description.settled_retention.total_seconds()
+            self.wake_in(min(max(TRIM_EVERY, retention / 50), TRIM_LATER))
         starts = await context.pool.run(context.topics.starts, entity.topic, list(safe))
         upto = {partition: min(offset, old[partition]) for partition, offset in safe.items()}
         upto = {partition: offset for partition, offset in upto.items() if offset > starts[partition]}
@@ -508,6 +614,8 @@ class EntityMaintainer:
             for ledger in reader.ledgers:
                 found[ledger.keys.prefix, ledger.partition] = await context.recovery.needed_from(reader, ledger)
         before, self._needed = self._needed, found
+        if found != before:
+            self.wake_in(TRIM_EVERY)
         # The ends were asked for before the subscriptions, and before it was looked up whether anything is scheduled: a
         # subscription that is created meanwhile gets the records behind them, and records that are scheduled meanwhile stay.
         settled = {
@@ -547,6 +655,8 @@ class EntityMaintainer:
             return
         times = {partition: await self._context.clock_skew.now_ms(entity, partition) for partition in claims}
         known = {partition: now for partition, now in times.items() if now is not None}
+        if len(known) < len(times):
+            self.wake_in(AGAIN)
         for partition in sorted(with_ttl & known.keys()):
             await self._expire_each(entity, partition, ends[partition], known[partition])
         uniform = {partition: claims[partition] for partition in known if partition not in with_ttl}
@@ -559,9 +669,11 @@ class EntityMaintainer:
     ) -> None:
         """Let messages enqueued up to a moment expire, as all have one time to live; the broker knows where these end."""
         context = self._context
-        upto = await context.pool.run(context.topics.offsets_at, entity.topic, list(claims), moment + 1)
-        for partition, expired in upto.items():
+        upto = await context.pool.run(context.topics.first_after, entity.topic, list(claims), moment + 1)
+        for partition, (expired, stored_at) in upto.items():
             end = min(expired, ends[partition])
+            if stored_at is not None:
+                self._expires_in(stored_at - moment)
             ledger, granted = entity.ledgers[partition], claims[partition].granted
             peek = Peek(ledger, 0, AT_ONCE)
             await context.ledger_client.execute(peek)
@@ -590,6 +702,12 @@ class EntityMaintainer:
             if expired:
                 await self._take(entity, partition, runs_of(expired), expired)
             expiries.add(first, last, without(records, expired), entity.life_ms)
+        if expiries.next_at is not None:
+            self._expires_in(expiries.next_at - now)
+
+    def _expires_in(self, ms: int) -> None:
+        """Have the entity tended again when a message expires, in so many ms."""
+        self._wake_ready(max(_EXPIRE_EVERY, ms / 1000))
 
     async def _first_look(self, entity: Entity, partition: int) -> Expiries:
         """Return the index of a log that was not looked at yet, with the records of it that are kept apart."""
@@ -633,6 +751,11 @@ class EntityMaintainer:
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
         return await self._context.archive.read(entity, partition, first, last)
+
+
+def _is_due(look: Look | None) -> bool:
+    """Return whether the time of a lock, a transfer or a scheduled message of a ledger has come."""
+    return look is not None and look.due_in is not None and look.due_in <= 0
 
 
 def same(snapshot: Snapshot, other: Snapshot | None) -> bool:

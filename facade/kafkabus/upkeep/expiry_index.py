@@ -48,6 +48,11 @@ class Expiries:
         if moments:
             heapq.heappush(self._stretches, (min(moments), first, last))
 
+    @property
+    def next_at(self) -> int | None:
+        """When the next stretch is due, ms since 1970; None if none ever is."""
+        return self._stretches[0][0] if self._stretches else None
+
     def due(self, now_ms: int) -> list[Range]:
         """Take out stretches in which a message has expired, and return them: add them again."""
         due: list[Range] = []

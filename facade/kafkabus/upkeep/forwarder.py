@@ -61,18 +61,14 @@ class Forwarder:
         self._reader: MessageReader | None = None
         self._turn = 0
 
-    async def forward(self, entity: Entity | None, seconds: float) -> None:
-        """Move messages on as they come, for some seconds; only wait if the entity forwards none.
+    async def forward(self, entity: Entity, seconds: float) -> None:
+        """Move messages on as they come, for some seconds.
 
         Raises:
             ServiceBusError: Kafka or Redis cannot be reached. Another client finishes the moves that began; the other
                 messages wait again.
         """
         until = time.monotonic() + seconds
-        if entity is None or not _forwards(entity):
-            await self.close()
-            await asyncio.sleep(seconds)
-            return
         reader = await self._reader_of(entity)
         while (left := until - time.monotonic()) > 0:
             grants = await reader.receive(AT_ONCE, left, bool)
@@ -152,7 +148,8 @@ class Forwarder:
         return open_ones[self._turn % len(open_ones)]
 
 
-def _forwards(entity: Entity) -> bool:
+def forwards(entity: Entity) -> bool:
+    """Return whether messages that come to an entity move on to another one."""
     closed = {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}
     return entity.forwards_to is not None and entity.description.status not in closed
 

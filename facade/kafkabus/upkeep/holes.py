@@ -5,6 +5,7 @@ A Kafka transaction ended there, or the record there is an aborted transaction's
 
 from __future__ import annotations
 
+import math
 import time
 from array import array
 from bisect import bisect_left
@@ -33,10 +34,14 @@ class Holes:
 
     Args:
         context: The service's parts.
+
+    Attributes:
+        next_at: When to look again, on the monotonic clock.
     """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
+        self.next_at = math.inf
         self._known: dict[int, _Looked] = {}
         self._generation = ""
         self._told: dict[int, int] = {}
@@ -84,6 +89,8 @@ class Holes:
             key = holes_key(entity.namespace, entity.path, entity.generation)
             await self._context.ledger_client.tell_holes(key, counts)
             self._told = counts
+        unread = any(looked.upto < ends[partition] for partition, looked in self._known.items())
+        self.next_at = time.monotonic() if unread else self._tell_at if counts else math.inf
 
     async def _find(self, entity: Entity, partition: int, cursor: int, end: int) -> _Looked:
         """Return what is known of the log from the cursor on, as far as there was time to look."""

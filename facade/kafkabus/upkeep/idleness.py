@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -20,7 +21,7 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LOOK_EVERY = 2.0
-"""How often, in seconds, to look whether an entity was used."""
+"""How often, in seconds, to look whether an entity was used; less often if it is kept for long without use."""
 GRACE = timedelta(seconds=90)
 """How long an entity is seen to refuse all clients before it is deleted: longer than the description that a client goes by may
 be old, and longer than a send takes that began before that."""
@@ -39,10 +40,14 @@ class Idleness:
 
     Args:
         context: The service's parts.
+
+    Attributes:
+        next_at: When to look again, on the monotonic clock.
     """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
+        self.next_at = math.inf
         self._look_at = 0.0
         self._refused: tuple[datetime, float] | None = None
 
@@ -56,13 +61,17 @@ class Idleness:
             ServiceBusError: Kafka or Redis cannot be reached.
         """
         description = entity.description
-        if (
-            entity.path.is_dead_letter
-            or (description.auto_delete_on_idle >= FOREVER and description.retiring_at is None)
-            or time.monotonic() < self._look_at
+        if entity.path.is_dead_letter or (
+            description.auto_delete_on_idle >= FOREVER and description.retiring_at is None
         ):
+            self.next_at = math.inf
             return
-        self._look_at = time.monotonic() + LOOK_EVERY
+        if time.monotonic() < self._look_at:
+            return
+        patience = LOOK_EVERY
+        if description.retiring_at is None:
+            patience = max(LOOK_EVERY, min(60.0, _limit(entity).total_seconds() / 100))
+        self.next_at = self._look_at = time.monotonic() + patience
         idle = await self._is_idle(entity)
         if description.retiring_at is None:
             if idle:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import logging
+import math
 import time
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +18,8 @@ LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LOOK_EVERY = 2.0
 """How often, in seconds, to look whether a queue is full."""
+TELL_EVERY = 20.0
+"""How often, in seconds, to say again that a queue is full, which Redis forgets after a while."""
 PROBES = 16
 """At how many places of a log the size of its messages is sampled."""
 WORTH_MEASURING = 4
@@ -87,10 +90,14 @@ class Quota:
 
     Args:
         context: The service's parts.
+
+    Attributes:
+        next_at: When to look again, on the monotonic clock.
     """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
+        self.next_at = math.inf
         self._look_at = 0.0
         self._told: tuple[str, frozenset[int]] | None = None
         self._sizes: dict[int, Sizes] = {}
@@ -100,6 +107,10 @@ class Quota:
     def is_due(self) -> bool:
         """Whether it is time to look again."""
         return time.monotonic() >= self._look_at
+
+    def postpone(self) -> None:
+        """Look when it is time to."""
+        self.next_at = self._look_at
 
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Look how full a queue is, now and then, and tell senders.
@@ -134,6 +145,7 @@ class Quota:
                 LOGGER.warning("full entity=%s partitions=%s limit_mb=%d", entity.path, sorted(full), limit // MEGABYTE)
             await self._context.ledger_client.tell_full(full_key(entity.namespace, entity.path, generation), full)
             self._told = generation, full
+        self.next_at = time.monotonic() + TELL_EVERY if full else math.inf
 
     async def _size(
         self, entity: Entity, state: LedgerState, partition: int, end: int, limit: int, until: float

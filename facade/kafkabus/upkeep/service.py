@@ -1,4 +1,4 @@
-"""The service: it finds the entities, takes those that are this instance's, and tends them."""
+"""The service: it finds the entities, takes those that are this instance's, and tends each when there is something to do."""
 
 from __future__ import annotations
 
@@ -7,27 +7,41 @@ import logging
 import signal
 import time
 import zlib
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from kafkabus._async.compat import uninterrupted
 from kafkabus._async.context import ClientContext
+from kafkabus._async.redis.upkeep_events import LOOK_EVERYWHERE, UpkeepEvents
 from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import upkeep_key
+from kafkabus._runtime.arenas import limit_arenas
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError, UnsuitableRedisError
-from kafkabus.upkeep.entity_maintainer import EntityMaintainer
-from kafkabus.upkeep.forwarder import Forwarder
+from kafkabus.upkeep.agenda import Agenda
+from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
+from kafkabus.upkeep.forwarder import Forwarder, forwards
+from kafkabus.upkeep.log_watch import LogWatch
 from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
-from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
-TICK = 0.5
-"""How often, in seconds, each entity is tended."""
-LOOK_FOR_ENTITIES = 2.0
-"""How often, in seconds, new and deleted entities are noticed."""
+HEARTBEAT_EVERY = 1.0
+"""How often, in seconds, an instance tells the others of itself."""
 HEARTBEAT_LIFETIME = 5.0
 """After how many seconds without a heartbeat an instance's entities go to other instances."""
+LOOK_FOR_ENTITIES = 2.0
+"""How often, in seconds, new, changed and deleted entities are noticed."""
+LOOK_FOR_DEAD_LETTERS = 2.0
+"""How often, in seconds, at the most, to look whether an entity that is tended has a dead-letter queue by now."""
+SWEEP_EVERY = 60.0
+"""How often, in seconds, to look for changed ledgers that did not tell, or whose events were lost."""
+SWEPT_AT_ONCE = 1_000
+"""How many ledgers are asked for in one round trip."""
+FORWARDED_FOR = 0.5
+"""How long, in seconds, to forward before looking whether the entity still does."""
+_SPACING = 0.02
+"""The shortest time, in seconds, between an entity's being tended and its being tended again."""
 AT_ONCE = 16
 """How many entities are tended at a time."""
 
@@ -35,15 +49,25 @@ AT_ONCE = 16
 class Upkeep:
     """One instance of the service, for one namespace.
 
+    An entity is tended if one of its ledgers tells that it is due, if its logs grow, if its description changes, and at the
+    time that its maintainer asked for. A sweep finds ledgers whose events were lost.
+
     Args:
         settings: The namespace and its addresses.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._paths: list[EntityPath] = []
+        self._agenda = Agenda()
+        self._maintainers: dict[str, EntityMaintainer] = {}
+        self._tending: dict[str, asyncio.Task[None]] = {}
+        self._forwarding: dict[str, asyncio.Task[None]] = {}
+        self._descriptions: dict[str, EntityDescription] = {}
+        self._members: list[str] = []
+        self._described = ""
+        self._retake = False
         self._look_again_at = 0.0
+        self._looked_for: dict[str, float] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -53,76 +77,222 @@ class Upkeep:
             UnsuitableRedisError: kafkabus cannot use this Redis, and waiting does not change that.
         """
         context = ClientContext(self._settings)
-        key = upkeep_key(self._settings.namespace)
         LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, context.client_id)
+        events = UpkeepEvents(context.connections.redis, self._settings.namespace)
+        watch = LogWatch(context)
+        rounds = {
+            asyncio.ensure_future(work)
+            for work in (
+                self._repeat(lambda: self._share_out(context), lambda: HEARTBEAT_EVERY),
+                self._repeat(lambda: self._listen(events), lambda: 0.0),
+                self._repeat(lambda: self._watch(watch), lambda: watch.pause),
+                self._repeat(lambda: self._sweep(context), lambda: SWEEP_EVERY),
+                self._repeat(lambda: self._tend_next(context), lambda: 0.0),
+            )
+        }
         stopping = asyncio.ensure_future(stop.wait())
         try:
-            while not stopping.done():
-                try:
-                    await _or_stopped(stopping, self._share_out(context, key))
-                except UnsuitableRedisError:
-                    raise
-                except ServiceBusError as error:
-                    LOGGER.warning("upkeep namespace=%s error=%s", self._settings.namespace, error)
-                except Exception:
-                    LOGGER.exception("upkeep namespace=%s", self._settings.namespace)
-                await asyncio.wait([stopping], timeout=TICK)
+            done, _ = await asyncio.wait({stopping, *rounds}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done - {stopping}:
+                ended.result()
         finally:
-            stopping.cancel()
-            await self._leave_all()
+            await _end({stopping, *rounds})
+            await _end({*self._tending.values(), *self._forwarding.values()})
+            await events.close()
             await context.close()
             LOGGER.info("upkeep_stopped namespace=%s", self._settings.namespace)
 
-    async def _leave_all(self) -> None:
-        """Stop tending entities."""
-        left = {task for task in self._tasks.values() if not task.done()}
-        while left:
-            for task in left:
-                task.cancel()
-            # Cancelled again, as a library may forget that it was cancelled.
-            _, left = await asyncio.wait(left, timeout=TICK)
+    async def _repeat(self, work: Callable[[], Awaitable[None]], pause: Callable[[], float]) -> None:
+        """Do some work again and again, also if it fails."""
+        while True:
+            try:
+                await work()
+            except UnsuitableRedisError:
+                raise
+            except ServiceBusError as error:
+                LOGGER.warning("upkeep namespace=%s error=%s", self._settings.namespace, error)
+                await asyncio.sleep(AGAIN)
+            except Exception:
+                LOGGER.exception("upkeep namespace=%s", self._settings.namespace)
+                await asyncio.sleep(AGAIN)
+            await asyncio.sleep(pause())
 
-    async def _share_out(self, context: ClientContext, key: str) -> None:
+    # The entities to tend.
+
+    async def _share_out(self, context: ClientContext) -> None:
         """Begin to tend this instance's entities, and leave those of other instances."""
         # An instance that never reached Kafka takes no entity from others.
         await context.connections.reach_kafka()
-        members = await context.ledger_client.heartbeat(key, context.client_id, HEARTBEAT_LIFETIME)
+        context.connections.open_transfer_producer()
+        members = await context.ledger_client.heartbeat(
+            upkeep_key(self._settings.namespace), context.client_id, HEARTBEAT_LIFETIME
+        )
+        news = self._retake or sorted(members) != self._members
+        self._retake = False
+        self._members = sorted(members)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
-            await context.descriptions.catch_up()
-            descriptions = await context.descriptions.all()
-            self._paths = [
-                path
-                for description in descriptions
-                if description.status is not EntityStatus.DELETING
-                for path in _paths_of(description)
-            ]
-            for description in descriptions:
-                home = is_home(EntityPath(description.name).key, context.client_id, members)
-                ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
-                if home and description.status is EntityStatus.DELETING and ours:
-                    # An instance did not finish deleting an unused entity; or a subscription would be in its topic's way.
-                    await context.lifecycle.delete(description)
-        mine = {path.key: path for path in self._paths if is_home(path.key, context.client_id, members)}
-        for entity, task in list(self._tasks.items()):
-            if entity not in mine:
-                task.cancel()
-            if task.done():
-                del self._tasks[entity]
-        for entity, path in mine.items():
-            if entity not in self._tasks:
-                self._tasks[entity] = asyncio.create_task(
-                    self._look_after(EntityMaintainer(context, path), Forwarder(context))
-                )
+            news |= await self._look_for_entities(context)
+        if news:
+            await self._take_entities(context)
 
-    async def _look_after(self, maintainer: EntityMaintainer, forwarder: Forwarder) -> None:
-        """Tend one entity until it is gone; an entity that cannot be tended keeps no other one waiting."""
+    async def _look_for_entities(self, context: ClientContext) -> bool:
+        """Look up the descriptions if any was changed; return whether any was."""
+        await context.descriptions.catch_up()
+        edition = await context.descriptions.edition()
+        if edition == self._described:
+            return False
+        if self._described.partition(" ")[0] != edition.partition(" ")[0]:
+            # Redis was emptied, or this is the first look.
+            self._wake_all()
+        before, descriptions = self._descriptions, await context.descriptions.all()
+        self._descriptions = {one.name.lower(): one for one in descriptions}
+        changed = {name for name, one in self._descriptions.items() if before.get(name) != one}
+        for one in (self._descriptions[name] for name in changed):
+            # A topic's subscriptions take its settings, and a topic keeps what its subscriptions have not settled.
+            relatives = [one.topic_entity] if isinstance(one, SubscriptionDescription) else []
+            for path in (*EntityPath(one.name).all, *map(EntityPath, relatives)):
+                self._wake(path.key)
+        for description in descriptions:
+            home = is_home(EntityPath(description.name).key, context.client_id, self._members)
+            ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
+            if home and description.status is EntityStatus.DELETING and ours:
+                # An instance did not finish deleting an unused entity; or a subscription would be in its topic's way.
+                await context.lifecycle.delete(description)
+        # Set last: what failed is done again.
+        self._described = edition
+        return True
+
+    async def _take_entities(self, context: ClientContext) -> None:
+        """Begin to tend the entities whose home this instance is, and leave the others."""
+        mine = {
+            path.key: path
+            for description in self._descriptions.values()
+            if description.status is not EntityStatus.DELETING
+            for path in _paths_of(description)
+            if is_home(path.key, context.client_id, self._members)
+        }
+        for key in self._maintainers.keys() - mine.keys():
+            self._leave(key)
+        new = {key: path for key, path in mine.items() if key not in self._maintainers}
+        dead_letters = [path for path in new.values() if path.is_dead_letter]
+        there = await context.pool.run(context.topics.names) if dead_letters else set()
+        for path in new.values():
+            if not path.is_dead_letter or topic_name(self._settings.namespace, path) in there:
+                self._take(context, path)
+
+    def _take(self, context: ClientContext, path: EntityPath) -> None:
+        self._maintainers[path.key] = EntityMaintainer(context, path)
+        self._wake(path.key)
+
+    def _leave(self, key: str) -> None:
+        del self._maintainers[key]
+        self._looked_for.pop(key, None)
+        self._agenda.drop(key)
+        for tasks in (self._tending, self._forwarding):
+            if key in tasks:
+                tasks[key].cancel()
+
+    async def _look_for_dead_letters(self, context: ClientContext, path: EntityPath) -> None:
+        """Take an entity's dead-letter queues that are this instance's and that were needed since the last look."""
+        if path.is_dead_letter or time.monotonic() < self._looked_for.get(path.key, 0.0):
+            return
+        self._looked_for[path.key] = time.monotonic() + LOOK_FOR_DEAD_LETTERS
+        for one in _paths_of(self._descriptions[path.name.lower()])[1:]:
+            mine = one.key not in self._maintainers and is_home(one.key, context.client_id, self._members)
+            if mine and await context.catalog.exists(one):
+                self._take(context, one)
+
+    # When to tend it.
+
+    def _wake(self, key: str, seconds: float = 0.0) -> None:
+        if key in self._maintainers:
+            self._agenda.wake(key, seconds)
+
+    def _wake_all(self) -> None:
+        for key in self._maintainers:
+            self._wake(key)
+
+    async def _listen(self, events: UpkeepEvents) -> None:
+        event = await events.next()
+        if event == LOOK_EVERYWHERE:
+            self._wake_all()
+        elif event is not None:
+            self._wake(event.entity, event.within)
+            if event.whole:
+                subscriptions = event.entity + SUBSCRIPTIONS.lower()
+                for key in [key for key in self._maintainers if key.startswith(subscriptions)]:
+                    self._wake(key, event.within)
+
+    async def _watch(self, watch: LogWatch) -> None:
+        for maintainer in await watch.moved(list(self._maintainers.values())):
+            self._wake(maintainer.path.key)
+
+    async def _sweep(self, context: ClientContext) -> None:
+        """Tend entities with ledgers that were changed and not written down, or that Redis lost."""
+        ledgers = [
+            (one, ledger) for one in list(self._maintainers.values()) if one.entity for ledger in one.entity.ledgers
+        ]
+        for first in range(0, len(ledgers), SWEPT_AT_ONCE):
+            some = ledgers[first : first + SWEPT_AT_ONCE]
+            changes = await context.ledger_client.changes([ledger for _, ledger in some])
+            for (maintainer, ledger), changed in zip(some, changes, strict=True):
+                if not maintainer.is_written(ledger, changed):
+                    self._wake(maintainer.path.key)
+
+    # Tending it.
+
+    async def _tend_next(self, context: ClientContext) -> None:
+        """Begin to tend the next entity that is due, if there is room."""
+        key = await self._agenda.next()
+        if key in self._tending:
+            # It is tended now, and what was asked for meanwhile may have come too late.
+            self._agenda.wake(key, _SPACING)
+            return
+        await self._room.acquire()
+        maintainer = self._maintainers.get(key)
+        if maintainer is None:
+            self._room.release()
+            return
+        self._tending[key] = asyncio.create_task(self._tend(context, maintainer))
+
+    async def _tend(self, context: ClientContext, maintainer: EntityMaintainer) -> None:
+        """Tend an entity once; a failure keeps no other one waiting."""
+        path, found = maintainer.path, True
         try:
-            while True:
+            found = await maintainer.tend() is not None
+            self._forward(context, maintainer)
+            await self._look_for_dead_letters(context, path)
+        except MessagingEntityNotFoundError:
+            found = False
+        except ServiceBusError as error:
+            LOGGER.warning("upkeep_entity entity=%s error=%s", path, error)
+            maintainer.wake_in(AGAIN)
+        except Exception:
+            LOGGER.exception("upkeep_entity entity=%s", path)
+            maintainer.wake_in(AGAIN)
+        finally:
+            del self._tending[path.key]
+            self._room.release()
+            if not found and self._maintainers.get(path.key) is maintainer:
+                # Another one takes its place if there is an entity of that name.
+                self._leave(path.key)
+                self._retake = True
+            self._wake(path.key, max(_SPACING, maintainer.next_at - time.monotonic()))
+
+    def _forward(self, context: ClientContext, maintainer: EntityMaintainer) -> None:
+        """Begin to move on what comes to an entity, if it forwards."""
+        key, entity = maintainer.path.key, maintainer.entity
+        if entity is not None and forwards(entity) and key not in self._forwarding and key in self._maintainers:
+            self._forwarding[key] = asyncio.create_task(self._move_on(context, maintainer))
+
+    async def _move_on(self, context: ClientContext, maintainer: EntityMaintainer) -> None:
+        """Move on what comes to an entity, for as long as it forwards."""
+        forwarder = Forwarder(context)
+        try:
+            while maintainer.entity is not None and forwards(maintainer.entity):
                 try:
-                    async with self._room:
-                        entity = await maintainer.tend()
-                    await forwarder.forward(entity, TICK)
+                    await forwarder.forward(maintainer.entity, FORWARDED_FOR)
                     continue
                 except MessagingEntityNotFoundError:
                     return
@@ -130,9 +300,10 @@ class Upkeep:
                     LOGGER.warning("upkeep_entity entity=%s error=%s", maintainer.path, error)
                 except Exception:
                     LOGGER.exception("upkeep_entity entity=%s", maintainer.path)
-                await asyncio.sleep(TICK)
+                await asyncio.sleep(AGAIN)
         finally:
             await uninterrupted(forwarder.close())
+            del self._forwarding[maintainer.path.key]
 
 
 async def serve(settings: Settings) -> None:
@@ -144,6 +315,7 @@ async def serve(settings: Settings) -> None:
     Raises:
         UnsuitableRedisError: kafkabus cannot use this Redis.
     """
+    limit_arenas()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -151,18 +323,14 @@ async def serve(settings: Settings) -> None:
     await Upkeep(settings).run(stop)
 
 
-async def _or_stopped(stopping: asyncio.Future[Any], work: Coroutine[Any, Any, None]) -> None:
-    """Do some work, but no longer than until told to stop: it may be waiting for Redis."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait([stopping, task], return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-    finally:
-        while not task.done():
-            # Cancelled again, as a library may forget that it was cancelled.
+async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
+    """End tasks; they may be waiting for Redis."""
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
             task.cancel()
-            await asyncio.wait([task], timeout=TICK)
+        # Cancelled again, as a library may forget that it was cancelled.
+        _, left = await asyncio.wait(left, timeout=AGAIN)
 
 
 def is_home(entity: str, instance: str, members: list[str]) -> bool:

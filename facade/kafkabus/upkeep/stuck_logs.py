@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 
@@ -20,10 +21,14 @@ class StuckLogs:
 
     Args:
         context: The service's parts.
+
+    Attributes:
+        next_at: When to look again, on the monotonic clock.
     """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
+        self.next_at = math.inf
         self._look_at = time.monotonic() + LOOK_EVERY
         self._seen: dict[int, int] = {}
         self._told: set[tuple[int, int]] = set()
@@ -58,3 +63,4 @@ class StuckLogs:
                 LOOK_EVERY,
             )
         self._seen, self._told = behind, set(stuck)
+        self.next_at = self._look_at if behind else math.inf

@@ -28,6 +28,7 @@ from kafkabus._ledger.operations import (
     Leave,
     Ledger,
     LedgerState,
+    Look,
     Moved,
     Next,
     Operation,
@@ -100,7 +101,7 @@ class Bench:
         self.topic_id = topic_id
         self.keys = LedgerKeys.of("ledgers", EntityPath("q"), topic_id, 0, sessions=sessions, detects=detects)
         self.client_id = uuid.uuid4().hex
-        self.ledger = Ledger(self.keys, partition=0, channel=f"bell:{topic_id}", client_id=self.client_id)
+        self.ledger = Ledger(self.keys, partition=0, channel=f"kafkabus:ledgers/{topic_id}", client_id=self.client_id)
         connection = RedisConnection(store, address="redis", namespace="ledgers", retry_for=1)
         self.ledger_client = LedgerClient(connection, rebuild=self._missing)
         self.ledger_client.create(self.ledger, 0)
@@ -400,6 +401,21 @@ class Bench:
         (state,) = self.ledger_client.states([self.ledger])
         assert state is not None
         return state
+
+    def look(self, written: str | None = None) -> Look:
+        """Look at the ledger as upkeep does, which wrote down the change of this name last."""
+        (look,) = self.ledger_client.look([self.ledger], [written], 5.0)
+        assert look is not None
+        return look
+
+    def is_told(self) -> bool:
+        """Return whether upkeep looks no later than a lock, a transfer or a scheduled message is due."""
+        firsts: list[float] = []
+        for key in self.keys.shared:
+            if key.rsplit(":", 1)[1] in {"expiries", "moves", "due"}:
+                firsts += [float(one[1]) for one in self.store.zrange(key, 0, 0, withscores=True)]
+        (look_at,) = self.store.hmget(self.keys.meta, ["look_at"])
+        return not firsts or (look_at is not None and float(look_at) <= min(firsts))
 
     def pass_time(self, ms: int) -> None:
         """Move the ledger's clock on by this much."""

@@ -106,7 +106,7 @@ class Narrow(redis.Redis):
         channels = []
         if len(arguments) == 4 and str(arguments[3]).startswith("[{"):
             # The script serves a request.
-            channels.append(arguments[1])
+            channels += [arguments[1], arguments[1].partition("/")[0] + "/$upkeep"]
             self.operations.update(operation["op"] for operation in json.loads(arguments[3]))
         return [
             *("reset", "on", "nopass", "resetkeys", "resetchannels"),

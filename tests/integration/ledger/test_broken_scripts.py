@@ -11,6 +11,8 @@ from kafkabus._ledger.scripts import Script
 from tests.integration.ledger.test_model import COUNTS, Both, BothDetecting, BothWithSessions, run, text_of
 
 BROKEN = {
+    "upkeep is told too late": ("if at < ledger.look_at then", "if at < ledger.look_at - 3600000 then"),
+    "a change has no name": ("ledger.wrote = true", "ledger.wrote = false"),
     "no token is looked at": (
         "operations.complete = function(op)",
         "operations.complete = function(op)\n  op.lease = redis.call('HKEYS', LEASES)[1] or op.lease",

@@ -74,6 +74,7 @@ class Both(RuleBasedStateMachine):
         self.marked: set[MarkName] = set()
         self.written: list[tuple[Snapshot, Snapshot]] = []
         self.rules_version = 0
+        self.changes: dict[str, Any] = {}
         COUNTS["examples"] = COUNTS.get("examples", 0) + 1
 
     @classmethod
@@ -447,7 +448,18 @@ class Both(RuleBasedStateMachine):
                 clients[0].lose_everything()
                 decided = snapshot.after(lambda transaction: transaction == "t", [])
                 assert clients[0].restore(decided.marked(self.marked), window_start=window_start)
+            self.changes.clear()
+            self.sides[0][0].look()
             self.sides[0][0].pass_time(self.now - BEGINNING)
+
+    @rule(knows=st.booleans())
+    def look(self, knows: bool) -> None:
+        """Look as upkeep does, with the last change written down or not. Each change has a name of its own."""
+        looks = self.both(lambda side: self.sides[side][0].look(self.sides[side][0].look().changed if knows else None))
+        real, memory = ((look.due_in is None, (look.due_in or 0) < 0, look.state.cursor) for look in looks)
+        assert real == memory
+        written = _written(self.sides[0][0].snapshot_to_keep())
+        assert self.changes.setdefault(looks[0].changed, written) == written
 
     @rule(ms=st.sampled_from([1_000, ORPHAN_MS, LOCK_MS]))
     def pass_time(self, ms: int) -> None:
@@ -461,6 +473,7 @@ class Both(RuleBasedStateMachine):
         COUNTS["steps"] = COUNTS.get("steps", 0) + 1
         real, memory = self.both(lambda side: self.sides[side][0].state)
         assert all(getattr(real, name) for name in self.marked)
+        assert self.sides[0][0].is_told()
         assert real.skipped or not memory.skipped  # the scripts clear it where a claim finds that none is left
         assert replace(real, version=0, skipped=False) == replace(memory, version=0, skipped=False)
 
@@ -515,6 +528,8 @@ class BothDetecting(Both):
             snapshot = clients[0].snapshot_to_keep().after(lambda transaction: transaction == "t", [])
             clients[0].lose_everything()
             assert clients[0].restore(snapshot, window_start=start)
+        self.changes.clear()
+        self.sides[0][0].look()
         self.sides[0][0].pass_time(self.now - BEGINNING)
         upto = min(LOG_END, dedup_upto + more)
         for offset in range(dedup_upto, upto):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
 import pytest
 import redis
 
 from kafkabus._ledger.operations import Claim, Seen, Settlement, Tail
 from kafkabus.exceptions import LedgerError
+from tests.integration.ledger import bench as ledger_bench
 from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full
 
 
@@ -504,3 +506,78 @@ def test_a_hundred_contenders_win_each_message_once(bench: Bench) -> None:
         thread.join()
     assert sorted(won) == list(range(total))
     assert bench.in_flight == 0
+
+
+class Upkeep:
+    """Hears what ledgers tell upkeep."""
+
+    CHANNEL = "kafkabus:ledgers/$upkeep"
+
+    def __init__(self, store: redis.Redis) -> None:
+        self._store = store
+        self._listening = store.pubsub(ignore_subscribe_messages=True)
+        self._listening.subscribe(self.CHANNEL)
+
+    def told(self) -> list[int]:
+        """Return within how many ms it was told to look, each time since the last call."""
+        self._store.publish(self.CHANNEL, "end")
+        heard: list[int] = []
+        while True:
+            message = self._listening.get_message(timeout=60)
+            text = "" if message is None else str(message["data"])
+            if text == "end":
+                return heard
+            if text:
+                heard.append(int(text.partition(" ")[0]))
+
+    def close(self) -> None:
+        """Hear nothing more."""
+        self._listening.close()
+
+
+@pytest.fixture
+def upkeep(bench: Bench) -> Iterator[Upkeep]:
+    """Upkeep of the ledger, which looks when the test has it look."""
+    listening = Upkeep(bench.store)
+    yield listening
+    listening.close()
+
+
+def test_upkeep_is_told_of_a_change_once_until_it_looks(bench: Bench, upkeep: Upkeep) -> None:
+    """It is told within 5 s, and again only after it looked and had nothing to write down."""
+    bench.claim(1, upto=9)
+    held = bench.claim(1, upto=9)
+    assert upkeep.told() == [5_000]
+    assert bench.look("another").due_in == pytest.approx(LOCK_MS / 1000, abs=30)
+    bench.settle("complete", held)
+    assert upkeep.told() == []
+    bench.look(bench.look().changed)
+    bench.claim(0, upto=1)
+    bench.peek(0, 9)
+    assert upkeep.told() == []
+    bench.claim(1, upto=9)
+    assert upkeep.told() == [5_000]
+
+
+def test_upkeep_is_told_of_what_is_due_soon(bench: Bench, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That is a lock, a transfer or a scheduled message that is due within 5 s."""
+    held = bench.claim(1, upto=9)
+    monkeypatch.setattr(ledger_bench, "ORPHAN_MS", 4_000)
+    monkeypatch.setattr(ledger_bench, "LOCK_MS", 3_000)
+    bench.begin(held, (0, 0))
+    bench.claim(1, upto=9)
+    assert upkeep.told() == [5_000, 4_000, 3_000]
+    bench.schedule([(7, held.granted.now + 1_000)])
+    (soon,) = upkeep.told()
+    assert 0 <= soon <= 1_000
+    assert bench.look().due_in == pytest.approx(1.0, abs=30)
+    assert bench.is_told()
+
+
+def test_upkeep_is_told_when_locks_expired(bench: Bench, upkeep: Upkeep) -> None:
+    """Messages may have been delivered too often then."""
+    bench.claim(1, upto=9)
+    bench.store.hset(bench.keys.meta, "look_at", str(1 << 50))
+    upkeep.told()
+    bench.expire()
+    assert upkeep.told() == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
+from datetime import timedelta
 
 from kafkabus._async.connections import Connections
 from kafkabus._async.entities.catalog import EntityCatalog
@@ -13,6 +14,9 @@ from kafkabus._core.message import Outgoing
 from kafkabus._core.subscription_filter import SubscriptionFilter
 from kafkabus._ledger.operations import Mark, MarkName, Schedule
 from kafkabus_mapping.codec import to_milliseconds
+
+SHORT_LIFE = timedelta(seconds=10)
+"""Within this time upkeep learns by itself that a log grew."""
 
 
 class LedgerMarks:
@@ -78,6 +82,12 @@ class LedgerMarks:
             await self.mark(entity, partitions, "has_message_ttl")
         if any(map(is_scheduled, outgoing)):
             await self.mark(entity, partitions, "schedules")
+
+    async def tell_upkeep(self, entity: Entity, outgoing: Sequence[Outgoing]) -> None:
+        """Tell upkeep of messages that were stored and do not live long: it would learn of them too late by the logs' ends."""
+        lives = [one.envelope.time_to_live for one in outgoing if one.envelope.time_to_live is not None]
+        if min(lives, default=SHORT_LIFE) < SHORT_LIFE or entity.description.default_message_time_to_live < SHORT_LIFE:
+            await self._connections.ledger_client.ask_upkeep(entity.namespace, entity.path, 0.0)
 
     def mark_later(self, entity: Entity, partition: int, name: MarkName) -> None:
         """Tell the ledger, with the next request, that a partition holds messages of a kind that no sender announced."""

@@ -267,6 +267,7 @@ class ServiceBusSender:
         if keyless:
             await self._send_keyless(entity, keyless, deadline, unsent, places, outgoing)
         unsent.check()
+        await self._context.marks.tell_upkeep(entity, outgoing)
         if places.wanted:
             try:
                 await self._context.ledger_client.execute(*schedules(entity, outgoing, places.of))

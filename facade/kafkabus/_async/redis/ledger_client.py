@@ -17,16 +17,19 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 from kafkabus._async.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._async.redis.connection import RedisConnection
 from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
-from kafkabus._ledger.operations import Ledger, LedgerState, Operation, Prepare, Request
+from kafkabus._ledger.keys import WHOLE_ENTITY, upkeep_channel
+from kafkabus._ledger.operations import Ledger, LedgerState, Look, Operation, Prepare, Request
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
     heartbeat_script,
+    look_script,
     request_script,
     restore_script,
 )
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._redis.errors import passes
+from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -58,6 +61,9 @@ _STATE = (
     "skipped",
 )
 """The fields of a ledger's head that make its ``LedgerState``."""
+
+_NOT_WRITTEN = "-"
+"""Stands for the text ``changed`` of a ledger that was not written down; no ledger has it."""
 
 _LOCKS_LOST = (
     "Redis lost the ledger {prefix}, and all locks with it: nothing of the transaction was done, and its messages are "
@@ -334,6 +340,55 @@ class LedgerClient:
         replies = await self._patiently(read)
         return [_state_of(values) for values in replies]
 
+    async def look(self, ledgers: Sequence[Ledger], written: Sequence[str | None], within: float) -> list[Look | None]:
+        """Return what upkeep sees of each ledger; None if Redis holds no such ledger.
+
+        From now on a ledger tells on upkeep's channel if it is due before upkeep looks again: at the time of the answer, or, if
+        it was changed since it was written down, ``within`` so many seconds.
+
+        Args:
+            ledgers: The ledgers.
+            written: Each ledger's ``changed`` when it was written down; None if it was not.
+            within: The time after which upkeep looks again at a changed ledger, in seconds.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        script = look_script()
+        calls = [
+            (script, [len(ledger.script_keys), *ledger.script_keys, known or _NOT_WRITTEN, int(within * 1000), *_STATE])
+            for ledger, known in zip(ledgers, written, strict=True)
+        ]
+        replies = await self._patiently(partial(self._run_all, calls))
+        looks: list[Look | None] = []
+        for ledger, reply in zip(ledgers, replies, strict=True):
+            if isinstance(reply, RedisError):
+                raise self._connection.translated(reply, f"a look at {ledger.keys.prefix}")
+            looks.append(_look_of(reply))
+        return looks
+
+    async def changes(self, ledgers: Sequence[Ledger]) -> list[str | None]:
+        """Return the text ``changed`` of each ledger, all asked for in one round trip; None if Redis holds no such ledger.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+
+        async def read() -> list[Any]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for ledger in ledgers:
+                pipeline.hmget(ledger.keys.meta, ("cursor", "changed"))
+            return await pipeline.execute()
+
+        replies = await self._patiently(read) if ledgers else []
+        return [None if cursor is None else _text(changed or b"") for cursor, changed in replies]
+
+    async def ask_upkeep(self, namespace: str, path: EntityPath, within: float) -> None:
+        """Ask upkeep to look at an entity, and at a topic's subscriptions, within some seconds: a hint, which may be lost."""
+        text = f"{int(within * 1000)} {WHOLE_ENTITY} {path.key}"
+        with suppress(RedisError):
+            await self._redis.publish(upkeep_channel(namespace), text)
+
     async def is_full(self) -> bool:
         """Return whether Redis is so full that no new messages may be granted, so that granted ones can still be settled.
 
@@ -563,6 +618,19 @@ def _fail(request: Request, error: Exception) -> None:
     for operation in request.operations:
         if not operation.done:
             operation.fail(error)
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _look_of(reply: Sequence[Any] | None) -> Look | None:
+    """Return a look, made of the reply of ``look.lua``."""
+    if reply is None:
+        return None
+    changed, due_in, *values = reply
+    state = _state_of(values)
+    return None if state is None else Look(state, _text(changed), int(due_in) / 1000 if due_in else None)
 
 
 def _state_of(values: Sequence[Any]) -> LedgerState | None:

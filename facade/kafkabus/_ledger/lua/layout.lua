@@ -57,6 +57,9 @@
 --   latest           the latest time of a record that was scanned for duplicates, ms
 --   rules            the version of a subscription's rules that a claim must know
 --   rules_from       the offset from which the latest version counts
+--   changed          names the last request that changed anything; empty if none did
+--   look_at          by when upkeep looks here next, ms; a request that needs it earlier says so. Absent: not before
+--                    it is told
 --   clock            the latest time of this ledger, ms
 --   slip             ms by which it is ahead of Redis's clock, because that went back
 --   test:skew        in tests, ms that pass without waiting
@@ -142,8 +145,8 @@ do
   local meta = redis.call(
     'HMGET', META,
     'cursor', 'version', 'in_flight', 'epoch', 'leader', 'skipped', 'has_message_ttl', 'dedup_upto',
-    'dedup_checkpoint', 'dedup_epoch', 'schedules', 'moving', 'rules', 'clock', 'slip', 'test:skew', 'test:clock',
-    'test:fault'
+    'dedup_checkpoint', 'dedup_epoch', 'schedules', 'moving', 'rules', 'changed', 'look_at', 'clock', 'slip',
+    'test:skew', 'test:clock', 'test:fault'
   )
   ledger.cursor = tonumber(meta[1] or nil)
   ledger.version = tonumber(meta[2] or 0)
@@ -158,9 +161,11 @@ do
   ledger.schedules = meta[11] and true
   ledger.moving = tonumber(meta[12] or 0)
   ledger.rules = tonumber(meta[13] or 0)
-  ledger.clock = tonumber(meta[14] or 0)
-  ledger.slip = tonumber(meta[15] or 0)
-  ledger['test:skew'] = tonumber(meta[16] or 0)
-  ledger['test:clock'] = tonumber(meta[17] or 0)
-  ledger['test:fault'] = tonumber(meta[18] or 0)
+  ledger.changed = meta[14] or ''
+  ledger.look_at = tonumber(meta[15] or math.huge)
+  ledger.clock = tonumber(meta[16] or 0)
+  ledger.slip = tonumber(meta[17] or 0)
+  ledger['test:skew'] = tonumber(meta[18] or 0)
+  ledger['test:clock'] = tonumber(meta[19] or 0)
+  ledger['test:fault'] = tonumber(meta[20] or 0)
 end

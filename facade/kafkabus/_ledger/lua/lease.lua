@@ -248,6 +248,8 @@ end
 -- Returns messages whose locks have expired, each delivery counted; messages that were renewed stay.
 local function expire_leases()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', num(now), 'LIMIT', 0, 64)) do
+    -- Upkeep looks whether messages were delivered too often.
+    ledger.due = now
     local left, segments, held = {}, leased(id)
     if held then
       expire_holder(id, held, 1)

@@ -2,7 +2,7 @@
 --
 -- KEYS  see layout.lua; the last one is this client's slot: "<number> <reply>" of its last request
 -- ARGV  1 number   of this request, raised by one each time by its client
---       2 channel  of the entity's notifications
+--       2 channel  of the entity's notifications: "<namespace's>/<entity>"
 --       3 partition
 --       4 JSON list of operations, done in order; each has "op" and its own members
 -- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation], "skew": ms in tests}
@@ -15,7 +15,12 @@
 -- epoch is that of the record before this offset.
 ledger.epoch_at = ledger.cursor
 ledger.log_truncated, ledger.notify = false, false
-local moving_before = ledger.moving
+-- Whether the request changed anything, and when upkeep has to look again because of it, ms.
+ledger.wrote, ledger.due = false, math.huge
+local at_start = {
+  cursor = ledger.cursor, in_flight = ledger.in_flight, moving = ledger.moving, dedup_upto = ledger.dedup_upto,
+  schedules = ledger.schedules or false,
+}
 
 -- The ledger's clock goes on when Redis's clock is set back, or locks would last that much longer.
 -- Steps of up to so many ms are borne.
@@ -28,8 +33,16 @@ end
 ledger.clock = math.max(ledger.clock, wall + ledger.slip)
 local now = wall + ledger.slip + skew
 
+-- The sorted sets whose first scores say when upkeep has to look.
+local TIMED = { [EXPIRIES] = true, [DUE] = true, [MOVES] = true }
+
 local fault = ledger['test:fault']
 local function write(...)
+  local command, key, score = ...
+  ledger.wrote = true
+  if command == 'ZADD' and TIMED[key] then
+    ledger.due = math.min(ledger.due, tonumber(score))
+  end
   local reply = redis.call(...)
   if fault > 0 then
     fault = fault - 1

@@ -6,6 +6,19 @@ if not ledger.cursor then
   return cjson.encode({ status = 'missing' })
 end
 
+-- Upkeep writes down what changed within so many ms.
+local WRITTEN_WITHIN = 5000
+
+-- Tells upkeep to look at this ledger at a time, unless it will look by then. It needs not be told each time: whenever
+-- it looks, it says when it looks again (look.lua). A lost notification is made up for by its sweeps.
+local function tell_upkeep(at)
+  if at < ledger.look_at then
+    local namespace, entity = string.match(ARGV[2], '^([^/]*)/(.*)$')
+    write('HSET', META, 'look_at', num(at))
+    redis.call('PUBLISH', namespace .. '/$upkeep', num(math.max(0, at - now)) .. ' ' .. ARGV[3] .. ' ' .. entity)
+  end
+end
+
 local number = tonumber(ARGV[1])
 local slot = redis.call('GET', SLOT)
 if slot then
@@ -23,13 +36,21 @@ for index, op in ipairs(cjson.decode(ARGV[4])) do
   replies[index] = operations[op.op](op)
 end
 
+local changed = ledger.wrote
+for field, value in pairs(at_start) do
+  changed = changed or (ledger[field] or false) ~= value
+end
+if changed then
+  -- The time makes it another text than that of a request that Redis lost in a failover.
+  ledger.changed = num(ledger.version + 1) .. ':' .. num(now)
+end
 local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies, skew = skew ~= 0 and num(skew) or nil })
 write(
   'HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'in_flight', num(ledger.in_flight),
   'skipped', num(ledger.skipped), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',
-  'leader', ledger.leader, 'clock', num(ledger.clock), 'slip', num(ledger.slip)
+  'leader', ledger.leader, 'changed', ledger.changed, 'clock', num(ledger.clock), 'slip', num(ledger.slip)
 )
-if ledger.moving ~= moving_before then
+if ledger.moving ~= at_start.moving then
   write('HSET', META, 'moving', num(math.max(0, ledger.moving)))
 end
 if ledger.schedules then
@@ -37,6 +58,9 @@ if ledger.schedules then
 end
 if DUPLICATES then
   write('HSET', META, 'dedup_upto', num(ledger.dedup_upto))
+end
+if changed then
+  tell_upkeep(math.min(ledger.due, now + WRITTEN_WITHIN))
 end
 -- A client that was silent for so long has lost its leases anyway; its next request is accepted, whatever its number.
 write('SET', SLOT, ARGV[1] .. ' ' .. reply, 'PX', 600000)

@@ -114,6 +114,21 @@ class LedgerState:
     skipped: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A ledger as upkeep sees it; see ``lua/look.lua``.
+
+    Attributes:
+        state: The ledger's state.
+        changed: A text that is another one after each change of the ledger.
+        due_in: Seconds until a lock, a transfer or a scheduled message is due; negative if it was; None if none is.
+    """
+
+    state: LedgerState
+    changed: str
+    due_in: float | None
+
+
 class Operation:
     """An operation that a ledger carries out; ``reply`` or ``error`` is set once it is ``done``.
 

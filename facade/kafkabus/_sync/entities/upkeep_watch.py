@@ -15,7 +15,7 @@ LOGGER = logging.getLogger("kafkabus")
 
 
 UPKEEP_SILENCE = 10.0
-"""After how many seconds without a sign of an upkeep service, which gives two a second, a client warns that there is none."""
+"""After how many seconds without a sign of an upkeep service, which gives one a second, a client warns that there is none."""
 
 
 class UpkeepWatch:

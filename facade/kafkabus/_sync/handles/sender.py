@@ -268,6 +268,7 @@ class ServiceBusSender:
         if keyless:
             self._send_keyless(entity, keyless, deadline, unsent, places, outgoing)
         unsent.check()
+        self._context.marks.tell_upkeep(entity, outgoing)
         if places.wanted:
             try:
                 self._context.ledger_client.execute(*schedules(entity, outgoing, places.of))

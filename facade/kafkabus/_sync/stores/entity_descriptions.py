@@ -72,6 +72,16 @@ class EntityDescriptions:
         if not self._is_known(upto) or (upto != end and end > 0):
             self._load()
 
+    def edition(self) -> str:
+        """Return a text that is another one once a description was written; its first word, if Redis was emptied.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        life = self._cache.life()
+        upto, _ = self._cache.get(_NAMESPACE)
+        return f"{life} {upto}"
+
     def namespace(self) -> NamespaceDescription | None:
         """Return the namespace's own description, or None if it does not exist yet.
 
