@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from benchmarks.results import Result
 from benchmarks.rounds import Scale
 from benchmarks.rows.bytes_read import bytes_read
+from benchmarks.rows.command_line import command_line
 from benchmarks.rows.complete_one_by_one import complete_one_by_one
 from benchmarks.rows.duplicates import duplicates
+from benchmarks.rows.idle import idle
 from benchmarks.rows.latency import latency
 from benchmarks.rows.rabbitmq import rabbitmq
 from benchmarks.rows.rebuild import rebuild
@@ -45,5 +47,7 @@ WORKS: Mapping[str, Work] = {
     "complete": complete_one_by_one,
     "spark": spark_decode,
     "memory": redis_memory,
+    "idle": idle,
+    "command-line": command_line,
 }
 """All pieces of work, in the order of measurement, by the name that ``--only`` takes."""
