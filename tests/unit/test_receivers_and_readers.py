@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from confluent_kafka import Consumer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from kafkabus._core.delivery import Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.record import StoredRecord, place_of
+from kafkabus._core.settings import Settings, parse_settings
+from kafkabus._kafka.client_factory import open_consumer
+from kafkabus._kafka.client_options import Options
+from kafkabus._sync.compat import Pool
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.kafka.offset_reader import LogTruncatedError, OffsetReader
+from kafkabus._sync.kafka import offset_reader
+from kafkabus._sync.kafka.offset_reader import LogTruncatedError, OffsetReader, UnfinishedReadError
 from kafkabus._sync.receiving.undelivered import UndeliveredGrants
 from kafkabus.exceptions import SessionLockLostError
 from kafkabus.management import ServiceBusAdministrationClient
@@ -171,3 +177,32 @@ def test_a_session_whose_log_was_truncated_is_lost(namespace: InMemoryNamespace,
             receiver.receive_messages(3, max_wait_time=PATIENCE)
     with client.get_queue_receiver("sessions", session_id="s") as receiver:
         assert [str(message) for message in receiver.receive_messages(3, max_wait_time=PATIENCE)] == ["0"]
+
+
+def test_a_consumer_that_does_not_answer_is_replaced(
+    namespace: InMemoryNamespace, client: ServiceBusClient, entity: Entity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's client may wait for ever for a partition that has another leader, while another client reads it."""
+    with client.get_queue_sender("plain") as sender:
+        sender.send_messages(ServiceBusMessage("one"))
+    settings = parse_settings(namespace.connection_string)
+    reader = OffsetReader(settings, Pool("reader"))
+    opened: list[Consumer] = []
+
+    def hear_nothing(_timeout: float) -> None:
+        return None
+
+    def open_deaf(settings: Settings, options: Options) -> Consumer:
+        consumer = open_consumer(settings, options)
+        if not opened:
+            monkeypatch.setattr(consumer, "poll", hear_nothing)
+        opened.append(consumer)
+        return consumer
+
+    monkeypatch.setattr(offset_reader, "open_consumer", open_deaf)
+    with pytest.raises(UnfinishedReadError):
+        reader.read(entity.topic, 0, 0, 0, timeout=0.01)
+    (record,) = reader.read(entity.topic, 0, 0, 0)
+    assert record.value() == b"one"
+    assert len(opened) == 2
+    reader.close()

@@ -92,8 +92,8 @@ class _PointConsumer:
         self._consumer: Consumer | None = None
 
     def close(self) -> None:
-        """Close the consumer, if it was opened."""
-        consumer, self._consumer = self._consumer, None
+        """Close the consumer, if it was opened; the next read opens another."""
+        consumer, self._consumer, self.assigned = self._consumer, None, None
         if consumer is not None:
             consumer.close()
 
@@ -101,6 +101,10 @@ class _PointConsumer:
         """See ``OffsetReader.read``."""
         try:
             return self._read(topic, partition, first, last, deadline)
+        except UnfinishedReadError:
+            # Kafka's client may wait for ever for a partition whose leader changed; a new one finds the leader.
+            self.close()
+            raise
         except BaseException:
             # The consumer's position is no longer known for sure.
             self.assigned = None
