@@ -90,6 +90,18 @@ def ratio_of(ours: Sequence[float], reference: Sequence[float]) -> float:
     return median(mine / theirs for mine, theirs in zip(ours, reference, strict=True))
 
 
+def target(name: str, unit: str, value: float, wanted: float) -> Result:
+    """Return the row of a figure that is to be no more than a target of the project's own.
+
+    Args:
+        name: The work and the target.
+        unit: The unit of both.
+        value: The figure.
+        wanted: The target.
+    """
+    return Result(name, value, unit, wanted, value / wanted, Budget(1.0, at_most=True))
+
+
 def compare(
     name: str,
     unit: str,

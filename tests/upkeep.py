@@ -1,16 +1,43 @@
-"""Run upkeep, round by round, for a namespace that no service looks after."""
+"""Run upkeep for a namespace that no service looks after: round by round, or as a service."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
 
 from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
 from kafkabus.upkeep.entity_maintainer import EntityMaintainer
+from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.names import EntityPath
 
 ROUNDS = 4
 """Enough for two checkpoints of each entity, and for a topic to go by the later ones of its subscriptions."""
+
+
+PATIENCE = 60.0
+
+
+@contextmanager
+def upkeep(connection_string: str) -> Generator[threading.Thread]:
+    """The upkeep service, in a thread."""
+    stop = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def run() -> None:
+        loops.append(asyncio.get_running_loop())
+        await Upkeep(parse_settings(connection_string)).run(stop)
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread.start()
+    try:
+        yield thread
+    finally:
+        if thread.is_alive():
+            loops[0].call_soon_threadsafe(stop.set)
+        thread.join(PATIENCE)
 
 
 def tend(connection_string: str, *names: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from benchmarks.results import Budget, Result
+from benchmarks.results import Result, target
 from benchmarks.rounds import Scale
 from benchmarks.workbench import Workbench
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
@@ -25,7 +25,7 @@ def command_line(bench: Workbench, scale: Scale) -> Iterator[Result]:
             wanted = _TARGETS[arguments[0]]
             seconds = median(_run(bench, arguments) for _ in range(scale.rounds + 1))
             name = f"kafkabus {' '.join(arguments).replace(queue, 'q')}, processor time: {wanted:g} s"
-            yield Result(name, seconds, "s", wanted, seconds / wanted, Budget(1.0, at_most=True))
+            yield target(name, "s", seconds, wanted)
 
 
 def _run(bench: Workbench, arguments: Sequence[str]) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks.results import MILLISECONDS, Budget, Result
+from benchmarks.results import MILLISECONDS, Result, target
 from benchmarks.rounds import Scale
 from benchmarks.workbench import PARTITIONS, Workbench
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
@@ -95,17 +95,13 @@ def idle(bench: Workbench, scale: Scale) -> Iterator[Result]:
             what = f"{part.entities:,} idle entities ({part.ledgers:,} ledgers)"
             time.sleep(_SETTLED_AFTER * min(1.0, scale.part * 4))
             used = _watch(runtime, _WATCHED_FOR * min(1.0, scale.part * 2))
-            yield _target(f"upkeep, {what}: {shape.upkeep:g} CPU s/min", used["upkeep"].cpu, _CPU, shape.upkeep)
+            yield target(f"upkeep, {what}: {shape.upkeep:g} CPU s/min", _CPU, used["upkeep"].cpu, shape.upkeep)
             if shape is _MANY:
-                yield _target(f"upkeep's memory, {what}: {_MEMORY:g} MB", used["upkeep"].memory, "MB", _MEMORY)
-            yield _target(f"Redis, {what}: {_REDIS:g} CPU s/min", used["redis"].cpu, _CPU, _REDIS)
-            yield _target(f"broker, {what}: {_BROKER:g} CPU s/min", used["broker-1"].cpu, _CPU, _BROKER)
+                yield target(f"upkeep's memory, {what}: {_MEMORY:g} MB", "MB", used["upkeep"].memory, _MEMORY)
+            yield target(f"Redis, {what}: {_REDIS:g} CPU s/min", _CPU, used["redis"].cpu, _REDIS)
+            yield target(f"broker, {what}: {_BROKER:g} CPU s/min", _CPU, used["broker-1"].cpu, _BROKER)
             if shape is _MANY:
                 yield from _timers(runtime.connection_string, what, scale.count(_TIMED))
-
-
-def _target(name: str, value: float, unit: str, wanted: float) -> Result:
-    return Result(name, value, unit, wanted, value / wanted, Budget(1.0, at_most=True))
 
 
 def _create(connection_string: str, shape: _Shape) -> None:
@@ -176,5 +172,5 @@ def _lateness(receive: Callable[..., Sequence[ServiceBusReceivedMessage]], count
 
 def _late(name: str, late: Sequence[float]) -> Iterator[Result]:
     hundredths = quantiles(late, n=100)
-    yield _target(f"{name}, p50: 30 ms", hundredths[49], MILLISECONDS, 30.0)
-    yield _target(f"{name}, p99: 100 ms", hundredths[98], MILLISECONDS, 100.0)
+    yield target(f"{name}, p50: 30 ms", MILLISECONDS, hundredths[49], 30.0)
+    yield target(f"{name}, p99: 100 ms", MILLISECONDS, hundredths[98], 100.0)

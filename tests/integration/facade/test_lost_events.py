@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import threading
 import time
-from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING
 
@@ -14,34 +11,15 @@ import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from kafkabus._async.redis.upkeep_events import LOOK_EVERYWHERE, UpkeepEvent, UpkeepEvents
-from kafkabus._core.settings import parse_settings
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep import service
-from kafkabus.upkeep.service import Upkeep
 from tests.queues import new_queue
+from tests.upkeep import upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    pass
 
 PATIENCE = 60.0
-
-
-@contextmanager
-def upkeep(connection_string: str) -> Generator[None]:
-    """An upkeep service, in a thread."""
-    stop, loops = asyncio.Event(), list[asyncio.AbstractEventLoop]()
-
-    async def run() -> None:
-        loops.append(asyncio.get_running_loop())
-        await Upkeep(parse_settings(connection_string)).run(stop)
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    try:
-        yield
-    finally:
-        loops[0].call_soon_threadsafe(stop.set)
-        thread.join(PATIENCE)
 
 
 @pytest.mark.parametrize("lost", [0.5, 1.0])

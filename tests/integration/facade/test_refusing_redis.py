@@ -38,6 +38,7 @@ from kafkabus_mapping.entities import QueueDescription
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.proxy import Proxy
 from tests.redis_server import serving
+from tests.upkeep import upkeep
 
 PATIENCE = 30.0
 
@@ -151,26 +152,6 @@ FAULTS: Mapping[str, tuple[Change, Change]] = {
     "NOAUTH": (new_password, lambda server: server.config_set("requirepass", "")),
 }
 """Faults of Redis, and their ends."""
-
-
-@contextmanager
-def upkeep(connection: str) -> Generator[threading.Thread]:
-    """The upkeep service, in a thread."""
-    stop = asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
-
-    async def run() -> None:
-        loops.append(asyncio.get_running_loop())
-        await Upkeep(parse_settings(connection)).run(stop)
-
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
-    thread.start()
-    try:
-        yield thread
-    finally:
-        if thread.is_alive():
-            loops[0].call_soon_threadsafe(stop.set)
-        thread.join(PATIENCE)
 
 
 @pytest.mark.timeout(180)
