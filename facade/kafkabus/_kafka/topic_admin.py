@@ -317,10 +317,7 @@ class Topics:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
         """
-        partitions = list(partitions)
-        ends = self.ends(name, partitions)
-        found = self._offsets(name, partitions, OffsetSpec.for_timestamp(moment_ms))
-        return {partition: offset if offset >= 0 else ends[partition] for partition, offset in found.items()}
+        return {partition: offset for partition, (offset, _) in self.first_after(name, partitions, moment_ms).items()}
 
     def first_after(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, tuple[int, int | None]]:
         """Return each partition's first offset whose record is not older than a moment, and when that was stored.

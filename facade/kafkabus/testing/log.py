@@ -229,12 +229,7 @@ class MemoryTopics:
 
     def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
         """Return each log's first offset whose record is not older than a moment, else the log's end."""
-        with self._cluster.grown:
-            logs = {partition: self._log(name, partition) for partition in partitions}
-            return {
-                partition: next((one.offset() for one in log.committed if one.timestamp()[1] >= moment_ms), log.end)
-                for partition, log in logs.items()
-            }
+        return {partition: offset for partition, (offset, _) in self.first_after(name, partitions, moment_ms).items()}
 
     def first_after(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, tuple[int, int | None]]:
         """Return each log's first offset whose record is not older than a moment, with its time; else the log's end."""

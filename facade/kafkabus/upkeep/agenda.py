@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import time
-from contextlib import suppress
+
+from kafkabus._async.compat import Bell
 
 
 class Agenda:
@@ -14,7 +14,7 @@ class Agenda:
     def __init__(self) -> None:
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
-        self._sooner = asyncio.Event()
+        self._sooner = Bell()
 
     def wake(self, entity: str, seconds: float = 0.0) -> None:
         """Have an entity tended in some seconds, unless that happens earlier anyway.
@@ -27,7 +27,7 @@ class Agenda:
         if moment < self._due.get(entity, float("inf")):
             self._due[entity] = moment
             heapq.heappush(self._heap, (moment, entity))
-            self._sooner.set()
+            self._sooner.ring()
 
     def drop(self, entity: str) -> None:
         """Have an entity not tended any more."""
@@ -43,6 +43,4 @@ class Agenda:
                 _, entity = heapq.heappop(self._heap)
                 del self._due[entity]
                 return entity
-            self._sooner.clear()
-            with suppress(TimeoutError, asyncio.TimeoutError):
-                await asyncio.wait_for(self._sooner.wait(), wait)
+            await self._sooner.wait(wait)

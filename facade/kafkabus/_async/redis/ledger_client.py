@@ -29,6 +29,7 @@ from kafkabus._ledger.scripts import (
 )
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._redis.errors import passes
+from kafkabus._redis.replies import text_of
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -330,15 +331,7 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-
-        async def read() -> list[Any]:
-            pipeline = self._redis.pipeline(transaction=False)
-            for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, _STATE)
-            return await pipeline.execute()
-
-        replies = await self._patiently(read)
-        return [_state_of(values) for values in replies]
+        return [_state_of(values) for values in await self._fields(ledgers, _STATE)]
 
     async def look(self, ledgers: Sequence[Ledger], written: Sequence[str | None], within: float) -> list[Look | None]:
         """Return what upkeep sees of each ledger; None if Redis holds no such ledger.
@@ -373,15 +366,8 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-
-        async def read() -> list[Any]:
-            pipeline = self._redis.pipeline(transaction=False)
-            for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, ("cursor", "changed"))
-            return await pipeline.execute()
-
-        replies = await self._patiently(read) if ledgers else []
-        return [None if cursor is None else _text(changed or b"") for cursor, changed in replies]
+        replies = await self._fields(ledgers, ("cursor", "changed"))
+        return [None if cursor is None else text_of(changed) for cursor, changed in replies]
 
     async def ask_upkeep(self, namespace: str, path: EntityPath, within: float) -> None:
         """Ask upkeep to look at an entity, and at a topic's subscriptions, within some seconds: a hint, which may be lost."""
@@ -606,6 +592,18 @@ class LedgerClient:
         if undo is not None:
             self.enqueue(undo)
 
+    async def _fields(self, ledgers: Sequence[Ledger], names: Sequence[str]) -> list[Any]:
+        """Return some fields of the head of each ledger, all asked for in one round trip."""
+
+        async def read() -> list[Any]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for ledger in ledgers:
+                pipeline.hmget(ledger.keys.meta, names)
+            return await pipeline.execute()
+
+        replies: list[Any] = await self._patiently(read)
+        return replies
+
     async def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
         return await self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
@@ -620,17 +618,13 @@ def _fail(request: Request, error: Exception) -> None:
             operation.fail(error)
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def _look_of(reply: Sequence[Any] | None) -> Look | None:
     """Return a look, made of the reply of ``look.lua``."""
     if reply is None:
         return None
     changed, due_in, *values = reply
     state = _state_of(values)
-    return None if state is None else Look(state, _text(changed), int(due_in) / 1000 if due_in else None)
+    return None if state is None else Look(state, text_of(changed), int(due_in) / 1000 if due_in else None)
 
 
 def _state_of(values: Sequence[Any]) -> LedgerState | None:

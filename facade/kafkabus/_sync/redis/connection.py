@@ -17,6 +17,7 @@ from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError,
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
 from kafkabus._redis.errors import of_cluster, passes, translated
+from kafkabus._redis.replies import text_of
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -195,7 +196,7 @@ class DescriptionCache:
         cached = self._connection.call(lambda: self._redis.hgetall(self._key))
         cached.pop(_LIFE.encode(), None)
         upto = _offset(cached.pop(_UPTO.encode(), None))
-        return upto, {_text(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
+        return upto, {text_of(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
 
     def life(self) -> str:
         """Return the cache's identity, which changes when the cache is emptied.
@@ -205,7 +206,7 @@ class DescriptionCache:
         """
         self._connection.call(lambda: self._redis.hsetnx(self._key, _LIFE, uuid.uuid4().hex))
         (life,) = self._connection.call(lambda: self._redis.hmget(self._key, [_LIFE]))
-        return _text(life)
+        return text_of(life)
 
     def keep(self, described: Mapping[str, Described], *, all_of: str = "", upto: int = NOTHING) -> None:
         """Keep records of the topic, except for entities of which the cache knows later records.
@@ -261,13 +262,9 @@ class DescriptionCache:
         self._connection.call(lambda: self._redis.eval(let_go_script().text, 1, key, token))
 
 
-def _text(value: bytes | str | None) -> str:
-    return value.decode() if isinstance(value, bytes) else value or ""
-
-
 def _offset(value: bytes | str | None) -> int:
     return int(value) if value else NOTHING
 
 
 def _kept_text(kept: bytes | str | None) -> str | None:
-    return _text(kept).partition(" ")[2] or None
+    return text_of(kept).partition(" ")[2] or None

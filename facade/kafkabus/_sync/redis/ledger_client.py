@@ -28,6 +28,7 @@ from kafkabus._ledger.scripts import (
 )
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._redis.errors import passes
+from kafkabus._redis.replies import text_of
 from kafkabus._sync.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._sync.redis.connection import RedisConnection
 from kafkabus_mapping.names import EntityPath
@@ -331,15 +332,7 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-
-        def read() -> list[Any]:
-            pipeline = self._redis.pipeline(transaction=False)
-            for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, _STATE)
-            return pipeline.execute()
-
-        replies = self._patiently(read)
-        return [_state_of(values) for values in replies]
+        return [_state_of(values) for values in self._fields(ledgers, _STATE)]
 
     def look(self, ledgers: Sequence[Ledger], written: Sequence[str | None], within: float) -> list[Look | None]:
         """Return what upkeep sees of each ledger; None if Redis holds no such ledger.
@@ -374,15 +367,8 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-
-        def read() -> list[Any]:
-            pipeline = self._redis.pipeline(transaction=False)
-            for ledger in ledgers:
-                pipeline.hmget(ledger.keys.meta, ("cursor", "changed"))
-            return pipeline.execute()
-
-        replies = self._patiently(read) if ledgers else []
-        return [None if cursor is None else _text(changed or b"") for cursor, changed in replies]
+        replies = self._fields(ledgers, ("cursor", "changed"))
+        return [None if cursor is None else text_of(changed) for cursor, changed in replies]
 
     def ask_upkeep(self, namespace: str, path: EntityPath, within: float) -> None:
         """Ask upkeep to look at an entity, and at a topic's subscriptions, within some seconds: a hint, which may be lost."""
@@ -607,6 +593,18 @@ class LedgerClient:
         if undo is not None:
             self.enqueue(undo)
 
+    def _fields(self, ledgers: Sequence[Ledger], names: Sequence[str]) -> list[Any]:
+        """Return some fields of the head of each ledger, all asked for in one round trip."""
+
+        def read() -> list[Any]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for ledger in ledgers:
+                pipeline.hmget(ledger.keys.meta, names)
+            return pipeline.execute()
+
+        replies: list[Any] = self._patiently(read)
+        return replies
+
     def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
         return self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
@@ -621,17 +619,13 @@ def _fail(request: Request, error: Exception) -> None:
             operation.fail(error)
 
 
-def _text(value: bytes | str) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def _look_of(reply: Sequence[Any] | None) -> Look | None:
     """Return a look, made of the reply of ``look.lua``."""
     if reply is None:
         return None
     changed, due_in, *values = reply
     state = _state_of(values)
-    return None if state is None else Look(state, _text(changed), int(due_in) / 1000 if due_in else None)
+    return None if state is None else Look(state, text_of(changed), int(due_in) / 1000 if due_in else None)
 
 
 def _state_of(values: Sequence[Any]) -> LedgerState | None:

@@ -10,6 +10,7 @@ from redis.exceptions import RedisError
 
 from kafkabus._core.exceptions import ServiceBusCommunicationError
 from kafkabus._ledger.keys import EVERYWHERE, WHOLE_ENTITY, upkeep_channel
+from kafkabus._redis.replies import text_of
 
 WAIT = 5.0
 """How long, in seconds, to wait for an event at a time."""
@@ -63,7 +64,7 @@ class UpkeepEvents:
         if message is None:
             return None
         data: bytes | str = message["data"]  # pyright: ignore[reportAssignmentType]
-        text = data.decode() if isinstance(data, bytes) else data
+        text = text_of(data)
         if text == EVERYWHERE:
             return LOOK_EVERYWHERE
         within, partition, entity = text.split(" ", 2)
