@@ -16,6 +16,7 @@ from benchmarks.rows.rabbitmq import rabbitmq
 from benchmarks.rows.rebuild import rebuild
 from benchmarks.rows.receive_and_complete import receive_and_complete
 from benchmarks.rows.receive_and_delete import receive_and_delete
+from benchmarks.rows.receivers import receivers
 from benchmarks.rows.redis_memory import redis_memory
 from benchmarks.rows.send import send
 from benchmarks.rows.sessions import sessions
@@ -48,6 +49,7 @@ WORKS: Mapping[str, Work] = {
     "spark": spark_decode,
     "memory": redis_memory,
     "idle": idle,
+    "receivers": receivers,
     "command-line": command_line,
 }
 """All pieces of work, in the order of measurement, by the name that ``--only`` takes."""

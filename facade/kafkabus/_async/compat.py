@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
+
+from typing_extensions import override
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +49,29 @@ class Bell:
             if alarm is not None:
                 alarm.cancel()
         self._rung.clear()
+
+
+class ThreadBell(Bell):
+    """A bell that any thread may ring; a task makes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self._asked = False
+
+    @override
+    def ring(self) -> None:
+        """Wake the task that waits, or the next one that does."""
+        # Once until the loop has come to it: threads may ring for each record.
+        if not self._asked:
+            self._asked = True
+            # After the loop's end, no task waits.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._asked = False
+        super().ring()
 
 
 class Worker:
@@ -103,6 +129,11 @@ async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
 def guarded(method: F) -> F:
     """Return the method: a task is cancelled where it waits, and nowhere else."""
     return method
+
+
+def longest_wait() -> float:
+    """Return how long a call may wait before it asks ``caller_left``, in seconds."""
+    return math.inf
 
 
 def caller_left() -> bool:

@@ -14,9 +14,11 @@ from kafkabus._async.kafka.producer import RecordProducer
 from kafkabus._async.kafka.transactional_producer import TransactionalProducers
 from kafkabus._async.redis.connection import RedisConnection, connect
 from kafkabus._async.redis.ledger_client import LedgerClient
+from kafkabus._async.redis.notifications import Notifications
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_topics
+from kafkabus._kafka.consumer_pool import ConsumerPool
 from kafkabus._ledger.operations import Ledger
 from kafkabus_mapping.names import compacted_topic_name
 
@@ -49,8 +51,10 @@ class Connections:
             self.redis, address=settings.redis_address, namespace=settings.namespace, retry_for=retry_for
         )
         self.ledger_client = LedgerClient(self.redis_connection, rebuild=rebuild)
+        self.notifications = Notifications(self.redis, self.ledger_client, self.client_id)
         self.topics = open_topics(settings)
         self.record_producer = RecordProducer(settings, self.pool)
+        self.consumers = ConsumerPool(settings)
         self.offset_reader = OffsetReader(settings, self.pool)
         self.transactional_producers = TransactionalProducers(settings, self.pool, self.client_id)
         self._guard = threading.Lock()
@@ -108,6 +112,10 @@ class Connections:
         for producer in (self.record_producer, self._keyless_producer, self._transfer_producer):
             if producer is not None:
                 await producer.close()
+        self.notifications.end()
+        self.consumers.end()
         await self.offset_reader.close()
+        await self.pool.run(self.consumers.close)
         await self.pool.close()
         await self.redis.aclose()
+        await self.notifications.close()

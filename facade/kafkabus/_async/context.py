@@ -81,7 +81,8 @@ class ClientContext:
             connections.compacted_topic("descriptions", COMPACTED_TOPIC),
             DescriptionCache(connections.redis_connection, self.settings.namespace),
         )
-        self.catalog = catalog = EntityCatalog(connections, descriptions, UpkeepWatch(connections), forget=self._forget)
+        upkeep_watch = UpkeepWatch(connections)
+        self.catalog = catalog = EntityCatalog(connections, descriptions, upkeep_watch, forget=self._forget)
         self.checkpoints = Checkpoints(connections)
         self.session_states = SessionStates(connections)
         self.markers = TransactionMarkers(connections)
@@ -135,6 +136,8 @@ class ClientContext:
                 duplicate_scan=self.duplicate_scan,
                 transfers=self.transfers,
                 dispositions=self.dispositions,
+                notifications=connections.notifications,
+                upkeep_watch=upkeep_watch,
             )
         )
 

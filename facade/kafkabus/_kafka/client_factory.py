@@ -23,7 +23,7 @@ def open_producer(settings: Settings, options: Options) -> Producer:
 
 
 def open_consumer(settings: Settings, options: Options) -> Consumer:
-    """Open a consumer; see ``consumer_options`` and ``offset_reader_options``."""
+    """Open a consumer; its options are one of ``client_options``."""
     here = in_memory_registry.find(settings.bootstrap_servers)
     return Consumer(options, logger=LOGGER) if here is None else cast("Consumer", here.consumer())
 

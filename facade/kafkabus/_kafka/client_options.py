@@ -111,7 +111,7 @@ def transactional_options(
     }
 
 
-def consumer_options(settings: Settings, group: str) -> Options:
+def _consumer_options(settings: Settings, group: str) -> Options:
     """Return options of a consumer that assigns its partitions itself and never commits.
 
     Args:
@@ -128,14 +128,39 @@ def consumer_options(settings: Settings, group: str) -> Options:
         "enable.partition.eof": True,
         # With the default of a second, a consumer whose small queue was full is very slow.
         "fetch.queue.backoff.ms": 1,
-        # Kafka's client has one fetch under way at each broker. While it has enough of the busy partitions, that is one of the
-        # idle ones alone, which the broker holds for so long; the busy ones wait behind it. With the default of 500, a fast
-        # receiver stood still for up to a second whenever a partition ended.
-        "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
+        "check.crcs": True,
+    }
+
+
+def prompt_consumer_options(settings: Settings) -> Options:
+    """Return options of a consumer of partitions that are new or busy.
+
+    Kafka's client has one fetch under way at each broker. While it has enough of the busy partitions, that is one of the idle
+    ones alone, which the broker holds for a while; busy and new partitions wait behind it. So the while is short.
+
+    Args:
+        settings: Settings with Kafka's address.
+    """
+    return {
+        **_consumer_options(settings, "kafkabus.prompt"),
+        "fetch.wait.max.ms": 20,
         "queued.min.messages": 20_000,
         "queued.max.messages.kbytes": 32_768,
-        "check.crcs": True,
+    }
+
+
+def patient_consumer_options(settings: Settings) -> Options:
+    """Return options of a consumer of partitions at which little happens; each fetch lists them all, so there are few.
+
+    Args:
+        settings: Settings with Kafka's address.
+    """
+    return {
+        **_consumer_options(settings, "kafkabus.patient"),
+        "fetch.wait.max.ms": 2_000,
+        "queued.min.messages": 1_000,
+        "queued.max.messages.kbytes": 16_384,
     }
 
 
@@ -146,7 +171,8 @@ def offset_reader_options(settings: Settings) -> Options:
         settings: Settings with Kafka's address.
     """
     return {
-        **consumer_options(settings, "kafkabus.offset_reader"),
+        **_consumer_options(settings, "kafkabus.offset_reader"),
+        "fetch.wait.max.ms": 100,
         "queued.min.messages": 1,
         "queued.max.messages.kbytes": 1_024,
         "fetch.message.max.bytes": 262_144,

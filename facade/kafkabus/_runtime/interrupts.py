@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
+import math
 import os
 import sys
 import threading
@@ -193,6 +194,11 @@ def _have_done(work: Callable[[], Any], origin: FrameType) -> Any:
         raise call.error
     finally:
         call.error = None  # Its traceback holds this frame.
+
+
+def longest_wait() -> float:
+    """Return how long the call of this thread may wait before it asks ``caller_left``, in seconds."""
+    return math.inf if getattr(_here, "call", None) is None else SLICE
 
 
 def caller_left() -> bool:

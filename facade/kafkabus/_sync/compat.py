@@ -23,6 +23,7 @@ CALLBACK_ERRORS = (BaseException,)
 Lock = threading.Lock
 sleep = time.sleep
 guarded, caller_left, on_left = interrupts.guarded, interrupts.caller_left, interrupts.on_left
+longest_wait = interrupts.longest_wait
 
 
 class Bell:
@@ -34,12 +35,18 @@ class Bell:
 
     def ring(self) -> None:
         """Wake the thread that waits, or the next one that does."""
-        self._rings.put(None)
+        # One ring that was not heard yet is enough, however often it rings.
+        if self._rings.empty():
+            self._rings.put(None)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the bell rings, or for so many seconds; it may return once for each ring."""
         with contextlib.suppress(Empty):
             self._rings.get(timeout=timeout)
+
+
+ThreadBell = Bell
+"""A bell that any thread may ring."""
 
 
 class Worker:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_topics
+from kafkabus._kafka.consumer_pool import ConsumerPool
 from kafkabus._ledger.operations import Ledger
 from kafkabus._sync.compat import Pool
 from kafkabus._sync.kafka.compacted_topic import CompactedTopic
@@ -19,6 +20,7 @@ from kafkabus._sync.kafka.producer import RecordProducer
 from kafkabus._sync.kafka.transactional_producer import TransactionalProducers
 from kafkabus._sync.redis.connection import RedisConnection, connect
 from kafkabus._sync.redis.ledger_client import LedgerClient
+from kafkabus._sync.redis.notifications import Notifications
 from kafkabus_mapping.names import compacted_topic_name
 
 LOGGER = logging.getLogger("kafkabus")
@@ -50,8 +52,10 @@ class Connections:
             self.redis, address=settings.redis_address, namespace=settings.namespace, retry_for=retry_for
         )
         self.ledger_client = LedgerClient(self.redis_connection, rebuild=rebuild)
+        self.notifications = Notifications(self.redis, self.ledger_client, self.client_id)
         self.topics = open_topics(settings)
         self.record_producer = RecordProducer(settings, self.pool)
+        self.consumers = ConsumerPool(settings)
         self.offset_reader = OffsetReader(settings, self.pool)
         self.transactional_producers = TransactionalProducers(settings, self.pool, self.client_id)
         self._guard = threading.Lock()
@@ -109,6 +113,10 @@ class Connections:
         for producer in (self.record_producer, self._keyless_producer, self._transfer_producer):
             if producer is not None:
                 producer.close()
+        self.notifications.end()
+        self.consumers.end()
         self.offset_reader.close()
+        self.pool.run(self.consumers.close)
         self.pool.close()
         self.redis.close()
+        self.notifications.close()

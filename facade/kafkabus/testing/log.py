@@ -35,6 +35,14 @@ class MemoryMessage:
     _stored_ms: int
     _error: KafkaError | None = None
 
+    def __len__(self) -> int:
+        """Return the size of the body in bytes."""
+        return len(self._content[1] or b"")
+
+    def __bool__(self) -> bool:
+        """Return True, also without a body."""
+        return True
+
     def topic(self) -> str:
         """Return the Kafka topic."""
         return self._place[0]
@@ -342,7 +350,7 @@ class _Position:
 
 
 class MemoryConsumer:
-    """Stands in for ``confluent_kafka.Consumer``, set as ``consumer_options`` says; one thread at a time may use it."""
+    """Stands in for ``confluent_kafka.Consumer``, set as ``client_options`` says; one thread at a time may use it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

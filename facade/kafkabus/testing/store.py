@@ -11,7 +11,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -30,6 +30,8 @@ from kafkabus.testing.ledger import MemoryLedger
 
 WRITTEN_WITHIN = 5000
 """Within how many ms upkeep writes down what changed, as in ``lua/request.lua``."""
+STEP = 0.01
+"""How often, in seconds, a listener looks for messages."""
 WITH_SESSIONS = {16, 21}
 """The possible numbers of keys of a request to a ledger with sessions."""
 
@@ -48,7 +50,7 @@ class Store:
         self._hashes: dict[str, dict[str, str]] = {}
         self._marks: dict[str, str] = {}
         self._heard_of: dict[str, dict[str, int]] = {}
-        self._listeners: dict[str, list[deque[str]]] = {}
+        self._listeners: dict[str, list[deque[tuple[str, str]]]] = {}
         self._bells: dict[tuple[str, str], None] = {}
         self._look_at: dict[str, float] = {}
         self._scripts: dict[str, Callable[[list[str], list[Any]], Any]] = {
@@ -128,15 +130,16 @@ class Store:
             value = self._marks.get(key)
             return None if value is None else value.encode()
 
-    def listen(self, channel: str, heard: deque[str]) -> None:
+    def listen(self, channel: str, heard: deque[tuple[str, str]]) -> None:
         """Put further rings of a bell into a queue."""
         with self._guard:
             self._listeners.setdefault(channel, []).append(heard)
 
-    def leave(self, heard: deque[str]) -> None:
-        """Put no further rings into a queue."""
+    def leave(self, heard: deque[tuple[str, str]], channels: Iterable[str] | None = None) -> None:
+        """Put no further rings into a queue, of some bells or of all."""
         with self._guard:
-            for several in self._listeners.values():
+            for channel in list(self._listeners) if channels is None else channels:
+                several = self._listeners.get(channel, [])
                 several[:] = [one for one in several if one is not heard]
 
     def publish(self, channel: str, text: str) -> None:
@@ -155,7 +158,7 @@ class Store:
 
     def _ring(self, channel: str, text: str) -> None:
         for heard in self._listeners.get(channel, ()):
-            heard.append(text)
+            heard.append((channel, text))
 
     def _tell_upkeep(self, key: str, channel: str, partition: str, at: float) -> None:
         """Tell upkeep to look at a ledger at a time, unless it will look by then; see ``lua/request.lua``."""
@@ -351,15 +354,26 @@ class MemoryPubSub:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._heard: deque[str] = deque()
+        self._heard: deque[tuple[str, str]] = deque()
 
-    def subscribe(self, channel: str) -> Any:
-        """Listen to a channel."""
-        self._store.listen(channel, self._heard)
+    def subscribe(self, *channels: str) -> Any:
+        """Listen to channels as well."""
+        for channel in channels:
+            self._store.listen(channel, self._heard)
 
-    def get_message(self, *, timeout: float = 0.0) -> Any:  # noqa: ARG002 - needs no waiting
-        """Return the oldest message, or None if there is none."""
-        return {"data": self._heard.popleft()} if self._heard else None
+    def unsubscribe(self, *channels: str) -> Any:
+        """Listen to channels no more."""
+        self._store.leave(self._heard, channels)
+
+    def get_message(self, *, timeout: float = 0.0) -> Any:
+        """Return the oldest message, or None if there is none for so many seconds."""
+        deadline = time.monotonic() + timeout
+        while not self._heard and time.monotonic() < deadline:
+            time.sleep(STEP)
+        if not self._heard:
+            return None
+        channel, data = self._heard.popleft()
+        return {"type": "message", "channel": channel, "data": data}
 
     def close(self) -> Any:
         """Stop listening."""
@@ -413,7 +427,7 @@ class AsyncMemoryPubSub(_Awaited):
         deadline = time.monotonic() + timeout
         message = self._pubsub.get_message()
         while message is None and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(STEP)
             message = self._pubsub.get_message()
         return message
 

@@ -498,7 +498,6 @@ def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
 ) -> None:
     """Work that this client has not come to is left to the next one."""
     monkeypatch.setattr("kafkabus._core.fetch_plan.PASSED_OVER", 100)
-    monkeypatch.setattr("kafkabus._sync.kafka.partition_fetcher.CHOSEN_AT_ONCE", 100)
     monkeypatch.setattr("kafkabus._sync.kafka.partition_fetcher.CHOOSE_FOR", 0.0)
     administration.create_subscription(TOPIC, "one")
     administration.create_rule(TOPIC, "one", "none", filter=FalseRuleFilter())
@@ -507,6 +506,29 @@ def test_a_receive_ends_in_time_though_it_passes_much_that_is_not_wanted(
     assert client.get_subscription_receiver(TOPIC, "one").receive_messages(1, max_wait_time=0.01) == []
     (state,) = context.ledger_client.states(entity_of(context, "one").ledgers)
     assert state is None or state.cursor < 3000
+
+
+def test_one_client_reads_subscriptions_that_have_come_to_different_places(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, untended: str
+) -> None:
+    """There are more of them than a client has consumers, each of which reads the topic's log from one place.
+
+    It takes seconds, because some wait for their turn, which another one gives up after a second.
+    """
+    names = [f"s{number}" for number in range(6)]
+    for name in names:
+        administration.create_subscription(TOPIC, name)
+    send(client, *range(300))
+    taken = {name: take(client.get_subscription_receiver(TOPIC, name), 1 + 50 * i) for i, name in enumerate(names)}
+    with ServiceBusClient.from_connection_string(untended) as another:
+        receivers = {name: another.get_subscription_receiver(TOPIC, name) for name in names}
+        for _ in range(6):
+            for name in names:
+                taken[name] += take(receivers[name], min(50, 300 - len(taken[name])))
+        send(another, 300)
+        for name in names:
+            taken[name] += take(receivers[name], 1)
+    assert all(numbers == list(range(301)) for numbers in taken.values())
 
 
 def test_a_subscription_that_is_half_deleted_is_not_in_its_topics_way(

@@ -222,7 +222,7 @@ class SessionReader:
     def doubted(self) -> None:
         """Do nothing: messages are never claimed ahead."""
 
-    async def slow_poll(self) -> None:
+    async def slow_poll(self, *, idle: bool) -> None:  # noqa: ARG002 - all partitions are read in any case
         """Have all receivers ask again, because a notification may have been lost."""
         self._news.update(range(self.log.entity.partitions))
 
@@ -299,7 +299,10 @@ class SessionReader:
         """
         if partition is not None:
             self._await(partition, 1)
-            self._plan.views[partition].home = True
+            if not self._plan.views[partition].home:
+                # The receiver that has the turn begins to read it.
+                self._plan.views[partition].home = True
+                self.log.wake()
         try:
             while True:
                 left = max(0.0, deadline - time.monotonic())

@@ -1,49 +1,184 @@
-"""Notifications that messages became available: hints that may be lost, because readers also poll slowly."""
+"""The notifications and heartbeats of a client: it hears those of all ledgers, and gives those of all entities, at once.
+
+Notifications that messages became available are hints, which may be lost: readers also ask their ledgers now and then.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
+from typing import Any, Protocol
+
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
+from kafkabus._async.compat import Worker, sleep
+from kafkabus._async.redis.ledger_client import LedgerClient
+from kafkabus._core.entity import Entity
+from kafkabus._core.exceptions import ServiceBusError
+from kafkabus._redis.replies import text_of
 
-class ClaimNotifications:
-    """The notifications of one entity's ledgers.
+LOGGER = logging.getLogger("kafkabus.reader")
+
+WAIT = 0.05
+"""Longest wait for a notification, in seconds, and so the longest delay until a new reader's are heard."""
+RETRY = 0.5
+"""How long, in seconds, nothing is heard after Redis could not be reached."""
+HEARTBEAT = 2.0
+"""How often, in seconds, a client says which entities it receives from."""
+HEARTBEAT_LIFETIME = 6.0
+"""How long, in seconds, a client without a heartbeat keeps its home partitions."""
+
+
+class Listener(Protocol):
+    """The reader of an entity's logs. It is called in the worker's thread, or in its task.
+
+    Attributes:
+        entity: The entity.
+        is_receiving: Whether any receiver waits, or did a moment ago.
+    """
+
+    entity: Entity
+
+    @property
+    def is_receiving(self) -> bool: ...
+
+    def heard(self, partition: int) -> None:
+        """Note that messages of a partition may have become available."""
+        ...
+
+    def missed(self) -> None:
+        """Note that notifications may have been lost."""
+        ...
+
+    def met(self, clients: list[str]) -> None:
+        """Note which clients receive from the entity."""
+        ...
+
+
+class Notifications:
+    """The notifications and heartbeats of one client: one connection and one worker, while there are listeners.
 
     Args:
         redis: A client of the Redis that holds the ledgers.
-        channel: The entity's channel.
+        ledger_client: The client's access to the ledgers.
+        client_id: The client's id.
     """
 
-    def __init__(self, redis: Redis, channel: str) -> None:
+    def __init__(self, redis: Redis, ledger_client: LedgerClient, client_id: str) -> None:
         self._redis = redis
-        self._channel = channel
-        self._pubsub = redis.pubsub(ignore_subscribe_messages=True)
-        self._listening = False
+        self._ledger_client = ledger_client
+        self._client_id = client_id
+        self._guard = threading.Lock()
+        self._listeners: dict[str, set[Listener]] = {}
+        self._worker: Worker | None = None
+        self._heartbeat_at = 0.0
 
-    @property
-    def is_listening(self) -> bool:
-        """Whether there is a connection for notifications."""
-        return self._listening
+    def listen(self, listener: Listener) -> None:
+        """Hear the notifications of an entity's ledgers from now on."""
+        with self._guard:
+            self._listeners.setdefault(listener.entity.channel, set()).add(listener)
+            if self._worker is None:
+                self._worker = Worker(self._work)
 
-    async def rung(self) -> set[int]:
-        """Return the partitions whose ledgers sent a notification since the last call; do not wait."""
-        partitions: set[int] = set()
-        try:
-            if not self._listening:
-                await self._pubsub.subscribe(self._channel)
-                self._listening = True
-            for _ in range(1000):
-                message = await self._pubsub.get_message(timeout=0.0)
-                if message is None:
-                    break
-                data: bytes | str = message["data"]  # pyright: ignore[reportAssignmentType]
-                partitions.add(int(data))
-        except RedisError:
-            # The slow poll finds the messages of lost notifications.
-            self._listening = False
-        return partitions
+    def leave(self, listener: Listener) -> None:
+        """Hear them no more."""
+        with self._guard:
+            channel = listener.entity.channel
+            left = self._listeners.get(channel, set())
+            left.discard(listener)
+            if not left:
+                self._listeners.pop(channel, None)
+
+    async def meet(self, entity: Entity) -> list[str]:
+        """Give a heartbeat for an entity; return the clients that receive from it, this one among them.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        (clients,) = await self._ledger_client.heartbeats([entity.receivers_key], self._client_id, HEARTBEAT_LIFETIME)
+        return clients
+
+    def end(self) -> None:
+        """Hear nothing more."""
+        with self._guard:
+            self._listeners.clear()
 
     async def close(self) -> None:
-        """Stop listening until ``rung`` is called again."""
-        self._listening = False
-        await self._pubsub.aclose()
+        """Wait for the worker's end, which comes at once if the connection was closed."""
+        self.end()
+        worker = self._worker
+        if worker is not None:
+            await worker.join()
+
+    async def _work(self) -> None:
+        pubsub, subscribed = self._redis.pubsub(), set[str]()
+        try:
+            while self._goes_on():
+                try:
+                    await self._hear(pubsub, subscribed)
+                except RedisError as error:
+                    if not self._goes_on():
+                        return
+                    LOGGER.warning("notifications client=%s error=%s", self._client_id, error)
+                    subscribed.clear()
+                    await sleep(RETRY)
+                except (OSError, ValueError, AttributeError, TypeError):
+                    # A connection that the client closes meanwhile fails in any of these ways.
+                    if self._goes_on():
+                        raise
+                    return
+                if time.monotonic() >= self._heartbeat_at:
+                    self._heartbeat_at = time.monotonic() + HEARTBEAT
+                    await self._give_heartbeats()
+        finally:
+            await pubsub.aclose()
+
+    def _goes_on(self) -> bool:
+        """Return whether there are listeners; if not, the next listener begins another worker."""
+        with self._guard:
+            if not self._listeners:
+                self._worker = None
+            return bool(self._listeners)
+
+    async def _hear(self, pubsub: PubSub, subscribed: set[str]) -> None:
+        """Subscribe to what is listened to now, and wait for a notification."""
+        with self._guard:
+            wanted = set(self._listeners)
+        if subscribed - wanted:
+            await pubsub.unsubscribe(*(subscribed - wanted))
+            subscribed &= wanted
+        if wanted - subscribed:
+            await pubsub.subscribe(*(wanted - subscribed))
+            subscribed |= wanted
+        message: dict[str, Any] | None = await pubsub.get_message(timeout=WAIT)
+        while message is not None:
+            self._pass_on(message)
+            message = await pubsub.get_message(timeout=0.0)
+
+    def _pass_on(self, message: dict[str, Any]) -> None:
+        with self._guard:
+            listeners = list(self._listeners.get(text_of(message["channel"]), ()))
+        kind = text_of(message["type"])
+        for listener in listeners:
+            if kind == "message":
+                listener.heard(int(message["data"]))
+            elif kind == "subscribe":
+                # For the first time, or again after the connection was lost.
+                listener.missed()
+
+    async def _give_heartbeats(self) -> None:
+        with self._guard:
+            listeners = [one for several in self._listeners.values() for one in several if one.is_receiving]
+        keys = [one.entity.receivers_key for one in listeners]
+        if not keys:
+            return
+        try:
+            met = await self._ledger_client.heartbeats(keys, self._client_id, HEARTBEAT_LIFETIME)
+        except ServiceBusError as error:
+            LOGGER.warning("heartbeat client=%s error=%s", self._client_id, error)
+            return
+        for listener, clients in zip(listeners, met, strict=True):
+            listener.met(clients)

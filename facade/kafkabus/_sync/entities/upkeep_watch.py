@@ -18,8 +18,12 @@ UPKEEP_SILENCE = 10.0
 """After how many seconds without a sign of an upkeep service, which gives one a second, a client warns that there is none."""
 
 
+HEARD_EVERY = 5.0
+"""How often, in seconds, a client asks at the most whether an upkeep service was heard of."""
+
+
 class UpkeepWatch:
-    """Warns, once for a client, if no upkeep service is heard of.
+    """Knows whether an upkeep service is heard of; warns, once for a client, if none is.
 
     Args:
         connections: The client's.
@@ -29,6 +33,23 @@ class UpkeepWatch:
         self._connections = connections
         self._heard: list[int | None] = []
         self._look_at = 0.0
+        self._last: int | None = None
+        self._is_heard = False
+        self._ask_at = 0.0
+
+    def is_heard(self) -> bool:
+        """Return whether an upkeep service gave a sign since this was asked before; False when it is asked first.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + HEARD_EVERY
+            before, key = self._last, upkeep_key(self._connections.settings.namespace)
+            self._last = self._connections.ledger_client.last_heartbeat(key)
+            self._is_heard = None not in (before, self._last) and before != self._last
+        return self._is_heard
 
     def look(self) -> None:
         """Warn, once, if no upkeep service looks after the namespace: a new user may not know that one has to."""

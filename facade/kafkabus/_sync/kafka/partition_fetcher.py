@@ -1,33 +1,28 @@
 # Generated from facade/kafkabus/_async/kafka/partition_fetcher.py by tools/generate_blocking.py. Do not edit.
-"""Fetching the records of an entity's partitions with one Kafka consumer, from offsets that the caller chooses."""
+"""Fetching the records of an entity's partitions, from offsets that the caller chooses, with the consumers of its client."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import methodcaller
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, Message
 
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._core.record import Record
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_factory import open_consumer
-from kafkabus._kafka.client_options import LOGGER, PASSING, consumer_options
+from kafkabus._kafka.client_options import LOGGER, PASSING
+from kafkabus._kafka.consumer_pool import Batch, ConsumerPool, Inbox, PartitionFeed
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
-from kafkabus._sync.compat import Pool
+from kafkabus._sync.compat import Bell, Pool
 
-CHOSEN_AT_ONCE = 200
-"""Fewest records of one call to the consumer if only some of them are wanted: they fit into the processor's cache."""
 CHOOSE_FOR = 0.5
 """Longest time, in seconds, of one fetch if only some of the records are wanted."""
 GATHER = 0.005
 """How long, in seconds, a fetch waits for records that the brokers are known to have."""
 
-_PARTITION_OF = methodcaller("partition")
 _GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _TRUNCATED = re.compile(r"truncation.*broker end offset is (-?\d+)")
 """The consumer's error if the log before an offset is not the one that was read; and where the log was truncated."""
@@ -65,7 +60,10 @@ class OffsetNotInLogError(Exception):
 
 
 class RecordSink(Protocol):
-    """The buffers that fetched records go to: a ``LogReader``'s. The fetcher calls it in the thread that fetches."""
+    """The buffers that fetched records go to: a ``LogReader``'s.
+
+    If only some records are messages, the fetcher calls it in a thread of the pool.
+    """
 
     def add(self, partition: int, records: Sequence[Record]) -> int:
         """Take records of a partition, in the log's order; return how many of them are messages."""
@@ -85,59 +83,74 @@ class RecordSink(Protocol):
 
 
 class PartitionFetcher:
-    """A consumer of some partitions of one topic, without a consumer group; one caller at a time may use it.
+    """Fetches some partitions of one topic for one reader; one caller at a time may use it.
 
     Args:
+        consumers: The client's consumers.
         settings: The client's settings.
         pool: The threads for blocking calls.
         topic: The name of the topic.
         entity: The name of the entity, for errors.
         sink: The buffers.
-
-    Attributes:
-        assigned: The partitions that are fetched.
+        bell: Rings if something was fetched; others may ring it to end a wait.
     """
 
-    def __init__(self, settings: Settings, pool: Pool, topic: str, entity: str, sink: RecordSink) -> None:
+    def __init__(
+        self,
+        consumers: ConsumerPool,
+        settings: Settings,
+        pool: Pool,
+        topic: str,
+        entity: str,
+        *,
+        sink: RecordSink,
+        bell: Bell,
+    ) -> None:
+        self._consumers = consumers
         self._settings = settings
         self._pool = pool
         self._topic = topic
         self._entity = entity
         self._sink = sink
-        self._consumer: Consumer | None = None
-        self.assigned: set[int] = set()
+        self._bell = bell
+        self._inbox = Inbox(bell.ring)
+        self._feeds: dict[int, PartitionFeed] = {}
 
     @property
-    def is_open(self) -> bool:
-        """Whether there is a consumer, with its connections."""
-        return self._consumer is not None
+    def is_fetching(self) -> bool:
+        """Whether any partition is fetched."""
+        return bool(self._feeds)
 
     def assign(self, places: Sequence[FetchFrom]) -> None:
         """Begin to fetch partitions that were not fetched."""
-        self._pool.run(self._assign, places)
+        starts = [((self._topic, place.partition), place.offset, place.epoch) for place in places]
+        feeds = self._pool.run(self._consumers.open, self._inbox, starts)
+        self._feeds.update(zip((place.partition for place in places), feeds, strict=True))
 
     def unassign(self, partitions: Iterable[int]) -> None:
-        """Stop fetching partitions; records of theirs that the consumer holds are dropped."""
-        stopped = self.assigned.intersection(partitions)
-        if stopped:
-            self._pool.run(self._unassign, stopped)
+        """Stop fetching partitions; records of theirs that were not handed over are dropped."""
+        feeds = [feed for partition in partitions if (feed := self._feeds.pop(partition, None)) is not None]
+        if feeds:
+            self._consumers.close_feeds(self._inbox, feeds)
 
     def unassign_all(self) -> None:
-        """Stop fetching, also if the consumer's state is unknown because a call was interrupted."""
-        if self._consumer is not None:
-            self._pool.run(self._unassign_all, self._consumer)
+        """Stop fetching, also what an interrupted call may have begun."""
+        self._feeds = {}
+        self._consumers.close_feeds(self._inbox, list(self._inbox.feeds))
 
     def seek(self, partition: int, offset: int) -> None:
         """Fetch a partition from another offset."""
-        if partition in self.assigned:
-            self._pool.run(self._seek, partition, offset)
+        if partition in self._feeds:
+            self.unassign([partition])
+            self.assign([FetchFrom(partition, offset, None)])
 
     def fetch(self, count: int, timeout: float | None, *, chooses: bool) -> None:
-        """Fetch until the sink has ``count`` more messages, or until no more records are at hand.
+        """Hand over records until the sink has ``count`` more messages, or until no more records are at hand.
 
         Args:
             count: The number of messages.
-            timeout: The longest wait for the first record, in seconds; None if messages are buffered already.
+            timeout: The longest wait for the first record, in seconds, which the bell ends; None if messages are buffered
+                already.
             chooses: Whether only some of the records are messages of the sink.
 
         Raises:
@@ -145,99 +158,64 @@ class PartitionFetcher:
             MessagingEntityNotFoundError: The topic is gone.
             ServiceBusError: The records cannot be read.
         """
-        if count > 0 and self._consumer is not None:
-            self._pool.run(self._fetch, self._consumer, count, timeout, chooses)
+        if count <= 0:
+            return
+        added = self._take(count, chooses)
+        if added is None and timeout is not None:
+            self._bell.wait(timeout)
+            added = self._take(count, chooses)
+            if added is None:
+                return
+        until = time.monotonic() + CHOOSE_FOR
+        while (count := count - (added or 0)) > 0 and not (chooses and time.monotonic() >= until):
+            added = self._gather(count, chooses)
+            if added is None:
+                return
 
-    def close(self) -> None:
-        """Close the consumer; the next ``assign`` opens another."""
-        consumer, self._consumer = self._consumer, None
-        self.assigned = set()
-        if consumer is not None:
-            self._pool.run(consumer.close)
+    def _gather(self, count: int, chooses: bool) -> int | None:
+        """Hand over what is there, or comes in a moment if the brokers are known to have more; see ``_take``."""
+        until = time.monotonic() + GATHER
+        while True:
+            added = self._take(count, chooses)
+            left = until - time.monotonic()
+            if added is not None or left <= 0 or not any(map(self.has_more, self._sink.buffered_partitions())):
+                return added
+            self._bell.wait(left)
 
     def has_more(self, partition: int) -> bool:
         """Return whether the brokers are known to hold records behind those that the sink has taken."""
-        consumer = self._consumer
-        if consumer is None or partition not in self.assigned:
-            return False
-        _, end = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
-        return bool(end > self._sink.position(partition))
+        feed = self._feeds.get(partition)
+        return feed is not None and self._consumers.has_more(feed, self._sink.position(partition))
 
-    # The methods below block; they run in the pool's threads.
+    def _take(self, count: int, chooses: bool) -> int | None:
+        """Hand over what was fetched, up to ``count`` messages; return how many messages it was, None if nothing was there."""
+        if chooses:
+            return self._pool.run(self._take_now, count)
+        return self._take_now(count)
 
-    def _assign(self, places: Sequence[FetchFrom]) -> None:
-        if self._consumer is None:
-            self._consumer = open_consumer(self._settings, consumer_options(self._settings, f"kafkabus.{self._topic}"))
-        self._consumer.incremental_assign(
-            [
-                TopicPartition(self._topic, partition, offset)
-                if epoch is None
-                else TopicPartition(self._topic, partition, offset, "", epoch)
-                for partition, offset, epoch in places
-            ]
-        )
-        self.assigned.update(place.partition for place in places)
-
-    def _unassign(self, partitions: Iterable[int]) -> None:
-        if self._consumer is not None:
-            self._consumer.incremental_unassign([TopicPartition(self._topic, partition) for partition in partitions])
-        self.assigned.difference_update(partitions)
-
-    def _unassign_all(self, consumer: Consumer) -> None:
-        consumer.unassign()
-        self.assigned.clear()
-
-    def _seek(self, partition: int, offset: int) -> None:
-        where = TopicPartition(self._topic, partition, offset)
-        if self._consumer is None:
-            return
+    def _take_now(self, count: int) -> int | None:
+        added: int | None = None
         try:
-            self._consumer.seek(where)
-        except KafkaException:
-            # The consumer does not fetch it yet: another assignment has the same effect.
-            self._consumer.incremental_unassign([where])
-            self._consumer.incremental_assign([where])
-
-    def _fetch(self, consumer: Consumer, count: int, timeout: float | None, chooses: bool) -> None:
-        if timeout is not None:
-            message = consumer.poll(timeout)
-            if message is None:
-                return
-            count -= self._hand_over([message])
-        gathering, until = 0.0, time.monotonic() + CHOOSE_FOR
-        while count > 0 and (not chooses or time.monotonic() < until):
-            messages = consumer.consume(min(max(count, CHOSEN_AT_ONCE) if chooses else count, 10_000), gathering)
-            if messages:
-                count -= self._hand_over(messages)
-                gathering = 0.0
-            elif gathering or not any(map(self.has_more, self._sink.buffered_partitions())):
-                return
-            else:
-                gathering = GATHER
-
-    def _hand_over(self, messages: Sequence[Message]) -> int:
-        """Give records to the sink; return how many were messages."""
-        added = 0
-        events: list[tuple[int, Message]] = []
-        for partition, group in groupby(messages, _PARTITION_OF):
-            records: list[Any] = list(group)
-            found = [record for record in records if record.error() is not None]
-            if found:
-                events += [(partition, event) for event in found]
-                records = [record for record in records if record.error() is None]
-            if records and partition in self.assigned:
-                added += self._sink.add(partition, records)
-        # Errors are raised last: the records that came with them must not be taken for a hole.
-        for partition, event in events:
-            self._take_event(partition, event)
+            while (added or 0) < count and (batch := self._inbox.take()) is not None:
+                added = (added or 0) + self._hand_over(batch)
+        finally:
+            self._consumers.taken(self._inbox)
         return added
+
+    def _hand_over(self, batch: Batch) -> int:
+        """Give records to the sink, or heed an event; return how many records were messages."""
+        _, partition = batch.feed.key
+        if batch.error is not None:
+            raise ServiceBusError(f"reading {self._entity} failed: {batch.error}") from batch.error
+        if batch.event is not None:
+            self._take_event(partition, batch.event)
+        return self._sink.add(partition, cast("Sequence[Record]", batch.records)) if batch.records else 0
 
     def _take_event(self, partition: int, event: Message) -> None:
         error = event.error()
         code = error.code() if error is not None else None
         if code == KafkaError._PARTITION_EOF:
-            if partition in self.assigned:
-                self._sink.end(partition, event.offset() or 0)
+            self._sink.end(partition, event.offset() or 0)
         elif code in _GONE:
             raise MessagingEntityNotFoundError(f"{self._entity} was deleted: its topic {self._topic} is gone")
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:

@@ -23,7 +23,7 @@ from kafkabus._core.fetch_plan import PartitionView, Plan, home_partitions
 from kafkabus._core.record import Record, part_scheduled
 from kafkabus._ledger.operations import Claim, DetectDuplicates, Granted, LedgerState, Postpone, Purge, Seen
 from kafkabus._ledger.ranges import Range
-from kafkabus._sync.compat import Lock, acquire, sleep, try_acquire
+from kafkabus._sync.compat import Lock, ThreadBell, acquire, longest_wait, try_acquire
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.dispositions.disposition import Dispositions
 from kafkabus._sync.dispositions.duplicate_scan import DuplicateScan
@@ -31,20 +31,23 @@ from kafkabus._sync.dispositions.transfer import Transfers
 from kafkabus._sync.entities.catalog import EntityCatalog
 from kafkabus._sync.entities.ledger_marks import LedgerMarks
 from kafkabus._sync.entities.recovery import EntityRecovery
+from kafkabus._sync.entities.upkeep_watch import UpkeepWatch
 from kafkabus._sync.kafka.partition_fetcher import FetchFrom, OffsetNotInLogError, PartitionFetcher
 from kafkabus._sync.receiving.granted_records import GrantedRecords
 from kafkabus._sync.receiving.undelivered import UndeliveredGrants
-from kafkabus._sync.redis.notifications import ClaimNotifications
+from kafkabus._sync.redis.notifications import Notifications
 from kafkabus._sync.stores.record_archive import RecordArchive
 
 LOGGER = logging.getLogger("kafkabus.reader")
 
 POLL_SLICE = 0.1
-"""Longest time, in seconds, of one poll of an idle reader, and so the longest delay until it sees a notification."""
+"""Longest wait, in seconds, of a reader that has reason to look again."""
 SLOW_POLL = 1.0
-"""How often, in seconds, a reader gives its heartbeat, and asks all ledgers for messages whose notification was lost."""
-HEARTBEAT_LIFETIME = 5.0
-"""How long, in seconds, a client without a heartbeat keeps its home partitions."""
+"""How often, in seconds, a reader asks all ledgers for messages whose notification was lost."""
+SLOWEST_POLL = 30.0
+"""How often an idle reader does: nothing becomes available unheard while upkeep looks after the namespace."""
+RECEIVING = 1.0
+"""For how long, in seconds, after a call a client counts as one that receives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,8 @@ class ReaderParts:
         duplicate_scan: The search for duplicates.
         transfers: The transfers of messages.
         dispositions: The dispositions of messages that no receiver gets.
+        notifications: The notifications of ledgers.
+        upkeep_watch: The look at whether upkeep runs.
     """
 
     connections: Connections
@@ -70,6 +75,8 @@ class ReaderParts:
     duplicate_scan: DuplicateScan
     transfers: Transfers
     dispositions: Dispositions
+    notifications: Notifications
+    upkeep_watch: UpkeepWatch
 
 
 class LogListener(Protocol):
@@ -91,8 +98,12 @@ class LogListener(Protocol):
         """Note that a log may have been truncated, or that the brokers did not say where logs end."""
         ...
 
-    def slow_poll(self) -> None:
-        """Do what is due once in ``SLOW_POLL`` seconds."""
+    def slow_poll(self, *, idle: bool) -> None:
+        """Do what is due with a slow poll.
+
+        Args:
+            idle: Whether nothing happened for a while.
+        """
         ...
 
     def let_go(self) -> None:
@@ -103,7 +114,7 @@ class LogListener(Protocol):
 class LogReader:
     """Reads the logs of an entity for all receivers of one client.
 
-    It implements ``RecordSink``: fetched records go into the plan.
+    It implements ``RecordSink``: fetched records go into the plan; and ``Listener``: it hears of messages that came back.
 
     Args:
         parts: The parts of the client.
@@ -135,9 +146,23 @@ class LogReader:
         self.is_closed = False
         self.next_slow_poll = 0.0
         self._turn = Lock()
-        self._notifications = ClaimNotifications(parts.connections.redis, entity.channel)
+        # Notes of the notifications' worker, for the next turn.
+        self._heard: set[int] = set()
+        self._missed = False
+        self._clients: list[str] | None = None
+        self._listens = False
+        self._tended_at = 0.0
+        self._slow_poll_every = SLOW_POLL
+        self._was_active = True
+        self._bell = ThreadBell()
         self._fetcher = PartitionFetcher(
-            parts.connections.settings, parts.connections.pool, entity.topic, str(entity.path), sink=self
+            parts.connections.consumers,
+            parts.connections.settings,
+            parts.connections.pool,
+            entity.topic,
+            str(entity.path),
+            sink=self,
+            bell=self._bell,
         )
         self.granted = GrantedRecords(
             parts.connections, parts.archive, lambda: self.entity, self.plan.views, self._doubt, in_order=in_order
@@ -170,11 +195,38 @@ class LogReader:
 
     @property
     def is_awake(self) -> bool:
-        """Whether the reader has connections of its own."""
-        return self._fetcher.is_open or self._notifications.is_listening
+        """Whether anything is fetched or listened to for this reader."""
+        return self._fetcher.is_fetching or self._listens
+
+    def wake(self) -> None:
+        """Have the receiver that waits look whether it still wants messages."""
+        self._bell.ring()
+
+    # Listener.
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether any receiver waits, or did a moment ago."""
+        return self._turn.locked() or time.monotonic() - self._tended_at < RECEIVING
+
+    def heard(self, partition: int) -> None:
+        """Note that messages of a partition may have become available."""
+        self._heard.add(partition)
+        self._bell.ring()
+
+    def missed(self) -> None:
+        """Note that notifications may have been lost: all ledgers are asked."""
+        self._missed = True
+        self._bell.ring()
+
+    def met(self, clients: list[str]) -> None:
+        """Note which clients receive from the entity."""
+        if self._clients is not None and set(clients) != set(self._clients):
+            self._clients = clients
+            self.missed()
 
     def rest(self) -> None:
-        """Close consumer and notifications until the next call; while a call is under way, do nothing."""
+        """Fetch and hear nothing until the next call; while a call is under way, do nothing."""
         if try_acquire(self._turn):
             try:
                 self._let_go()
@@ -187,13 +239,15 @@ class LogReader:
         Records that were read and not claimed belong to no receiver, so there is nothing to give back.
         """
         self.is_closed = True
+        self.wake()
         with self._turn:
             self.undelivered.report_lost()
             self._let_go()
 
     def give_up(self) -> None:
-        """Stop reading without waiting for the call that is under way, which closes the consumer when it ends."""
+        """Stop reading without waiting for the call that is under way, which stops it when it ends."""
         self.is_closed = True
+        self.wake()
         self.undelivered.report_lost()
         self.rest()
 
@@ -202,8 +256,10 @@ class LogReader:
             view.stop()
         self._needs_resync, self.next_slow_poll = False, 0.0
         self._listener.let_go()
-        self._notifications.close()
-        self._fetcher.close()
+        self._parts.notifications.leave(self)
+        self._listens, self._clients = False, None
+        self._slow_poll_every, self._was_active = SLOW_POLL, True
+        self._fetcher.unassign_all()
 
     # Reading.
 
@@ -213,29 +269,35 @@ class LogReader:
         The time is rounded up to the next millisecond, because Kafka's client rounds it down.
         """
         now = time.monotonic()
+        until = min(deadline, self.next_slow_poll, now + longest_wait())
         due = self.plan.next_due()
-        until = min(deadline, now + POLL_SLICE, self.next_slow_poll, now + POLL_SLICE if due is None else due)
+        if due is not None:
+            until = min(until, due)
+        if self.is_full or self.plan.resting or self.plan.claims_unread:
+            until = min(until, now + POLL_SLICE)
         return max(0, math.ceil((until - now) * 1000)) / 1000
 
     def tend(self, *, idle: bool) -> None:
-        """Keep the plan true: rules, heartbeat, home partitions, notifications, expired leases; begin and stop reading.
+        """Keep the plan true: rules, home partitions, notifications, expired leases; begin and stop reading.
 
         Args:
             idle: Whether nothing is at hand, so that notifications are looked for.
         """
-        now = time.monotonic()
+        now = self._tended_at = time.monotonic()
         self._apply_changes()
-        if now >= self.next_slow_poll:
-            self.next_slow_poll = now + SLOW_POLL
-            self.plan.clear_backoff(now)
-            self._find_homes()
-            self._ask_for_returned()
-            self._listener.slow_poll()
-            self._look_at_memory()
+        if not self._listens:
+            self._listens = True
+            self._parts.notifications.listen(self)
+        if self._was_active:
+            self.next_slow_poll = min(self.next_slow_poll, now + SLOW_POLL)
+        if now >= self.next_slow_poll or (self._missed and idle):
+            self._slow_poll(now)
         elif idle:
-            for partition in self._notifications.rung():
+            while self._heard:
+                partition = self._heard.pop()
                 # A queue of the same name that was created again may have more partitions.
                 if partition < len(self.plan.views):
+                    self._was_active = True
                     self._listener.notified(partition)
         self.plan.expire(now)
         begin, stop = self.plan.wanted(now)
@@ -244,6 +306,23 @@ class LogReader:
         self._fetcher.unassign(view.partition for view in self.plan.views if not view.state.is_read)
         if begin:
             self._start_reading(begin)
+
+    def _slow_poll(self, now: float) -> None:
+        """Ask all ledgers, and look around; more and more rarely while nothing happens."""
+        calm = not (self._was_active or self.is_full or self.plan.resting) and all(
+            view.state.is_verified for view in self.plan.views
+        )
+        if calm and self._parts.upkeep_watch.is_heard():
+            self._slow_poll_every = min(2 * self._slow_poll_every, SLOWEST_POLL)
+        else:
+            self._slow_poll_every = SLOW_POLL
+        self.next_slow_poll = now + self._slow_poll_every
+        self._was_active = self._missed = False
+        self.plan.clear_backoff(now)
+        self._find_homes()
+        self._ask_for_returned()
+        self._listener.slow_poll(idle=self._slow_poll_every > SLOW_POLL)
+        self._look_at_memory()
 
     def _apply_changes(self) -> None:
         """Stop reading if the records in the plan, or the consumer's position, may be wrong since the last turn."""
@@ -274,10 +353,6 @@ class LogReader:
         """
         if want <= 0 or self.plan.claims_unread or self.plan.redeliverable is not None:
             return True
-        if not self._fetcher.is_open:
-            # Other clients are at home in all partitions, and none was read yet.
-            sleep(wait)
-            return True
         buffered = self.plan.buffered
         try:
             self._fetcher.fetch(
@@ -295,6 +370,7 @@ class LogReader:
     def add(self, partition: int, records: Sequence[Record]) -> int:
         """Put records into the plan; return how many were messages."""
         view = self.plan.views[partition]
+        self._was_active = True
         if not view.state.is_read:
             return 0
         return view.add(records, self.subscription_filter, keep_all=self.entity.detects_duplicates)
@@ -328,10 +404,12 @@ class LogReader:
             raise
 
     def _find_homes(self) -> None:
-        connections, entity = self._connections, self.entity
-        clients = connections.ledger_client.heartbeat(entity.receivers_key, connections.client_id, HEARTBEAT_LIFETIME)
-        self.plan.crowded = len(clients) > entity.partitions
-        homes = home_partitions(connections.client_id, clients, entity.partitions).union(self._listener.needed())
+        entity = self.entity
+        if self._clients is None:
+            self._clients = self._parts.notifications.meet(entity)
+        client_id = self._connections.client_id
+        self.plan.crowded = len(self._clients) > entity.partitions
+        homes = home_partitions(client_id, self._clients, entity.partitions).union(self._listener.needed())
         for view in self.plan.views:
             view.home = view.partition in homes
 

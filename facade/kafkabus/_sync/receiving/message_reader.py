@@ -134,9 +134,9 @@ class MessageReader:
         self._small_batches_until = max(self._small_batches_until, time.monotonic() + NOT_AHEAD)
         self._plan.small_batches, self._plan.claims_unread = True, False
 
-    def slow_poll(self) -> None:
-        """Look around."""
-        self._plan.small_batches = time.monotonic() < self._small_batches_until
+    def slow_poll(self, *, idle: bool) -> None:
+        """Look around. While nothing happens, the partitions of other clients are read, too, rather than asked about."""
+        self._plan.small_batches = idle or time.monotonic() < self._small_batches_until
         self._look_around()
 
     def let_go(self) -> None:

@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/receiving/readers.py by tools/generate_blocking.py. Do not edit.
-"""The readers of a client: one for each entity that it receives from. Idle readers close their consumers."""
+"""The readers of a client: one for each entity that it receives from. Unused readers rest."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus.reader")
 
 REST_AFTER = 30.0
-"""After how many seconds without a call a reader closes its consumer."""
+"""After how many seconds without a call a reader rests."""
 UNUSED_AWAKE = 4
-"""How many readers without a receiver keep their consumers until then: a receiver may be opened again in a moment."""
+"""How many readers without a receiver stay awake until then: a receiver may be opened again in a moment."""
 
 Reader = MessageReader | SessionReader
 """A reader of an entity, for all receivers of a client."""
@@ -121,7 +121,10 @@ class Readers:
             self._receivers[path.key] += 1
 
     def closed(self, path: EntityPath) -> None:
-        """Note that a receiver was closed; after the last one of an entity, its reader may close its consumer."""
+        """Note that a receiver was closed; after the last one of an entity, its reader may rest."""
+        known = self._known.get(path.key)
+        if known is not None:
+            known.reader.log.wake()
         with self._guard:
             self._receivers[path.key] -= 1
             if self._receivers[path.key] <= 0:

@@ -38,6 +38,9 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 FULL = 0.9
 """The part of Redis's ``maxmemory`` from which on no new messages are granted: a full Redis would refuse settlements too."""
 
+MEMORY_AGE = 0.9
+"""For how long, in seconds, a client goes by what it last heard of Redis's memory."""
+
 FULL_SECONDS = 60
 """How long, in seconds, upkeep's report on an entity's partitions counts."""
 LONGEST = 10 * 365 * 24 * 3600
@@ -119,6 +122,7 @@ class LedgerClient:
         self._missing: dict[Ledger, None] = {}
         self._waiting: dict[Ledger, None] = {}
         self._errands: dict[_Errand, None] = {}
+        self._is_full, self._memory_looked_at = False, -MEMORY_AGE
         self._script_for: Callable[[frozenset[str]], Script] = request_script
 
     def execute(self, *operations: Operation) -> None:
@@ -259,6 +263,20 @@ class LedgerClient:
         members = self._script_call(heartbeat_script().text, [key], [client_id, int(lifetime * 1000)])
         return [member.decode() for member in members]
 
+    def heartbeats(self, keys: Sequence[str], client_id: str, lifetime: float) -> list[list[str]]:
+        """Report that a client receives from several entities; see ``heartbeat``.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+            LedgerError: Redis refuses the script for one of the entities.
+        """
+        calls = [(heartbeat_script(), [1, key, client_id, int(lifetime * 1000)]) for key in keys]
+        replies = self._patiently(partial(self._run_all, calls))
+        for reply in replies:
+            if isinstance(reply, RedisError):
+                raise self._connection.translated(reply)
+        return [[text_of(member) for member in reply] for reply in replies]
+
     def last_heartbeat(self, key: str) -> int | None:
         """Return when a client last reported that it receives, ms since 1970; None if Redis knows no such report any more.
 
@@ -379,14 +397,17 @@ class LedgerClient:
     def is_full(self) -> bool:
         """Return whether Redis is so full that no new messages may be granted, so that granted ones can still be settled.
 
+        For all that ask within a second, Redis is asked once.
+
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        memory = self._connection.ask_about(lambda: self._redis.info("memory"))
-        if memory is None:
-            return False
-        limit = int(memory.get("maxmemory", 0))
-        return limit > 0 and int(memory["used_memory"]) >= FULL * limit
+        if time.monotonic() >= self._memory_looked_at + MEMORY_AGE:
+            self._memory_looked_at = time.monotonic()
+            memory = self._connection.ask_about(lambda: self._redis.info("memory")) or {}
+            limit = int(memory.get("maxmemory", 0))
+            self._is_full = limit > 0 and int(memory["used_memory"]) >= FULL * limit
+        return self._is_full
 
     def forget(self, ledgers: Sequence[Ledger], keys: Iterable[str] = ()) -> None:
         """Delete ledgers, and other keys of an entity that was deleted.

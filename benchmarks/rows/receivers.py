@@ -1,0 +1,194 @@
+"""One client that receives from many entities: what it takes while nothing comes, and whether they are in each other's way."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from statistics import quantiles
+
+import psutil
+
+from benchmarks.results import MESSAGES_PER_SECOND, MILLISECONDS, Budget, Result, compare, target
+from benchmarks.rounds import Scale, interleave, rate
+from benchmarks.workbench import BODY, PARTITIONS, Workbench
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.aio import ServiceBusClient as AsyncClient
+from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.management import ServiceBusAdministrationClient
+
+_IDLE = 200
+"""How many receivers wait; half of their queues are partitioned."""
+_SETTLED_AFTER = 60.0
+"""How long, in seconds, receivers wait before their client counts as idle."""
+_WATCHED_FOR = 60.0
+_USED = 300
+"""How many queues a client uses and closes, one after the other."""
+_AT_ONCE = 100
+"""How many queues a client receives from at once."""
+_MESSAGES = 60_000
+"""How many messages they hold together."""
+_BATCH = 500
+_FIRST = 100
+"""How many single messages come to an idle queue."""
+_BUSY = 80_000
+"""How many messages are received from another one meanwhile; more than there is time for."""
+_PATIENCE = 60.0
+
+
+def receivers(bench: Workbench, scale: Scale) -> Iterator[Result]:
+    """Measure one client with many receivers, beside upkeep; the references are the project's own targets, or one entity."""
+    with EmbeddedRuntime(bench.scratch / "receivers", namespace="receivers") as runtime:
+        names = [f"q{number}" for number in range(scale.count(_IDLE))]
+        with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+            for number, name in enumerate(names):
+                administration.create_queue(name, enable_partitioning=number % 2 == 0)
+        yield from asyncio.run(_idle(runtime.connection_string, names, scale))
+        yield from _one_after_the_other(runtime.connection_string, names, scale)
+    yield from _at_once(bench, scale)
+    yield from _first_message(bench, scale)
+
+
+async def _idle(connection_string: str, names: Sequence[str], scale: Scale) -> list[Result]:
+    """Measure what a client takes whose receivers all wait."""
+    process = psutil.Process()
+    threads, descriptors = process.num_threads(), process.num_fds()
+    async with AsyncClient.from_connection_string(connection_string) as client:
+        waits = [
+            asyncio.create_task(client.get_queue_receiver(name).receive_messages(10, max_wait_time=3600))
+            for name in names
+        ]
+        await asyncio.sleep(_SETTLED_AFTER * min(1.0, scale.part * 4))
+        began, before = time.monotonic(), time.process_time()
+        await asyncio.sleep(_WATCHED_FOR * min(1.0, scale.part * 4))
+        used = (time.process_time() - before) * 60 / (time.monotonic() - began)
+        threads, descriptors = process.num_threads() - threads, process.num_fds() - descriptors
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+    what = f"one client, {len(names)} idle receivers"
+    return [
+        target(f"{what}, CPU s/min: 1", "CPU s/min", used, 1.0),
+        target(f"{what}, threads: 24", "threads", threads, 24),
+        target(f"{what}, descriptors: 60", "descriptors", descriptors, 60),
+    ]
+
+
+def _one_after_the_other(connection_string: str, names: Sequence[str], scale: Scale) -> Iterator[Result]:
+    """Measure the threads of a client that used one queue, and of one that used many, each closed after use."""
+    most = dict.fromkeys((1, scale.count(_USED)), 0)
+    for count in most:
+        process = psutil.Process()
+        threads = process.num_threads()
+        with ServiceBusClient.from_connection_string(connection_string) as client:
+            for number in range(count):
+                name = names[number % len(names)]
+                with client.get_queue_sender(name) as sender:
+                    sender.send_messages(ServiceBusMessage(b"x"))
+                with client.get_queue_receiver(name) as receiver:
+                    receiver.complete_messages(receiver.receive_messages(1, _PATIENCE))
+                most[count] = max(most[count], process.num_threads() - threads)
+    one, many = most.values()
+    name = f"one client, {max(most)} entities used and closed, most threads: one entity"
+    # A few threads more are there while both kinds of consumers are open.
+    yield Result(name, many, "threads", one, many / one, Budget(1.5, at_most=True))
+
+
+def _at_once(bench: Workbench, scale: Scale) -> Iterator[Result]:
+    """Measure receiving from many queues at once in one client, against one queue with as many messages."""
+    entities = scale.count(_AT_ONCE)
+    count = scale.count(_MESSAGES, multiple_of=entities)
+
+    def receive(queues: Sequence[str]) -> float:
+        for queue in queues:
+            bench.fill(queue, count // len(queues))
+        return asyncio.run(_receive_all(bench.connection_string, queues, count // len(queues)))
+
+    with ExitStack() as stack:
+        one = [stack.enter_context(bench.queue(partitions=PARTITIONS))]
+        many = [stack.enter_context(bench.queue(partitions=1)) for _ in range(entities)]
+        measured = interleave({"one": lambda _: receive(one), "many": lambda _: receive(many)}, count, scale)
+    yield compare(
+        f"receive and complete, {entities} queues at once in one client: one queue",
+        MESSAGES_PER_SECOND,
+        measured["many"],
+        measured["one"],
+        Budget(0.8),
+    )
+
+
+async def _receive_all(connection_string: str, queues: Sequence[str], count: int) -> float:
+    async with AsyncClient.from_connection_string(connection_string) as client:
+
+        async def receive(queue: str) -> None:
+            async with client.get_queue_receiver(queue) as receiver:
+                left = count
+                while left > 0:
+                    messages = await receiver.receive_messages(min(_BATCH, left), _PATIENCE)
+                    await receiver.complete_messages(messages)
+                    left -= len(messages)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(receive(queue) for queue in queues))
+        return rate(count * len(queues), began)
+
+
+def _first_message(bench: Workbench, scale: Scale) -> Iterator[Result]:
+    """Measure single messages to an idle queue, alone and while its client receives from another one as fast as it can."""
+    count = scale.count(_FIRST)
+    with bench.queue() as idle, bench.queue() as busy, bench.client() as client:
+        measured = interleave(
+            {
+                "alone": lambda count: _tail_of(bench, client, idle, count),
+                "beside": lambda _: _beside(bench, client, idle, busy, scale),
+            },
+            count,
+            scale,
+        )
+    yield compare(
+        "first message to an idle queue while another is received at full speed, p99: alone",
+        MILLISECONDS,
+        measured["beside"],
+        measured["alone"],
+        Budget(3.0, at_most=True),
+    )
+
+
+def _tail_of(bench: Workbench, client: ServiceBusClient, queue: str, count: int) -> float:
+    """Return the p99, in ms, from before a message is sent by another client until it is received."""
+    took: list[float] = []
+    with bench.client() as other, other.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        for _ in range(count):
+            began = time.perf_counter()
+            sender.send_messages(ServiceBusMessage(BODY))
+            messages = receiver.receive_messages(1, _PATIENCE)
+            took.append((time.perf_counter() - began) * 1000)
+            receiver.complete_messages(messages)
+    return quantiles(took, n=100, method="inclusive")[-1]
+
+
+def _beside(bench: Workbench, client: ServiceBusClient, idle: str, busy: str, scale: Scale) -> float:
+    bench.fill(busy, scale.count(_BUSY))
+    with _received_at_full_speed(client, busy):
+        return _tail_of(bench, client, idle, scale.count(_FIRST))
+
+
+@contextmanager
+def _received_at_full_speed(client: ServiceBusClient, queue: str) -> Generator[None]:
+    """Receive and complete in a thread."""
+    over = threading.Event()
+
+    def receive() -> None:
+        with client.get_queue_receiver(queue) as receiver:
+            while not over.is_set():
+                receiver.complete_messages(receiver.receive_messages(_BATCH, 1))
+
+    thread = threading.Thread(target=receive)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
