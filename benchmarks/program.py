@@ -15,6 +15,7 @@ from rich.table import Table
 
 from benchmarks.machine import machine_facts
 from benchmarks.page import cells, with_results
+from benchmarks.plots import draw
 from benchmarks.results import Result, to_json
 from benchmarks.rounds import QUICK, Scale
 from benchmarks.rows import WORKS
@@ -23,6 +24,7 @@ from benchmarks.workbench import open_workbench
 ROOT = Path(__file__).resolve().parent.parent
 LATEST = ROOT / "benchmarks" / "latest.json"
 PAGE = ROOT / "docs" / "performance.md"
+PLOTS = ROOT / "docs" / "images" / "scale.svg"
 
 _HEADINGS = ("Work: reference", "kafkabus", "Reference", "Ratio", "Budget", "Met")
 
@@ -44,12 +46,14 @@ def run(
         typer.Option(help="Write latest.json and the page, keeping rows that were not measured; not with --quick."),
     ] = None,
 ) -> None:
-    """Measure kafkabus and its references in one run, and write benchmarks/latest.json and docs/performance.md."""
+    """Measure kafkabus and its references in one run, and write benchmarks/latest.json, docs/performance.md and its plots."""
     chosen = _chosen(only)
     facts, results = _measure(chosen, QUICK if quick else Scale())
     if write if write is not None else not quick:
         before = LATEST.read_text(encoding="utf-8") if only else "[]"
-        LATEST.write_text(to_json(results, facts["Date"], before), encoding="utf-8")
+        after = to_json(results, facts["Date"], before)
+        LATEST.write_text(after, encoding="utf-8")
+        draw(after, PLOTS)
         page = PAGE.read_text(encoding="utf-8")
         PAGE.write_text(with_results(page, facts, results, keep_others=bool(only)), encoding="utf-8")
 

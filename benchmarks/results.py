@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
 
 MESSAGES_PER_SECOND = "messages/s"
@@ -34,6 +34,21 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
+class Curve:
+    """A figure as a function of how many things there are; a plot shows it.
+
+    Attributes:
+        title: The figure, with its unit.
+        over: The things that are counted.
+        points: Numbers of things, in rising order, each with the figure.
+    """
+
+    title: str
+    over: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """A row of the results.
 
@@ -45,6 +60,7 @@ class Result:
         ratio: The ratio of ``value`` to ``reference``, the median over the rounds.
         budget: The bound of the ratio, or None for rows that only inform.
         note: A remark that a reader needs beside the numbers.
+        curve: The figure at several numbers of things, if it was measured at several.
     """
 
     name: str
@@ -54,6 +70,7 @@ class Result:
     ratio: float | None = None
     budget: Budget | None = None
     note: str = ""
+    curve: Curve | None = None
 
     @property
     def met(self) -> bool | None:
@@ -62,8 +79,9 @@ class Result:
             return None
         return self.budget.met_by(self.ratio)
 
-    def as_json(self) -> dict[str, str | float | bool | None]:
+    def as_json(self) -> dict[str, object]:
         """Return the row as ``latest.json`` holds it."""
+        curve = None if self.curve is None else asdict(self.curve)
         return {
             "name": self.name,
             "value": _short(self.value),
@@ -72,6 +90,7 @@ class Result:
             "ratio": _short(self.ratio),
             "budget": None if self.budget is None else self.budget.limit,
             "met": self.met,
+            **({} if curve is None else {"curve": curve}),
         }
 
 
@@ -90,7 +109,7 @@ def ratio_of(ours: Sequence[float], reference: Sequence[float]) -> float:
     return median(mine / theirs for mine, theirs in zip(ours, reference, strict=True))
 
 
-def target(name: str, unit: str, value: float, wanted: float) -> Result:
+def target(name: str, unit: str, value: float, wanted: float, curve: Curve | None = None) -> Result:
     """Return the row of a figure that is to be no more than a target of the project's own.
 
     Args:
@@ -98,8 +117,9 @@ def target(name: str, unit: str, value: float, wanted: float) -> Result:
         unit: The unit of both.
         value: The figure.
         wanted: The target.
+        curve: The figure at several numbers of things.
     """
-    return Result(name, value, unit, wanted, value / wanted, Budget(1.0, at_most=True))
+    return Result(name, value, unit, wanted, value / wanted, Budget(1.0, at_most=True), curve=curve)
 
 
 def compare(

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 
 from benchmarks.results import Result
 from benchmarks.rounds import Scale
+from benchmarks.rows.backlog import backlog
 from benchmarks.rows.bytes_read import bytes_read
 from benchmarks.rows.command_line import command_line
 from benchmarks.rows.complete_one_by_one import complete_one_by_one
 from benchmarks.rows.duplicates import duplicates
 from benchmarks.rows.idle import idle
 from benchmarks.rows.latency import latency
+from benchmarks.rows.processor_time import processor_time
 from benchmarks.rows.rabbitmq import rabbitmq
 from benchmarks.rows.rebuild import rebuild
 from benchmarks.rows.receive_and_complete import receive_and_complete
@@ -48,6 +50,8 @@ WORKS: Mapping[str, Work] = {
     "complete": complete_one_by_one,
     "spark": spark_decode,
     "memory": redis_memory,
+    "backlog": backlog,
+    "processor-time": processor_time,
     "idle": idle,
     "receivers": receivers,
     "command-line": command_line,

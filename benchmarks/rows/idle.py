@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from benchmarks.results import MILLISECONDS, Result, target
+from benchmarks.results import MILLISECONDS, Curve, Result, target
 from benchmarks.rounds import Scale
 from benchmarks.workbench import PARTITIONS, Workbench
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
@@ -78,24 +78,30 @@ class _Used(NamedTuple):
 
 
 _FEW = _Shape(50, 0, 1, 20, 0.6)
+_SOME = _Shape(50, 300, 7, 20, 2.0)
 _MANY = _Shape(100, 900, 20, 20, 3.0)
 _MEMORY = 150.0
 _REDIS, _BROKER = 2.0, 6.0
 
 
 def idle(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Measure the processes of an idle namespace with few and with many entities, and upkeep's timers with many.
+    """Measure the processes of an idle namespace with few entities up to many, and upkeep's timers with many.
 
     The references are the project's own targets.
     """
-    for shape in (_FEW, _MANY):
+    points: list[tuple[float, float]] = []
+    for shape in (_FEW, _SOME, _MANY):
         part = shape if scale.part == 1 else _Shape(2, 5, 1, 2, shape.upkeep)
         with EmbeddedRuntime(bench.scratch / f"idle-{shape.entities}", namespace="idle") as runtime:
             _create(runtime.connection_string, part)
             what = f"{part.entities:,} idle entities ({part.ledgers:,} ledgers)"
             time.sleep(_SETTLED_AFTER * min(1.0, scale.part * 4))
             used = _watch(runtime, _WATCHED_FOR * min(1.0, scale.part * 2))
-            yield target(f"upkeep, {what}: {shape.upkeep:g} CPU s/min", _CPU, used["upkeep"].cpu, shape.upkeep)
+            points.append((part.entities, used["upkeep"].cpu))
+            curve = Curve("upkeep, idle, CPU s/min", "entities", tuple(points)) if shape is _MANY else None
+            yield target(f"upkeep, {what}: {shape.upkeep:g} CPU s/min", _CPU, used["upkeep"].cpu, shape.upkeep, curve)
+            each = used["upkeep"].cpu * 1000 / part.entities
+            yield Result(f"upkeep, {what}, for each entity", each, "CPU ms/min")
             if shape is _MANY:
                 yield target(f"upkeep's memory, {what}: {_MEMORY:g} MB", "MB", used["upkeep"].memory, _MEMORY)
             yield target(f"Redis, {what}: {_REDIS:g} CPU s/min", _CPU, used["redis"].cpu, _REDIS)

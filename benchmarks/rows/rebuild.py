@@ -10,65 +10,70 @@ from statistics import median
 
 import redis
 
-from benchmarks.results import MILLISECONDS, Budget, Result, target
+from benchmarks.results import MILLISECONDS, Budget, Curve, Result, target
 from benchmarks.rounds import Scale, rate
-from benchmarks.workbench import NAMESPACE, Workbench
+from benchmarks.workbench import PARTITIONS, Workbench
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Claim, Keep
+from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath
 
-_QUEUES = 70
-_TRANSACTIONS = 370
+_PARTITIONED, _PLAIN = 100, 900
+"""How many queues with 16 ledgers, and with one, lose them."""
+_FEW, _SOME = 100, 500
+"""The numbers of ledgers of the plot, besides all."""
+_TRANSACTIONS = 1_000
 """The number of transaction markers that each ledger is compared with."""
 _WANTED = 500.0
 """The target: ledgers rebuilt per second."""
 _MOST_MS = 50.0
 """The target for the 99th percentile of an operation of another queue meanwhile, in milliseconds."""
 _ELSEWHERE = "elsewhere"
-_UNTENDED = "untended"
-"""A namespace without an upkeep service, which would rebuild ledgers itself."""
 
 
 def rebuild(bench: Workbench, scale: Scale) -> Iterator[Result]:
-    """Measure the rebuilding of all ledgers of partitioned queues after their keys were deleted; all are used at once.
+    """Measure the rebuilding of all ledgers after Redis was emptied; all are used at once.
 
     The references are the project's own targets.
     """
-    connection = bench.connection_string.replace(f"sb://{NAMESPACE}.", f"sb://{_UNTENDED}.")
-    queues = [f"queue-{number}" for number in range(scale.count(_QUEUES))]
-    with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
-        for name in queues:
-            administration.create_queue(name, enable_partitioning=True)
-        administration.create_queue(_ELSEWHERE)
-        try:
-            with ServiceBusClient.from_connection_string(connection) as client:
-                sender = client.get_queue_sender(_ELSEWHERE)
-                for _ in range(scale.count(_TRANSACTIONS)):
-                    with client.transaction() as transaction:
-                        sender.send_messages(ServiceBusMessage("one"), transaction=transaction)
-            measured = [asyncio.run(_lose_and_rebuild(bench, connection, queues)) for _ in range(scale.rounds + 1)][1:]
-        finally:
-            for name in (*queues, _ELSEWHERE):
-                administration.delete_queue(name)
-    speed, wait = (median(values) for values in zip(*measured, strict=True))
+    partitioned, plain = scale.count(_PARTITIONED), scale.count(_PLAIN)
+    # An upkeep service would make ledgers anew itself.
+    with EmbeddedRuntime(bench.scratch / "rebuild", namespace="rebuild", upkeep=False) as runtime:
+        queues = [f"partitioned-{number}" for number in range(partitioned)]
+        queues += [f"plain-{number}" for number in range(plain)]
+        with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+            for number, name in enumerate(queues):
+                administration.create_queue(name, enable_partitioning=number < partitioned)
+            administration.create_queue(_ELSEWHERE)
+        with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
+            sender = client.get_queue_sender(_ELSEWHERE)
+            for _ in range(scale.count(_TRANSACTIONS)):
+                with client.transaction() as transaction:
+                    sender.send_messages(ServiceBusMessage("one"), transaction=transaction)
+        speeds: dict[float, float] = {}
+        for several in (queues[: _FEW // PARTITIONS], queues[: _SOME // PARTITIONS], queues):
+            measured = [asyncio.run(_lose_and_rebuild(runtime, several)) for _ in range(scale.rounds + 1)][1:]
+            speed, wait = (median(values) for values in zip(*measured, strict=True))
+            speeds[sum(PARTITIONS if name.startswith("partitioned") else 1 for name in several)] = speed
     yield Result(
-        f"ledgers made anew, with {_TRANSACTIONS} transactions: {_WANTED:,.0f} a second",
+        f"{PARTITIONS * partitioned + plain:,} ledgers made anew, with {_TRANSACTIONS:,} transactions: {_WANTED:,.0f} a second",
         speed,
         "ledgers/s",
         _WANTED,
         speed / _WANTED,
         Budget(1.0),
+        curve=Curve("ledgers made anew, ledgers/s", "ledgers", tuple(speeds.items())),
     )
     yield target(f"an operation of another queue meanwhile, p99: {_MOST_MS:g} ms", MILLISECONDS, wait, _MOST_MS)
 
 
-async def _lose_and_rebuild(bench: Workbench, connection: str, queues: list[str]) -> tuple[float, float]:
+async def _lose_and_rebuild(runtime: EmbeddedRuntime, queues: list[str]) -> tuple[float, float]:
     """Return ledgers rebuilt per second, and the 99th percentile of other operations' waits in milliseconds."""
-    context = ClientContext(parse_settings(connection))
+    context = ClientContext(parse_settings(runtime.connection_string))
     try:
         entities = [await context.catalog.entity(EntityPath(name)) for name in queues]
         elsewhere = await context.catalog.entity(EntityPath(_ELSEWHERE))
@@ -76,9 +81,8 @@ async def _lose_and_rebuild(bench: Workbench, connection: str, queues: list[str]
         await context.ledger_client.execute(*keeps)
         # The ledger's state from before all transactions.
         await context.checkpoints.write({keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps})
-        with redis.Redis.from_url(bench.redis_url) as store:
-            for keep in keeps:
-                store.delete(*keep.ledger.keys.shared)
+        with redis.Redis.from_url(runtime.redis_url) as store:
+            store.flushall()
         waits: list[float] = []
         done = asyncio.Event()
         asking = asyncio.create_task(_ask_until(done, context, elsewhere, waits))

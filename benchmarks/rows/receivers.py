@@ -7,26 +7,28 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from statistics import quantiles
+from dataclasses import replace
+from statistics import median, quantiles
+from typing import NamedTuple
 
 import psutil
 
-from benchmarks.results import MESSAGES_PER_SECOND, MILLISECONDS, Budget, Result, compare, target
-from benchmarks.rounds import Scale, interleave, rate
+from benchmarks.results import MESSAGES_PER_SECOND, MILLISECONDS, Budget, Curve, Result, compare, target
+from benchmarks.rounds import Measure, Scale, interleave, rate
 from benchmarks.workbench import BODY, PARTITIONS, Workbench
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.aio import ServiceBusClient as AsyncClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 
-_IDLE = 200
-"""How many receivers wait; half of their queues are partitioned."""
+_IDLE = (1, 20, 200)
+"""How many receivers wait, each beside a sender; half of their queues are partitioned."""
 _SETTLED_AFTER = 60.0
 """How long, in seconds, receivers wait before their client counts as idle."""
 _WATCHED_FOR = 60.0
 _USED = 300
 """How many queues a client uses and closes, one after the other."""
-_AT_ONCE = 100
+_AT_ONCE = (10, 100)
 """How many queues a client receives from at once."""
 _MESSAGES = 60_000
 """How many messages they hold together."""
@@ -41,39 +43,62 @@ _PATIENCE = 60.0
 def receivers(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure one client with many receivers, beside upkeep; the references are the project's own targets, or one entity."""
     with EmbeddedRuntime(bench.scratch / "receivers", namespace="receivers") as runtime:
-        names = [f"q{number}" for number in range(scale.count(_IDLE))]
+        names = [f"q{number}" for number in range(scale.count(_IDLE[-1]))]
         with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
             for number, name in enumerate(names):
                 administration.create_queue(name, enable_partitioning=number % 2 == 0)
-        yield from asyncio.run(_idle(runtime.connection_string, names, scale))
+        yield from _idle(runtime.connection_string, names, scale)
         yield from _one_after_the_other(runtime.connection_string, names, scale)
     yield from _at_once(bench, scale)
     yield from _first_message(bench, scale)
 
 
-async def _idle(connection_string: str, names: Sequence[str], scale: Scale) -> list[Result]:
-    """Measure what a client takes whose receivers all wait."""
+class _Taken(NamedTuple):
+    """The resources that a client takes: processor time in seconds a minute, threads, and file descriptors."""
+
+    cpu: float
+    threads: float
+    descriptors: float
+
+
+def _idle(connection_string: str, names: Sequence[str], scale: Scale) -> Iterator[Result]:
+    """Measure what a client takes whose receivers all wait, and whose senders sent before."""
+    taken = {
+        count: asyncio.run(_take_while_idle(connection_string, names[:count], scale))
+        for count in (*_IDLE[:-1], len(names))
+    }
+    what = f"one client, {len(names)} senders and idle receivers"
+
+    def curve(title: str, field: str) -> Curve:
+        points = tuple((float(count), getattr(one, field)) for count, one in taken.items())
+        return Curve(f"one client, idle, {title}", "senders and receivers", points)
+
+    cpu, threads, descriptors = taken[len(names)]
+    yield target(f"{what}, CPU s/min: 1", "CPU s/min", cpu, 1.0, curve("CPU s/min", "cpu"))
+    yield Result(f"{what}, for each", cpu * 1000 / len(names), "CPU ms/min")
+    yield target(f"{what}, threads: 24", "threads", threads, 24, curve("threads", "threads"))
+    yield target(f"{what}, descriptors: 60", "descriptors", descriptors, 60, curve("descriptors", "descriptors"))
+
+
+async def _take_while_idle(connection_string: str, names: Sequence[str], scale: Scale) -> _Taken:
     process = psutil.Process()
     threads, descriptors = process.num_threads(), process.num_fds()
     async with AsyncClient.from_connection_string(connection_string) as client:
-        waits = [
-            asyncio.create_task(client.get_queue_receiver(name).receive_messages(10, max_wait_time=3600))
-            for name in names
-        ]
+        senders = [client.get_queue_sender(name) for name in names]
+        receivers = [client.get_queue_receiver(name) for name in names]
+        for sender, receiver in zip(senders, receivers, strict=True):
+            await sender.send_messages(ServiceBusMessage(b"x"))
+            await receiver.complete_messages(await receiver.receive_messages(1, _PATIENCE))
+        waits = [asyncio.create_task(receiver.receive_messages(10, max_wait_time=3600)) for receiver in receivers]
         await asyncio.sleep(_SETTLED_AFTER * min(1.0, scale.part * 4))
         began, before = time.monotonic(), time.process_time()
         await asyncio.sleep(_WATCHED_FOR * min(1.0, scale.part * 4))
         used = (time.process_time() - before) * 60 / (time.monotonic() - began)
-        threads, descriptors = process.num_threads() - threads, process.num_fds() - descriptors
+        taken = _Taken(used, process.num_threads() - threads, process.num_fds() - descriptors)
         for wait in waits:
             wait.cancel()
         await asyncio.gather(*waits, return_exceptions=True)
-    what = f"one client, {len(names)} idle receivers"
-    return [
-        target(f"{what}, CPU s/min: 1", "CPU s/min", used, 1.0),
-        target(f"{what}, threads: 24", "threads", threads, 24),
-        target(f"{what}, descriptors: 60", "descriptors", descriptors, 60),
-    ]
+    return taken
 
 
 def _one_after_the_other(connection_string: str, names: Sequence[str], scale: Scale) -> Iterator[Result]:
@@ -98,25 +123,31 @@ def _one_after_the_other(connection_string: str, names: Sequence[str], scale: Sc
 
 def _at_once(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure receiving from many queues at once in one client, against one queue with as many messages."""
-    entities = scale.count(_AT_ONCE)
-    count = scale.count(_MESSAGES, multiple_of=entities)
+    numbers = [scale.count(entities) for entities in _AT_ONCE]
+    count = scale.count(_MESSAGES, multiple_of=numbers[-1])
 
-    def receive(queues: Sequence[str]) -> float:
-        for queue in queues:
-            bench.fill(queue, count // len(queues))
-        return asyncio.run(_receive_all(bench.connection_string, queues, count // len(queues)))
+    def receiving(queues: Sequence[str]) -> Measure:
+        def receive(count: int) -> float:
+            for queue in queues:
+                bench.fill(queue, count // len(queues))
+            return asyncio.run(_receive_all(bench.connection_string, queues, count // len(queues)))
+
+        return receive
 
     with ExitStack() as stack:
         one = [stack.enter_context(bench.queue(partitions=PARTITIONS))]
-        many = [stack.enter_context(bench.queue(partitions=1)) for _ in range(entities)]
-        measured = interleave({"one": lambda _: receive(one), "many": lambda _: receive(many)}, count, scale)
-    yield compare(
-        f"receive and complete, {entities} queues at once in one client: one queue",
+        many = [stack.enter_context(bench.queue(partitions=1)) for _ in range(numbers[-1])]
+        sides = {1: one, **{number: many[:number] for number in numbers}}
+        measured = interleave({str(number): receiving(queues) for number, queues in sides.items()}, count, scale)
+    compared = compare(
+        f"receive and complete, {numbers[-1]} queues at once in one client: one queue",
         MESSAGES_PER_SECOND,
-        measured["many"],
-        measured["one"],
+        measured[str(numbers[-1])],
+        measured["1"],
         Budget(0.8),
     )
+    points = tuple((float(number), median(speeds)) for number, speeds in measured.items())
+    yield replace(compared, curve=Curve("receive and complete at once, messages/s", "queues", points))
 
 
 async def _receive_all(connection_string: str, queues: Sequence[str], count: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import count as numbers
 from typing import TYPE_CHECKING, cast
 
@@ -10,7 +11,8 @@ import pytest
 
 from benchmarks import rabbit
 from benchmarks.page import BEGIN, END, cells, with_results
-from benchmarks.results import NOT_INSTALLED, Budget, Result, compare, ratio_of, to_json
+from benchmarks.plots import draw
+from benchmarks.results import NOT_INSTALLED, Budget, Curve, Result, compare, ratio_of, to_json
 from benchmarks.rounds import Scale, interleave
 from benchmarks.rows import WORKS
 
@@ -150,3 +152,17 @@ def test_a_slow_row_ends_after_the_round_that_used_its_time_up() -> None:
 def test_a_small_scale_still_makes_whole_batches() -> None:
     assert Scale(part=0.001).count(20_000, multiple_of=100) == 200
     assert Scale(part=0.5).count(20_000, multiple_of=100) == 10_000
+
+
+def test_each_curve_is_a_panel_and_a_page_without_one_has_no_picture(tmp_path: Path) -> None:
+    draw(to_json([KEPT], "a day"), tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()
+    curve = Curve("CPU s/min", "entities", ((1.0, 0.5), (1_000.0, 2.0)))
+    rows = to_json([KEPT, replace(KEPT, name="one", curve=curve), replace(KEPT, name="two", curve=curve)], "a day")
+    for name in ("one.svg", "two.svg"):
+        draw(rows, tmp_path / name)
+    picture = (tmp_path / "one.svg").read_text()
+    assert picture.count("<!-- CPU s/min -->") == 2
+    assert "<!-- 1,000 -->" in picture
+    # Figures that were not measured anew leave the file as it was.
+    assert (tmp_path / "two.svg").read_text() == picture

@@ -25,6 +25,7 @@ AT_ONCE = 32
 """How many operations run at once at most; Kafka's calls have as many threads."""
 
 Lock = asyncio.Lock
+Semaphore = asyncio.Semaphore
 sleep = asyncio.sleep
 
 

@@ -13,12 +13,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import groupby
 from operator import methodcaller
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_consumer
@@ -30,7 +32,7 @@ CHUNK = 500
 """How many records a consumer's thread takes at a time, so that a reader need not wait long for its first ones."""
 FULL_COUNT, FULL_SIZE = 5_000, 16 * 1024 * 1024
 """How many records, and bytes of them, wait in an inbox before its consumer pauses; if it has other readers, twice as many."""
-PROMPT_POLL, PATIENT_POLL = 0.005, 0.02
+PROMPT_POLL, PATIENT_POLL = 0.005, 0.1
 """Longest time, in seconds, of one poll, and so the longest delay until a changed assignment takes effect."""
 PAUSE = 0.1
 """Longest pause, in seconds, of a consumer whose inboxes are full, if no reader wakes it."""
@@ -42,6 +44,8 @@ CALM_SURVEYS = 3
 """After how many surveys a calm partition goes to the patient consumer."""
 NEAR = 1_000
 """How many records one reader's position may be ahead of another's for both to share a consumer from now on."""
+LEADERS_PATIENCE, LEADERS_AT_ONCE = 0.5, 16
+"""How long, in seconds, the brokers may take to say who leads a topic's partitions; and for how many topics at once."""
 CLOSE_AFTER = 10.0
 """After how many seconds without a partition a consumer is closed."""
 
@@ -449,6 +453,7 @@ class _PooledConsumer:
         self.goes_on = threading.Event()
         self.is_ending = False
         self._pool = pool
+        self._patient = patient
         self._poll = PATIENT_POLL if patient else PROMPT_POLL
         self._consumer = open_consumer(settings, options)
         self._orders: deque[tuple[bool, _Place]] = deque()
@@ -538,10 +543,25 @@ class _PooledConsumer:
             if not assigns:
                 consumer.incremental_unassign(starts)
                 continue
+            self._learn_leaders({start.topic for start in starts})
             consumer.incremental_assign(starts)
             with self._pool.lock:
                 for place in places:
                     place.is_assigned = True
+
+    def _learn_leaders(self, topics: Set[str]) -> None:
+        """Ask the brokers who leads the partitions of new topics: Kafka's client would do so within a second, not at once."""
+        with self._pool.lock:
+            new = topics - {place.key[0] for place in self.places.values() if place.is_assigned}
+        if new and not self._patient:
+            # Each request waits until the fetch before it ends: all at once.
+            with ThreadPoolExecutor(min(len(new), LEADERS_AT_ONCE)) as threads:
+                list(threads.map(self._ask_for_leaders, new))
+
+    def _ask_for_leaders(self, topic: str) -> None:
+        # If no broker answers, Kafka's client itself asks on.
+        with suppress(KafkaException):
+            self._consumer.list_topics(topic, timeout=LEADERS_PATIENCE)
 
     def _pauses(self) -> bool:
         """Return whether there is no room for what would be fetched: then the brokers' answers wait in Kafka's client."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -233,25 +233,21 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached.
             ServiceBusError: Kafka refuses.
         """
+        return self.describe_all([name], timeout).get(name)
+
+    def describe_all(self, names: Sequence[str], timeout: float | None = None) -> dict[str, Topic]:
+        """Return the descriptions of those of several topics that exist; see ``describe``."""
         asked_for = min(ASKED_FOR, timeout or self._timeout)
 
-        def ask() -> Any:
-            return self._admin.describe_topics(TopicCollection([name]), request_timeout=asked_for)[name].result()
+        def ask() -> dict[str, Topic]:
+            asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=asked_for)
+            found = {name: _described(name, answer) for name, answer in asked.items()}
+            return {name: topic for name, topic in found.items() if topic is not None}
 
         try:
-            described = self._again(_SILENCE, name, timeout)(ask)
+            return self._again(_SILENCE, names[0], timeout)(ask)
         except KafkaException as error:
-            if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise self._translate(error, f"describe topic {name!r}") from error
-        unavailable = tuple(
-            partition.id
-            for partition in described.partitions
-            if partition.leader is None
-            or partition.leader.id < 0
-            or len(partition.isr) < _needed(len(partition.replicas))
-        )
-        return Topic(name, str(described.topic_id), len(described.partitions), unavailable)
+            raise self._translate(error, f"describe topic {', '.join(map(repr, names))}") from error
 
     def wait_for(self, name: str) -> Topic:
         """Return a topic that was just created, once the brokers know it and each partition's leader serves it.
@@ -547,6 +543,22 @@ _PASSING = {
     KafkaError.FENCED_LEADER_EPOCH,
 }
 """Error codes while not all brokers know a new topic or a new leader."""
+
+
+def _described(name: str, answer: Future[Any]) -> Topic | None:
+    """Return the topic that a broker describes, or None if there is none."""
+    try:
+        described = answer.result()
+    except KafkaException as error:
+        if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+    unavailable = tuple(
+        partition.id
+        for partition in described.partitions
+        if partition.leader is None or partition.leader.id < 0 or len(partition.isr) < _needed(len(partition.replicas))
+    )
+    return Topic(name, str(described.topic_id), len(described.partitions), unavailable)
 
 
 def _with(codes: Set[int]) -> Callable[[BaseException], bool]:

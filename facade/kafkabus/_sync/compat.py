@@ -21,6 +21,7 @@ CALLBACK_ERRORS = (BaseException,)
 """Errors that a callback may raise without ending its caller; a thread of the library would end without a report."""
 
 Lock = threading.Lock
+Semaphore = threading.Semaphore
 sleep = time.sleep
 guarded, caller_left, on_left = interrupts.guarded, interrupts.caller_left, interrupts.on_left
 longest_wait = interrupts.longest_wait

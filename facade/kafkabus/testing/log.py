@@ -196,9 +196,13 @@ class MemoryTopics:
 
     def describe(self, name: str, timeout: float | None = None) -> Topic | None:  # noqa: ARG002  # as Kafka's
         """Return a topic, or None if it does not exist."""
+        return self.describe_all([name]).get(name)
+
+    def describe_all(self, names: Sequence[str], timeout: float | None = None) -> dict[str, Topic]:  # noqa: ARG002  # as Kafka's
+        """Return those of several topics that exist."""
         with self._cluster.grown:
-            known = self._cluster.topics.get(name)
-            return None if known is None else Topic(name, known.topic_id, len(known.logs), ())
+            found = {name: known for name in names if (known := self._cluster.topics.get(name)) is not None}
+            return {name: Topic(name, known.topic_id, len(known.logs), ()) for name, known in found.items()}
 
     def wait_for(self, name: str) -> Topic:
         """Return a topic that was just created."""

@@ -215,16 +215,19 @@ class Store:
         self._ledgers[keys[0]] = MemoryLedger.restored(snapshot, self._now_ms())
         return 1
 
-    def _heartbeat(self, keys: list[str], arguments: list[Any]) -> list[bytes]:
+    def _heartbeat(self, keys: list[str], arguments: list[Any]) -> list[list[bytes]]:
         client, lifetime = arguments
         # Heartbeats use real time, even if the namespace's clock was advanced.
         now = time.monotonic_ns() // 1_000_000
-        heard_of = self._heard_of.setdefault(keys[0], {})
-        heard_of[client] = now
-        for other, moment in list(heard_of.items()):
-            if moment < now - int(lifetime):
-                del heard_of[other]
-        return [name.encode() for name in heard_of]
+        members: list[list[bytes]] = []
+        for key in keys:
+            heard_of = self._heard_of.setdefault(key, {})
+            heard_of[client] = now
+            for other, moment in list(heard_of.items()):
+                if moment < now - int(lifetime):
+                    del heard_of[other]
+            members.append([name.encode() for name in heard_of])
+        return members
 
     def _let_go(self, keys: list[str], arguments: list[Any]) -> int:
         if self._marks.get(keys[0]) != arguments[0]:

@@ -43,12 +43,6 @@ def alarms() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "kafkabus-alarm"]
 
 
-def alive(*kinds: type) -> int:
-    """Return how many objects of some kinds there are."""
-    gc.collect()
-    return sum(isinstance(one, kinds) for one in gc.get_objects())
-
-
 def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """No threads or descriptors are left during use, and no objects and keys afterwards.
 
@@ -85,12 +79,14 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
             # Eight queues are received from at a time, and their readers have messages of each, for a while after that.
             # A hundred would have six hundred.
             assert peak < start + 300
-        assert alive(ServiceBusReceiver, ServiceBusSender) == 0
+        gc.collect()
+        handles = [one for one in gc.get_objects() if isinstance(one, (ServiceBusReceiver, ServiceBusSender))]
+        assert [f"{type(one).__name__} {one._path}" for one in handles] == []
         kept = [key for key in server.scan_iter(f"*{run}*") if server.ttl(key) < 0]
         assert kept == []
         fields = [name for name in server.hkeys(descriptions_key(NAMESPACE)) if run in str(name)]
         assert fields == []
-        assert alive(Entity) < 100
+        assert sum(isinstance(one, Entity) for one in gc.get_objects()) < 100
 
 
 def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

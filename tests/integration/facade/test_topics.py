@@ -626,7 +626,7 @@ async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rule
                 await client.get_topic_sender("t").send_messages(ServiceBusMessage("x"))
                 await reached.wait()
                 await asyncio.to_thread(administration.delete_subscription, "t", "s")
-                context.catalog._entities[path.key] = (-math.inf, context.catalog._entities[path.key][1])
+                context.catalog._entities[path.key].asked_at = -math.inf
                 asking = asyncio.create_task(context.catalog.entity(path))
                 await until(lambda: asking.done() or ((lock := context.catalog._locks.get(path.key)) and lock.locked()))
                 go_on.set()

@@ -17,8 +17,8 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from kafkabus._async.redis.connection import CALLS_AT_ONCE, connect
 from kafkabus._async.redis.connection import RedisConnection as AsyncRedisConnection
-from kafkabus._async.redis.connection import connect
 from kafkabus._async.redis.ledger_client import LedgerClient as AsyncLedgerClient
 from kafkabus._ledger.keys import LedgerKeys
 from kafkabus._ledger.operations import Claim, Ledger, Operation, Prepare, Request, Seen, Settlement
@@ -237,6 +237,20 @@ async def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline
         await asyncio.sleep(0)
+
+
+async def test_many_calls_at_once_share_few_connections(redis_port: int, caplog: pytest.LogCaptureFixture) -> None:
+    """None of more calls than redis-py has connections for is refused; a cancelled one gives its place to another."""
+    async with connect(f"redis://{HOST}:{redis_port}/0") as client:
+        connection = AsyncRedisConnection(client, address="redis", namespace="ledgers", retry_for=30)
+        calls = [asyncio.ensure_future(connection.call(client.client_id)) for _ in range(400)]
+        await asyncio.sleep(0)
+        for call in calls[:100]:
+            call.cancel()
+        answers = await asyncio.gather(*calls[100:])
+        assert len(set(answers)) <= CALLS_AT_ONCE
+        assert set(await asyncio.gather(*(connection.call(client.client_id) for _ in range(100))))
+    assert [record.getMessage() for record in caplog.records if "redis_retry" in record.getMessage()] == []
 
 
 async def test_whoever_is_woken_to_go_next_and_cancelled_passes_it_on(

@@ -153,6 +153,7 @@ class LogReader:
         self._tended_at = 0.0
         self._slow_poll_every = SLOW_POLL
         self._was_active = True
+        self._changes: list[str | None] = [None] * entity.partitions
         self._bell = ThreadBell()
         self._fetcher = PartitionFetcher(
             parts.connections.consumers,
@@ -319,7 +320,7 @@ class LogReader:
         self._was_active = self._missed = False
         self.plan.clear_backoff(now)
         await self._find_homes()
-        await self._ask_for_returned()
+        await self._ask_for_returned(changed_only=self._slow_poll_every > SLOW_POLL)
         await self._listener.slow_poll(idle=self._slow_poll_every > SLOW_POLL)
         await self._look_at_memory()
 
@@ -412,10 +413,21 @@ class LogReader:
         for view in self.plan.views:
             view.home = view.partition in homes
 
-    async def _ask_for_returned(self) -> None:
-        """Ask every ledger, without claiming, for ranges to be granted again."""
-        claims = [(view, Claim.poll(self.entity.ledgers[view.partition])) for view in self.plan.views]
-        await self._connections.ledger_client.execute(*(claim for _, claim in claims))
+    async def _ask_for_returned(self, *, changed_only: bool) -> None:
+        """Ask ledgers, without claiming, for ranges to be granted again.
+
+        Args:
+            changed_only: Whether to ask only those that have changed since they were asked last.
+        """
+        ledgers, client, before = self.entity.ledgers, self._connections.ledger_client, self._changes
+        self._changes = await client.changes(ledgers) if changed_only else [None] * len(ledgers)
+        claims = [
+            (view, Claim.poll(ledger))
+            for view, ledger, then, now in zip(self.plan.views, ledgers, before, self._changes, strict=True)
+            if now is None or now != then
+        ]
+        if claims:
+            await client.execute(*(claim for _, claim in claims))
         for view, claim in claims:
             if view.state.is_read:
                 await self.go_to(view, claim.granted)

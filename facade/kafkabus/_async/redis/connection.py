@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential, wait_random
 
+from kafkabus._async.compat import Semaphore
 from kafkabus._core import in_memory_registry
 from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
@@ -22,6 +23,8 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 
 T = TypeVar("T")
 
+CALLS_AT_ONCE = 32
+"""How many calls wait for Redis at a time at the most, each with a connection; redis-py refuses a call that finds none."""
 REPLY_TIMEOUT = 10.0
 """How long, in seconds, Redis may take to answer; then the request is made again, under its number."""
 
@@ -62,6 +65,7 @@ class RedisConnection:
         self._namespace = namespace
         self._retry_for = retry_for
         self._looked_at = False
+        self._room = Semaphore(CALLS_AT_ONCE)
 
     async def call(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Make a call to Redis; retry while Redis cannot serve it.
@@ -77,9 +81,10 @@ class RedisConnection:
 
         async def attempt() -> T:
             try:
-                if not self._looked_at:
-                    await self._look_at()
-                return await ask()
+                async with self._room:
+                    if not self._looked_at:
+                        await self._look_at()
+                    return await ask()
             except RedisError as error:
                 if passes(error):
                     await self._may_be_another(error)
@@ -184,8 +189,17 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        upto, kept = await self._connection.call(lambda: self._redis.hmget(self._key, [_UPTO, name]))
-        return _offset(upto), _kept_text(kept)
+        upto, (text,) = await self.several([name])
+        return upto, text
+
+    async def several(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
+        """Return the offset of the topic up to which the cache is complete, and several descriptions; see ``get``.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        upto, *kept = await self._connection.call(lambda: self._redis.hmget(self._key, [_UPTO, *names]))
+        return _offset(upto), list(map(_kept_text, kept))
 
     async def all(self) -> tuple[int, dict[str, str]]:
         """Return the offset of the topic up to which the cache is complete, and all descriptions by name.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -51,8 +52,20 @@ class EntityDescriptions:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        text = await self._text_of(name.lower())
-        return None if text is None else read_description(text)
+        (description,) = await self.several([name])
+        return description
+
+    async def several(self, names: Sequence[str]) -> list[EntityDescription | None]:
+        """Return the descriptions of several entities; see ``get``.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        wanted = [name.lower() for name in names]
+        upto, texts = await self._cache.several(wanted)
+        if not self._is_known(upto):
+            texts = list(map((await self._load()).get, wanted))
+        return [None if text is None else read_description(text) for text in texts]
 
     async def catch_up(self) -> None:
         """Bring the cache up to the topic's current end.
@@ -98,8 +111,11 @@ class EntityDescriptions:
         """
         await self._write(_NAMESPACE, description.model_dump_json())
 
-    async def all(self) -> list[EntityDescription]:
+    async def all(self, beginning: str = "") -> list[EntityDescription]:
         """Return the descriptions of all entities, sorted by name: a subscription's comes after its topic's.
+
+        Args:
+            beginning: Only entities whose names begin with this text.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -107,7 +123,8 @@ class EntityDescriptions:
         upto, texts = await self._cache.all()
         if not self._is_known(upto):
             texts = await self._load()
-        return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
+        wanted = sorted(name for name in texts if name != _NAMESPACE and name.startswith(beginning.lower()))
+        return [read_description(texts[name]) for name in wanted]
 
     def changing(self, name: str) -> DescriptionLock:
         """Return a lock for changing an entity's description: one client at a time reads it and writes another.

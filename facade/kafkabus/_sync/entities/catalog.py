@@ -12,8 +12,9 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import TypeGuard
 from weakref import WeakValueDictionary
 
 from kafkabus._core.entity import Entity, LedgersReplacedError, generation_of
@@ -33,6 +34,21 @@ DESCRIPTION_AGE = 5.0
 """How old, in seconds, a description may be that a client uses."""
 OLD = 60.0
 """After how many seconds without a call the client looks whether an entity is still there."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """An entity that the client knows.
+
+    Attributes:
+        entity: The entity.
+        asked_at: When its description was asked for, on the monotonic clock.
+        used_at: When a caller asked for the entity last.
+    """
+
+    entity: Entity
+    asked_at: float
+    used_at: float
 
 
 class EntityCatalog:
@@ -62,7 +78,8 @@ class EntityCatalog:
         self._made = itertools.count()
         self._known_paths: deque[str] = deque()
         self._namespace: NamespaceDescription | None = None
-        self._entities: dict[str, tuple[float, Entity]] = {}
+        self._entities: dict[str, _Known] = {}
+        self._looking = Lock()
         self._by_ledger: dict[Ledger, Entity] = {}
 
     def namespace(self) -> NamespaceDescription:
@@ -106,37 +123,88 @@ class EntityCatalog:
             MessagingEntityNotFoundError: There is no such entity.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        known = self._entities.get(path.key)
-        if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
-            return known[1]
+        entity = self._up_to_date(path)
+        if entity is not None:
+            return entity
+        if path.key in self._entities:
+            self._look_at_used(path)
         with self._guard:
             lock = self._locks.setdefault(path.key, Lock())
         with lock:
             # Looked at again: another task, which had the lock before, may have made the entity.
+            entity = self._up_to_date(path)
+            if entity is not None:
+                return entity
             known = self._entities.get(path.key)
-            if known is not None and time.monotonic() - known[0] < DESCRIPTION_AGE:
-                return known[1]
             self._connections.reach_kafka()
             # The entity is as old as the description that it is made of.
             asked_at = time.monotonic()
             try:
-                entity = self._look_up(path, None if known is None else known[1])
+                entity = self._look_up(path, None if known is None else known.entity)
             except MessagingEntityNotFoundError:
                 if known is not None:
-                    self._forget(known[1])
+                    self._forget(known.entity)
                 raise
-            if not path.is_dead_letter:
-                key = full_key(self._connections.settings.namespace, path, entity.generation)
-                entity = replace(entity, full=self._connections.ledger_client.full_partitions(key))
-            self._entities[path.key] = (asked_at, entity)
-            for ledger in entity.ledgers:
-                self._by_ledger[ledger] = entity
+            (entity,) = self._with_full([entity])
+            self._keep(entity, asked_at)
         if known is None:
             self._look_at_old(path.key)
-        elif known[1].generation != entity.generation:
-            self._forget(known[1])
+        elif known.entity.generation != entity.generation:
+            self._forget(known.entity)
         self._upkeep_watch.look()
         return entity
+
+    def _up_to_date(self, path: EntityPath) -> Entity | None:
+        """Return an entity that was described a moment ago; None if it has to be looked up."""
+        known = self._entities.get(path.key)
+        if known is None:
+            return None
+        known.used_at = time.monotonic()
+        return known.entity if known.used_at - known.asked_at < DESCRIPTION_AGE else None
+
+    def _keep(self, entity: Entity, asked_at: float) -> None:
+        self._entities[entity.path.key] = _Known(entity, asked_at, time.monotonic())
+        for ledger in entity.ledgers:
+            self._by_ledger[ledger] = entity
+
+    def _look_at_used(self, path: EntityPath) -> None:
+        """Look up all entities at once that callers use and that were not looked up lately.
+
+        Those that are not as they were, but for their settings, have to be looked up by themselves.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        with self._looking:
+            if self._up_to_date(path) is not None:
+                return
+            now = time.monotonic()
+            used = [
+                (known, known.asked_at)
+                for known in list(self._entities.values())
+                if now - known.used_at < 2 * DESCRIPTION_AGE and now - known.asked_at >= DESCRIPTION_AGE / 2
+            ]
+            described = self._descriptions.several([known.entity.path.name for known, _ in used])
+            full = self._with_full([known.entity for known, _ in used])
+            for (known, asked_at), description, entity in zip(used, described, full, strict=True):
+                if _describes(description, entity):
+                    self._renew(known, asked_at, entity.described_as(description), now)
+        self._upkeep_watch.look()
+
+    def _renew(self, known: _Known, asked_at: float, entity: Entity, now: float) -> None:
+        """Note an entity as it is described now, unless a caller wants it anew, or looked it up meanwhile."""
+        with self._guard:
+            if known.asked_at == asked_at and self._entities.get(entity.path.key) is known:
+                known.entity, known.asked_at = entity, now
+                for ledger in entity.ledgers:
+                    self._by_ledger[ledger] = entity
+
+    def _with_full(self, entities: Sequence[Entity]) -> list[Entity]:
+        """Return entities with their partitions that are full by upkeep's last report."""
+        namespace = self._connections.settings.namespace
+        keys = [full_key(namespace, one.path, one.generation) for one in entities]
+        full = self._connections.ledger_client.full_partitions(keys)
+        return [replace(one, full=its) for one, its in zip(entities, full, strict=True)]
 
     def _look_at_old(self, new: str) -> None:
         """Forget entities that are gone: for each new one, look at two that callers have not asked for lately."""
@@ -144,10 +212,11 @@ class EntityCatalog:
         with self._guard:
             oldest = [paths.popleft() for _ in range(min(2, len(paths)))]
         for path in oldest:
-            asked_at, entity = self._entities.get(path, (0.0, None))
-            if entity is None:
+            old = self._entities.get(path)
+            if old is None:
                 continue
-            if time.monotonic() - asked_at > OLD:
+            entity = old.entity
+            if time.monotonic() - old.asked_at > OLD:
                 # The caller asked for the new one, and gets it all the same.
                 with suppress(ServiceBusError):
                     known = self._descriptions.get(entity.path.name)
@@ -172,8 +241,9 @@ class EntityCatalog:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         known = self._entities.get(entity.path.key)
-        if known is not None and known[1].description == entity.description:
-            self._entities[entity.path.key] = (-math.inf, known[1])
+        with self._guard:
+            if known is not None and known.entity.description == entity.description:
+                known.asked_at = -math.inf
         found = self.entity(entity.path)
         if found.generation != entity.generation:
             raise MessagingEntityNotFoundError(self.note_gone(entity, "it was deleted and created again"))
@@ -226,22 +296,19 @@ class EntityCatalog:
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """Return how long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
         known = self._entities.get(path.key)
-        if known is None or partition >= known[1].partitions:
+        if known is None or partition >= known.entity.partitions:
             return 0.0
-        return known[1].ledgers[partition].seconds_until(moment_ms)
+        return known.entity.ledgers[partition].seconds_until(moment_ms)
 
     def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
         description = self._descriptions.get(path.name)
         if description is None or description.status is EntityStatus.DELETING:
             raise MessagingEntityNotFoundError(missing(path, self._connections.settings.namespace))
+        if known is not None and _describes(description, known):
+            return known.described_as(description)
         topic, topic_id = description.topic, description.topic_id
         if path.is_dead_letter:
-            if known is not None and known.description.generation == description.generation:
-                topic, topic_id = known.topic, known.topic_id
-            else:
-                topic, topic_id = self._dead_letter_topic(path, description.partitions)
-        if known is not None and known.generation == generation_of(path, description, topic_id):
-            return known.described_as(description)
+            topic, topic_id = self._dead_letter_topic(path, description.partitions)
         if known is not None:
             LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
         namespace = self.namespace()
@@ -266,12 +333,9 @@ class EntityCatalog:
         """
         if not isinstance(description, TopicDescription):
             return []
-        name = description.name.lower()
-        return [
-            one
-            for one in self._descriptions.all()
-            if isinstance(one, SubscriptionDescription) and one.topic_entity.lower() == name
-        ]
+        # To read the descriptions of all entities of a large namespace takes long.
+        described = self._descriptions.all(description.name + SUBSCRIPTIONS)
+        return [one for one in described if isinstance(one, SubscriptionDescription)]
 
     def readers_of(self, entity: Entity) -> list[Entity]:
         """Return the entities whose ledgers grant the messages of an entity's logs: itself, or a topic's subscriptions.
@@ -355,10 +419,20 @@ class EntityCatalog:
     def look_up_again(self, entity: Entity) -> bool:
         """Have the next caller that asks for an entity look it up; return False if the client no longer knows this one."""
         known = self._entities.get(entity.path.key)
-        if known is None or known[1].generation != entity.generation:
+        if known is None or known.entity.generation != entity.generation:
             return False
         del self._entities[entity.path.key]
         return True
+
+
+def _describes(description: EntityDescription | None, entity: Entity) -> TypeGuard[EntityDescription]:
+    """Return whether a description is of an entity that a client knows, with the same ledgers."""
+    if description is None or description.status is EntityStatus.DELETING:
+        return False
+    topic_id = entity.topic_id if entity.path.is_dead_letter else description.topic_id
+    return entity.description.generation == description.generation and entity.generation == generation_of(
+        entity.path, description, topic_id
+    )
 
 
 def missing(path: EntityPath, namespace: str) -> str:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
@@ -31,10 +32,29 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus")
 
 
-TOPIC_AGE = 5.0
+TOPIC_AGE = 10.0
 """How old, in seconds, the knowledge may be that an entity's topic is the same as before."""
 TOPIC_TIMEOUT = 2.0
 """For how long, in seconds, brokers are asked for the topic."""
+
+
+@dataclass(slots=True)
+class _TopicRead:
+    """A topic that the client reads.
+
+    Attributes:
+        name: Its name.
+        topic_id: The id of the topic that its ledgers are about.
+        read_at: When a caller read it last, on the monotonic clock.
+        asked_at: When the brokers were asked for it last.
+        is_doubted: Whether it may be another one than before.
+    """
+
+    name: str
+    topic_id: str
+    read_at: float = 0.0
+    asked_at: float = -math.inf
+    is_doubted: bool = False
 
 
 class EntityRecovery:
@@ -68,7 +88,7 @@ class EntityRecovery:
         self._session_states = session_states
         self._markers = markers
         self._archive = archive
-        self._topics_seen: dict[str, float] = {}
+        self._topics_read: dict[str, _TopicRead] = {}
 
     def check_topic(self, entity: Entity) -> None:
         """Check, now and then, whether an entity's topic is still the one that its ledgers are about.
@@ -79,14 +99,45 @@ class EntityRecovery:
             MessagingEntityNotFoundError: The topic is another one.
         """
         now = time.monotonic()
-        if now - self._topics_seen.get(entity.topic_id, -TOPIC_AGE) < TOPIC_AGE:
-            return
-        self._topics_seen[entity.topic_id] = now
+        own = self._topics_read.setdefault(entity.topic_id, _TopicRead(entity.topic, entity.topic_id))
+        own.read_at = now
         try:
+            if now - own.asked_at >= TOPIC_AGE:
+                self._ask_for_topics(now)
+            if not own.is_doubted:
+                return
+            own.is_doubted = False
             topic = self._connections.pool.run(self._connections.topics.describe, entity.topic, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             return  # A client that reads the topic reports this.
         self._check_own(entity, topic)
+
+    def _ask_for_topics(self, now: float) -> None:
+        """Ask the brokers, in one request, for the topics that are read and have not been asked for lately.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        due = [
+            one
+            for one in list(self._topics_read.values())
+            if now - one.read_at < 2 * TOPIC_AGE and now - one.asked_at >= TOPIC_AGE / 2
+        ]
+        for one in due:
+            # Before anything is awaited: of several callers, one asks.
+            one.asked_at = now
+        connections, names = self._connections, [one.name for one in due]
+        try:
+            found = connections.pool.run(connections.topics.describe_all, names, TOPIC_TIMEOUT)
+        except ServiceBusCommunicationError:
+            raise
+        except ServiceBusError:
+            # Kafka may refuse one of them: each is asked for by itself.
+            for one in due:
+                one.is_doubted = True
+        else:
+            for one in due:
+                one.is_doubted = one.name in found and found[one.name].topic_id != one.topic_id
 
     def _check_own(self, entity: Entity, topic: Topic | None) -> None:
         """Check whether a topic is the one that an entity's ledgers are about.
@@ -508,7 +559,7 @@ class EntityRecovery:
 
     def forget(self, entity: Entity) -> None:
         """Forget an entity that is gone, or was replaced by another one of its name."""
-        self._topics_seen.pop(entity.topic_id, None)
+        self._topics_read.pop(entity.topic_id, None)
 
 
 def marks_of(entity: Entity, description: EntityDescription) -> list[MarkName]:

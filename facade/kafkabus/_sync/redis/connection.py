@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar, cast
 
 from redis import Redis
@@ -18,11 +18,14 @@ from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
 from kafkabus._redis.errors import of_cluster, passes, translated
 from kafkabus._redis.replies import text_of
+from kafkabus._sync.compat import Semaphore
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
 T = TypeVar("T")
 
+CALLS_AT_ONCE = 32
+"""How many calls wait for Redis at a time at the most, each with a connection; redis-py refuses a call that finds none."""
 REPLY_TIMEOUT = 10.0
 """How long, in seconds, Redis may take to answer; then the request is made again, under its number."""
 
@@ -62,6 +65,7 @@ class RedisConnection:
         self._namespace = namespace
         self._retry_for = retry_for
         self._looked_at = False
+        self._room = Semaphore(CALLS_AT_ONCE)
 
     def call(self, ask: Callable[[], T]) -> T:
         """Make a call to Redis; retry while Redis cannot serve it.
@@ -77,9 +81,10 @@ class RedisConnection:
 
         def attempt() -> T:
             try:
-                if not self._looked_at:
-                    self._look_at()
-                return ask()
+                with self._room:
+                    if not self._looked_at:
+                        self._look_at()
+                    return ask()
             except RedisError as error:
                 if passes(error):
                     self._may_be_another(error)
@@ -184,8 +189,17 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        upto, kept = self._connection.call(lambda: self._redis.hmget(self._key, [_UPTO, name]))
-        return _offset(upto), _kept_text(kept)
+        upto, (text,) = self.several([name])
+        return upto, text
+
+    def several(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
+        """Return the offset of the topic up to which the cache is complete, and several descriptions; see ``get``.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        upto, *kept = self._connection.call(lambda: self._redis.hmget(self._key, [_UPTO, *names]))
+        return _offset(upto), list(map(_kept_text, kept))
 
     def all(self) -> tuple[int, dict[str, str]]:
         """Return the offset of the topic up to which the cache is complete, and all descriptions by name.

@@ -47,6 +47,8 @@ LONGEST = 10 * 365 * 24 * 3600
 """The longest time, in seconds, for which Redis remembers anything."""
 RESTORED_AT_ONCE = 100
 """How many ledgers are made anew in one round trip."""
+HEARTBEATS_AT_ONCE = 100
+"""For how many entities Redis notes heartbeats at a time, during which it does nothing else."""
 ANEW_SECONDS = 600
 """How long, in seconds, the reading of what was written down of a ledger may take before it has to be repeated."""
 
@@ -260,22 +262,20 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        members = self._script_call(heartbeat_script().text, [key], [client_id, int(lifetime * 1000)])
-        return [member.decode() for member in members]
+        (members,) = self.heartbeats([key], client_id, lifetime)
+        return members
 
     def heartbeats(self, keys: Sequence[str], client_id: str, lifetime: float) -> list[list[str]]:
         """Report that a client receives from several entities; see ``heartbeat``.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
-            LedgerError: Redis refuses the script for one of the entities.
         """
-        calls = [(heartbeat_script(), [1, key, client_id, int(lifetime * 1000)]) for key in keys]
-        replies = self._patiently(partial(self._run_all, calls))
-        for reply in replies:
-            if isinstance(reply, RedisError):
-                raise self._connection.translated(reply)
-        return [[text_of(member) for member in reply] for reply in replies]
+        members: list[list[bytes]] = []
+        for start in range(0, len(keys), HEARTBEATS_AT_ONCE):
+            some = keys[start : start + HEARTBEATS_AT_ONCE]
+            members += self._script_call(heartbeat_script().text, some, [client_id, int(lifetime * 1000)])
+        return [[text_of(member) for member in its] for its in members]
 
     def last_heartbeat(self, key: str) -> int | None:
         """Return when a client last reported that it receives, ms since 1970; None if Redis knows no such report any more.
@@ -318,13 +318,20 @@ class LedgerClient:
         text = " ".join(map(str, sorted(partitions)))
         self._patiently(lambda: self._redis.set(key, text, ex=FULL_SECONDS))
 
-    def full_partitions(self, key: str) -> frozenset[int]:
-        """Return the partitions of an entity that are full by upkeep's last report.
+    def full_partitions(self, keys: Sequence[str]) -> list[frozenset[int]]:
+        """Return the partitions of several entities that are full by upkeep's last report.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        return frozenset(map(int, (self._patiently(lambda: self._redis.get(key)) or b"").split()))
+
+        def read() -> list[Any]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for key in keys:
+                pipeline.get(key)
+            return pipeline.execute()
+
+        return [frozenset(map(int, (text or b"").split())) for text in self._patiently(read)]
 
     def tell_holes(self, key: str, counts: Mapping[int, int]) -> None:
         """Report how many offsets of partitions hold no message; Redis forgets that if upkeep does not repeat it for a while.
@@ -626,7 +633,7 @@ class LedgerClient:
         replies: list[Any] = self._patiently(read)
         return replies
 
-    def _script_call(self, text: str, keys: list[str], arguments: Sequence[str | int | bytes]) -> Any:
+    def _script_call(self, text: str, keys: Sequence[str], arguments: Sequence[str | int | bytes]) -> Any:
         return self._patiently(lambda: self._redis.eval(text, len(keys), *keys, *arguments))
 
     def _patiently(self, call: Callable[[], Any]) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -52,8 +53,20 @@ class EntityDescriptions:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        text = self._text_of(name.lower())
-        return None if text is None else read_description(text)
+        (description,) = self.several([name])
+        return description
+
+    def several(self, names: Sequence[str]) -> list[EntityDescription | None]:
+        """Return the descriptions of several entities; see ``get``.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        wanted = [name.lower() for name in names]
+        upto, texts = self._cache.several(wanted)
+        if not self._is_known(upto):
+            texts = list(map((self._load()).get, wanted))
+        return [None if text is None else read_description(text) for text in texts]
 
     def catch_up(self) -> None:
         """Bring the cache up to the topic's current end.
@@ -99,8 +112,11 @@ class EntityDescriptions:
         """
         self._write(_NAMESPACE, description.model_dump_json())
 
-    def all(self) -> list[EntityDescription]:
+    def all(self, beginning: str = "") -> list[EntityDescription]:
         """Return the descriptions of all entities, sorted by name: a subscription's comes after its topic's.
+
+        Args:
+            beginning: Only entities whose names begin with this text.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
@@ -108,7 +124,8 @@ class EntityDescriptions:
         upto, texts = self._cache.all()
         if not self._is_known(upto):
             texts = self._load()
-        return [read_description(texts[name]) for name in sorted(texts) if name != _NAMESPACE]
+        wanted = sorted(name for name in texts if name != _NAMESPACE and name.startswith(beginning.lower()))
+        return [read_description(texts[name]) for name in wanted]
 
     def changing(self, name: str) -> DescriptionLock:
         """Return a lock for changing an entity's description: one client at a time reads it and writes another.

@@ -1,0 +1,139 @@
+"""A client that uses many entities looks them up, and their topics, together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus._kafka.topic_admin import Topic
+from kafkabus._sync.context import ClientContext
+from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
+from kafkabus._sync.entities.recovery import TOPIC_AGE
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.testing import InMemoryNamespace
+from kafkabus_mapping.entities import EntityDescription, EntityStatus
+from kafkabus_mapping.names import EntityPath
+
+QUEUES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def namespace() -> Iterator[InMemoryNamespace]:
+    """A namespace with four queues, and without upkeep, which would look entities up as well."""
+    with InMemoryNamespace(upkeep=False) as here:
+        with ServiceBusAdministrationClient.from_connection_string(here.connection_string) as client:
+            for name in QUEUES:
+                client.create_queue(name)
+        yield here
+
+
+@pytest.fixture
+def administration(namespace: InMemoryNamespace) -> Iterator[ServiceBusAdministrationClient]:
+    """Another client, which changes the queues."""
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as client:
+        yield client
+
+
+@pytest.fixture
+def context(namespace: InMemoryNamespace) -> Iterator[ClientContext]:
+    """A client that has just used all queues."""
+    with ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+        for name in QUEUES:
+            client.get_queue_sender(name).send_messages(ServiceBusMessage("x"))
+        yield client._connections()
+
+
+def grow_old(context: ClientContext) -> None:
+    """Make all descriptions older than they may be."""
+    for known in context.catalog._entities.values():
+        known.asked_at -= DESCRIPTION_AGE
+
+
+def test_entities_in_use_are_looked_up_together(
+    administration: ServiceBusAdministrationClient, context: ClientContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One call for all; what was replaced or deleted is looked up by itself, and what is not used not at all."""
+    asked: list[Sequence[str]] = []
+    several = context.descriptions.several
+
+    def ask(names: Sequence[str]) -> list[EntityDescription | None]:
+        asked.append(names)
+        return several(names)
+
+    before = {name: context.catalog.entity(EntityPath(name)) for name in QUEUES}
+    settings = administration.get_queue("b")
+    settings.status = EntityStatus.DISABLED
+    administration.update_queue(settings)
+    administration.delete_queue("c")
+    administration.create_queue("c")
+    context.catalog._entities["d"].used_at -= 3 * DESCRIPTION_AGE
+    grow_old(context)
+    monkeypatch.setattr(context.descriptions, "several", ask)
+    assert context.catalog.entity(EntityPath("a")).ledgers == before["a"].ledgers
+    assert context.catalog.entity(EntityPath("b")).description.status is EntityStatus.DISABLED
+    assert asked == [["a", "b", "c"]]
+    assert context.catalog.entity(EntityPath("c")).generation != before["c"].generation
+    administration.delete_queue("d")
+    with pytest.raises(MessagingEntityNotFoundError):
+        context.catalog.entity(EntityPath("d"))
+
+
+def test_an_entity_that_is_wanted_anew_is_not_taken_from_an_older_look(
+    administration: ServiceBusAdministrationClient, context: ClientContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another caller wants it anew while all are looked up; what was asked for before does not count."""
+    several = context.descriptions.several
+
+    def ask(names: Sequence[str]) -> list[EntityDescription | None]:
+        described = several(names)
+        settings = administration.get_queue("b")
+        settings.status = EntityStatus.DISABLED
+        administration.update_queue(settings)
+        context.catalog._entities["b"].asked_at = float("-inf")
+        return described
+
+    grow_old(context)
+    with monkeypatch.context() as patch:
+        patch.setattr(context.descriptions, "several", ask)
+        context.catalog.entity(EntityPath("a"))
+    assert context.catalog.entity(EntityPath("b")).description.status is EntityStatus.DISABLED
+
+
+def test_topics_that_are_read_are_asked_for_together(context: ClientContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One request for all; a topic that is another one is asked for again, and found; so is each if Kafka refuses one."""
+    entities = [context.catalog.entity(EntityPath(name)) for name in QUEUES]
+    asked: list[Sequence[str]] = []
+    describe_all = context.topics.describe_all
+    found: dict[str, Topic] = {}
+    refuses = False
+
+    def ask(names: Sequence[str], timeout: float | None = None) -> dict[str, Topic]:
+        asked.append(names)
+        if refuses and len(names) > 1:
+            raise ServiceBusError("refused")
+        return {**describe_all(names, timeout), **{name: found[name] for name in names if name in found}}
+
+    for entity in entities:
+        context.recovery.check_topic(entity)
+    monkeypatch.setattr(context.topics, "describe_all", ask)
+
+    def check() -> None:
+        asked.clear()
+        for read in context.recovery._topics_read.values():
+            read.asked_at -= TOPIC_AGE
+        for entity in entities:
+            context.recovery.check_topic(entity)
+
+    check()
+    assert asked == [[entity.topic for entity in entities]]
+    refuses = True
+    check()
+    assert asked == [[entity.topic for entity in entities], *([entity.topic] for entity in entities)]
+    refuses, topic = False, entities[2].topic
+    found[topic] = Topic(topic, "another", 2, ())
+    with pytest.raises(ServiceBusError, match="was created anew with 2 partitions"):
+        check()
+    assert asked[:2] == [[entity.topic for entity in entities], [topic]]
