@@ -211,3 +211,20 @@ def wait_for_threads_to_end() -> None:
 
 def consumer_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "kafkabus-consumer"]
+
+
+def test_the_leaders_of_a_new_topic_are_asked_for_at_once(
+    cluster: Cluster, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's client would ask for them once a second, and the first message would come as late. Once for each topic."""
+    asked: list[str] = []
+
+    def ask(_consumer: MemoryConsumer, topic: str) -> None:
+        asked.append(topic)
+
+    monkeypatch.setattr(consumer_pool, "CALM_SURVEYS", 1_000_000)
+    monkeypatch.setattr(consumer_pool, "ask_for_leaders", ask)
+    for topic, partition in ((TOPIC, 0), (TOPIC, 1), (OTHER, 0)):
+        store(cluster, 3, topic, partition)
+        Reader(pool, topic, partition).read_to(3)
+    assert asked == [TOPIC, OTHER]

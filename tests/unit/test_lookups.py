@@ -11,7 +11,7 @@ from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusEr
 from kafkabus._kafka.topic_admin import Topic
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
-from kafkabus._sync.entities.recovery import TOPIC_AGE
+from kafkabus._sync.entities.recovery import CALM_TOPIC_AGE, TOPIC_AGE
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.entities import EntityDescription, EntityStatus
@@ -103,7 +103,7 @@ def test_an_entity_that_is_wanted_anew_is_not_taken_from_an_older_look(
 
 
 def test_topics_that_are_read_are_asked_for_together(context: ClientContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One request for all; a topic that is another one is asked for again, and found; so is each if Kafka refuses one."""
+    """One request for all, rarer if nothing happens; one by one if a topic is another one, or Kafka refuses."""
     entities = [context.catalog.entity(EntityPath(name)) for name in QUEUES]
     asked: list[Sequence[str]] = []
     describe_all = context.topics.describe_all
@@ -120,15 +120,20 @@ def test_topics_that_are_read_are_asked_for_together(context: ClientContext, mon
         context.recovery.check_topic(entity)
     monkeypatch.setattr(context.topics, "describe_all", ask)
 
-    def check() -> None:
+    def check(age: float = TOPIC_AGE, *, calm: bool = False) -> None:
         asked.clear()
         for read in context.recovery._topics_read.values():
-            read.asked_at -= TOPIC_AGE
+            read.asked_at -= age
         for entity in entities:
-            context.recovery.check_topic(entity)
+            context.recovery.check_topic(entity, calm=calm)
 
     check()
     assert asked == [[entity.topic for entity in entities]]
+    check(calm=True)
+    assert asked == []
+    check(CALM_TOPIC_AGE - TOPIC_AGE, calm=True)
+    assert asked == [[entity.topic for entity in entities]]
+    check()
     refuses = True
     check()
     assert asked == [[entity.topic for entity in entities], *([entity.topic] for entity in entities)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer
@@ -206,3 +207,32 @@ def test_a_consumer_that_does_not_answer_is_replaced(
     assert record.value() == b"one"
     assert len(opened) == 2
     reader.close()
+
+
+def test_a_reader_by_offset_that_is_not_used_fetches_nothing(
+    namespace: InMemoryNamespace, client: ServiceBusClient, entity: Entity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four consumers that each have a partition ask the brokers forty times a second. It reads afterwards as before."""
+    with client.get_queue_sender("plain") as sender:
+        sender.send_messages(ServiceBusMessage("one"))
+    rested = threading.Event()
+
+    def open_watched(settings: Settings, options: Options) -> Consumer:
+        consumer = open_consumer(settings, options)
+        unassign = consumer.unassign
+
+        def rest() -> None:
+            unassign()
+            rested.set()
+
+        monkeypatch.setattr(consumer, "unassign", rest)
+        return consumer
+
+    monkeypatch.setattr(offset_reader, "open_consumer", open_watched)
+    monkeypatch.setattr(offset_reader, "REST_AFTER", 0.01)
+    with closing(OffsetReader(parse_settings(namespace.connection_string), Pool("reader"))) as reader:
+        for _ in range(2):
+            (record,) = reader.read(entity.topic, 0, 0, 0)
+            assert record.value() == b"one"
+            assert rested.wait(PATIENCE)
+            rested.clear()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import cast
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 
 from kafkabus._core import in_memory_registry
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_options import LOGGER, Options
 from kafkabus._kafka.topic_admin import Topics
+
+LEADERS_PATIENCE = 0.5
+"""How long, in seconds, the brokers may take to say who leads the partitions of a topic."""
 
 
 def open_producer(settings: Settings, options: Options) -> Producer:
@@ -26,6 +30,15 @@ def open_consumer(settings: Settings, options: Options) -> Consumer:
     """Open a consumer; its options are one of ``client_options``."""
     here = in_memory_registry.find(settings.bootstrap_servers)
     return Consumer(options, logger=LOGGER) if here is None else cast("Consumer", here.consumer())
+
+
+def ask_for_leaders(consumer: Consumer, topic: str) -> None:
+    """Have a consumer learn at once who leads the partitions of a topic that were assigned to it.
+
+    Kafka's client itself asks for the leaders of topics that are new to it, but once a second. If no broker answers, it does.
+    """
+    with suppress(KafkaException):
+        consumer.list_topics(topic, timeout=LEADERS_PATIENCE)
 
 
 def open_topics(settings: Settings, *, timeout: float = 30.0) -> Topics:

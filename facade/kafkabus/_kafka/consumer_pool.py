@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from operator import methodcaller
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_factory import open_consumer
+from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
 from kafkabus._kafka.client_options import LOGGER, PASSING, patient_consumer_options, prompt_consumer_options
 
 PROMPT_CONSUMERS = 3
@@ -44,8 +45,8 @@ CALM_SURVEYS = 3
 """After how many surveys a calm partition goes to the patient consumer."""
 NEAR = 1_000
 """How many records one reader's position may be ahead of another's for both to share a consumer from now on."""
-LEADERS_PATIENCE, LEADERS_AT_ONCE = 0.5, 16
-"""How long, in seconds, the brokers may take to say who leads a topic's partitions; and for how many topics at once."""
+LEADERS_AT_ONCE = 16
+"""For how many new topics at a time the brokers are asked who leads their partitions."""
 CLOSE_AFTER = 10.0
 """After how many seconds without a partition a consumer is closed."""
 
@@ -156,6 +157,7 @@ class _Place:
         end: The end of the log, as far as the consumer knew it when it fetched last.
         feeds: For whom it is fetched.
         is_assigned: Whether the consumer knows of it.
+        is_checked: Whether what it fetches is of the log that was read before, or the consumer will tell that it is not.
         is_proved: Whether a broker has answered.
         is_broken: Whether the consumer does not go on with it, because of an error that the readers know.
         predecessor: The place that this one is to replace once it is proved.
@@ -173,6 +175,7 @@ class _Place:
         "fetched",
         "is_assigned",
         "is_broken",
+        "is_checked",
         "is_left",
         "is_proved",
         "key",
@@ -186,9 +189,14 @@ class _Place:
         self.position = position
         self.epoch = epoch
         self.feeds: list[PartitionFeed] = []
-        self.is_assigned = self.is_proved = self.is_broken = self.is_left = False
+        self.is_assigned = self.is_checked = self.is_proved = self.is_broken = self.is_left = False
         self.predecessor: _Place | None = None
         self.end = self.fetched = self.calm_for = 0
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether its consumer is still to fetch it."""
+        return self.consumer.places.get(self.key) is self
 
     @property
     def is_steady(self) -> bool:
@@ -457,6 +465,7 @@ class _PooledConsumer:
         self._poll = PATIENT_POLL if patient else PROMPT_POLL
         self._consumer = open_consumer(settings, options)
         self._orders: deque[tuple[bool, _Place]] = deque()
+        self._unchecked: list[_Place] = []
         self._survey_at = time.monotonic() + SURVEY
         self._used_at = time.monotonic()
         self._filled = False
@@ -472,7 +481,7 @@ class _PooledConsumer:
 
     def release(self, place: _Place) -> None:
         """Have a partition unassigned."""
-        if self.places.get(place.key) is place:
+        if place.is_needed:
             del self.places[place.key]
             self._orders.append((False, place))
             self.goes_on.set()
@@ -485,6 +494,7 @@ class _PooledConsumer:
         try:
             while not self._ends():
                 self._carry_out_orders(consumer)
+                self._have_checked(consumer)
                 self._survey()
                 if self._pauses():
                     self.goes_on.wait(PAUSE)
@@ -534,7 +544,7 @@ class _PooledConsumer:
                 while self._orders and self._orders[0][0] is assigns:
                     places.append(self._orders.popleft()[1])
                 if assigns:
-                    places = [place for place in places if self.places.get(place.key) is place]
+                    places = [place for place in places if place.is_needed]
                     starts = [place.start for place in places]
                 else:
                     starts = [place.start for place in places if place.is_assigned]
@@ -543,25 +553,34 @@ class _PooledConsumer:
             if not assigns:
                 consumer.incremental_unassign(starts)
                 continue
-            self._learn_leaders({start.topic for start in starts})
             consumer.incremental_assign(starts)
             with self._pool.lock:
+                known = {place.key[0] for place in self.places.values() if place.is_assigned}
                 for place in places:
                     place.is_assigned = True
+            self._unchecked += places
+            self._have_checked(consumer)
+            self._learn_leaders({start.topic for start in starts} - known)
+
+    def _have_checked(self, consumer: Consumer) -> None:
+        """Have the brokers asked whether logs are still those that were read, as far as the consumer is ready for it.
+
+        Kafka's client asks after each seek; after an assignment only if it did not know the partition's leader.
+        """
+        for place in self._unchecked:
+            # A consumer that does not fetch yet refuses to seek.
+            with suppress(KafkaException):
+                if place.epoch is not None:
+                    consumer.seek(place.start)
+                place.is_checked = True
+        self._unchecked = [place for place in self._unchecked if place.is_needed and not place.is_checked]
 
     def _learn_leaders(self, topics: Set[str]) -> None:
-        """Ask the brokers who leads the partitions of new topics: Kafka's client would do so within a second, not at once."""
-        with self._pool.lock:
-            new = topics - {place.key[0] for place in self.places.values() if place.is_assigned}
-        if new and not self._patient:
+        """See ``ask_for_leaders``; the patient consumer takes over from another one, and has time."""
+        if topics and not self._patient:
             # Each request waits until the fetch before it ends: all at once.
-            with ThreadPoolExecutor(min(len(new), LEADERS_AT_ONCE)) as threads:
-                list(threads.map(self._ask_for_leaders, new))
-
-    def _ask_for_leaders(self, topic: str) -> None:
-        # If no broker answers, Kafka's client itself asks on.
-        with suppress(KafkaException):
-            self._consumer.list_topics(topic, timeout=LEADERS_PATIENCE)
+            with ThreadPoolExecutor(min(len(topics), LEADERS_AT_ONCE)) as threads:
+                list(threads.map(partial(ask_for_leaders, self._consumer), topics))
 
     def _pauses(self) -> bool:
         """Return whether there is no room for what would be fetched: then the brokers' answers wait in Kafka's client."""
@@ -608,6 +627,8 @@ class _PooledConsumer:
 
     def _hand_out_of(self, place: _Place, messages: Sequence[Message], inboxes: set[Inbox]) -> None:
         """Put records and events of one partition into inboxes."""
+        if not place.is_checked:
+            messages = [one for one in messages if _code_of(one) not in {None, KafkaError._PARTITION_EOF}]
         records = [message for message in messages if message.error() is None]
         if records:
             size = sum(map(len, records))
@@ -631,14 +652,9 @@ class _PooledConsumer:
     @staticmethod
     def _hand_out_event(place: _Place, event: Message) -> None:
         """Put an event into inboxes: a log's end, or an error."""
-        code, end = _code_of(event), 0
-        if code == KafkaError._PARTITION_EOF:
-            end = event.offset() or 0
-        elif code not in PASSING:
+        if _code_of(event) not in {*PASSING, KafkaError._PARTITION_EOF}:
             place.is_broken = True
-        place.position = max(place.position, end)
         for feed in place.feeds:
-            feed.position = max(feed.position, end)
             feed.inbox.add(Batch(feed, event=event))
 
     def _tell_all(self, events: Sequence[Message], inboxes: set[Inbox]) -> None:

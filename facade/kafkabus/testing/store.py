@@ -296,6 +296,10 @@ class MemoryRedis:
         """Return a mark, or None."""
         return self._store.marked(key)
 
+    def mget(self, keys: Sequence[str]) -> Any:
+        """Return several marks; see ``get``."""
+        return [self.get(key) for key in keys]
+
     def publish(self, channel: str, text: str) -> Any:
         """Give a text to those that listen to a channel."""
         return self._store.publish(channel, text)

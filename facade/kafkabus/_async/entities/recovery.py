@@ -31,8 +31,8 @@ from kafkabus_mapping.names import EntityPath
 LOGGER = logging.getLogger("kafkabus")
 
 
-TOPIC_AGE = 10.0
-"""How old, in seconds, the knowledge may be that an entity's topic is the same as before."""
+TOPIC_AGE, CALM_TOPIC_AGE = 5.0, 30.0
+"""How old, in seconds, the knowledge may be that an entity's topic is the same as before; and if nothing happens there."""
 TOPIC_TIMEOUT = 2.0
 """For how long, in seconds, brokers are asked for the topic."""
 
@@ -45,6 +45,7 @@ class _TopicRead:
         name: Its name.
         topic_id: The id of the topic that its ledgers are about.
         read_at: When a caller read it last, on the monotonic clock.
+        age: How old, in seconds, the knowledge of it may be.
         asked_at: When the brokers were asked for it last.
         is_doubted: Whether it may be another one than before.
     """
@@ -52,6 +53,7 @@ class _TopicRead:
     name: str
     topic_id: str
     read_at: float = 0.0
+    age: float = TOPIC_AGE
     asked_at: float = -math.inf
     is_doubted: bool = False
 
@@ -89,19 +91,23 @@ class EntityRecovery:
         self._archive = archive
         self._topics_read: dict[str, _TopicRead] = {}
 
-    async def check_topic(self, entity: Entity) -> None:
+    async def check_topic(self, entity: Entity, *, calm: bool = False) -> None:
         """Check, now and then, whether an entity's topic is still the one that its ledgers are about.
 
         A topic that was deleted and created again has other messages under the same offsets, which no client would notice.
+
+        Args:
+            entity: The entity.
+            calm: Whether nothing has happened there for a while, so that rarer checks are enough.
 
         Raises:
             MessagingEntityNotFoundError: The topic is another one.
         """
         now = time.monotonic()
         own = self._topics_read.setdefault(entity.topic_id, _TopicRead(entity.topic, entity.topic_id))
-        own.read_at = now
+        own.read_at, own.age = now, CALM_TOPIC_AGE if calm else TOPIC_AGE
         try:
-            if now - own.asked_at >= TOPIC_AGE:
+            if now - own.asked_at >= own.age:
                 await self._ask_for_topics(now)
             if not own.is_doubted:
                 return
@@ -120,7 +126,7 @@ class EntityRecovery:
         due = [
             one
             for one in list(self._topics_read.values())
-            if now - one.read_at < 2 * TOPIC_AGE and now - one.asked_at >= TOPIC_AGE / 2
+            if now - one.read_at < 2 * TOPIC_AGE and now - one.asked_at >= one.age / 2
         ]
         for one in due:
             # Before anything is awaited: of several callers, one asks.

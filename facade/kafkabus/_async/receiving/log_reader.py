@@ -198,6 +198,11 @@ class LogReader:
         """Whether anything is fetched or listened to for this reader."""
         return self._fetcher.is_fetching or self._listens
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing has happened for a while."""
+        return self._slow_poll_every > SLOW_POLL and not self._was_active
+
     def wake(self) -> None:
         """Have the receiver that waits look whether it still wants messages."""
         self._bell.ring()

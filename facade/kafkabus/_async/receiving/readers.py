@@ -59,7 +59,8 @@ class Readers:
             ValueError: The client was closed.
             MessagingEntityNotFoundError: The entity's topic is another one than before.
         """
-        await self._parts.recovery.check_topic(entity)
+        before = self._known.get(entity.path.key)
+        await self._parts.recovery.check_topic(entity, calm=before is not None and before.reader.log.is_calm)
         known = self._known.get(entity.path.key)
         if known is None or known.entity.generation != entity.generation:
             known = await self._open(entity)

@@ -323,14 +323,8 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-
-        async def read() -> list[Any]:
-            pipeline = self._redis.pipeline(transaction=False)
-            for key in keys:
-                pipeline.get(key)
-            return await pipeline.execute()
-
-        return [frozenset(map(int, (text or b"").split())) for text in await self._patiently(read)]
+        told = await self._patiently(lambda: self._redis.mget(keys))
+        return [frozenset(map(int, (text or b"").split())) for text in told]
 
     async def tell_holes(self, key: str, counts: Mapping[int, int]) -> None:
         """Report how many offsets of partitions hold no message; Redis forgets that if upkeep does not repeat it for a while.

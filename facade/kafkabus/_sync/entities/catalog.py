@@ -184,6 +184,8 @@ class EntityCatalog:
                 for known in list(self._entities.values())
                 if now - known.used_at < 2 * DESCRIPTION_AGE and now - known.asked_at >= DESCRIPTION_AGE / 2
             ]
+            if not used:
+                return
             described = self._descriptions.several([known.entity.path.name for known, _ in used])
             full = self._with_full([known.entity for known, _ in used])
             for (known, asked_at), description, entity in zip(used, described, full, strict=True):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,13 +13,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.record import Record
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_factory import open_consumer
+from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
 from kafkabus._kafka.client_options import PASSING, offset_reader_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
-from kafkabus._sync.compat import Lock, Pool, acquire, try_acquire
+from kafkabus._sync.compat import Alarm, Lock, Pool, acquire, try_acquire
 
 READ_TIMEOUT = 30.0
 """How long, in seconds, a read by offset may take before Kafka counts as unreachable."""
+REST_AFTER = 2.0
+"""After how many seconds without a read a consumer fetches nothing more; it would ask the brokers ten times a second."""
 SILENCE = 1.0
 """After how many seconds without an answer the reader asks whether the topic still exists."""
 CONSUMERS = 4
@@ -38,6 +41,9 @@ class OffsetReader:
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self._pool = pool
         self._consumers = [_PointConsumer(settings) for _ in range(CONSUMERS)]
+        self._guard = threading.Lock()
+        self._alarm: Alarm | None = None
+        self._closed = False
 
     def read(self, topic: str, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT) -> list[Record]:
         """Return the committed records from ``first`` to ``last`` that the log holds, in order.
@@ -72,10 +78,36 @@ class OffsetReader:
         try:
             return self._pool.run(one.read, topic, partition, first, last, deadline)
         finally:
+            one.used_at = time.monotonic()
             one.turn.release()
+            self._watch()
+
+    def _watch(self) -> None:
+        """Have ``_rest`` called in a while."""
+        with self._guard:
+            if self._alarm is None and not self._closed:
+                self._alarm = Alarm(REST_AFTER, self._rest)
+
+    def _rest(self) -> None:
+        """Have consumers that were not used for a while fetch nothing until the next read."""
+        with self._guard:
+            self._alarm = None
+        for one in self._consumers:
+            if one.assigned and time.monotonic() - one.used_at >= REST_AFTER and try_acquire(one.turn):
+                try:
+                    self._pool.run(one.rest)
+                finally:
+                    one.turn.release()
+        if any(one.assigned for one in self._consumers):
+            self._watch()
 
     def close(self) -> None:
         """Close the consumers that were opened."""
+        with self._guard:
+            self._closed = True
+            alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            alarm.stop()
         for one in self._consumers:
             with one.turn:
                 self._pool.run(one.close)
@@ -87,6 +119,7 @@ class _PointConsumer:
     def __init__(self, settings: Settings) -> None:
         self.turn = Lock()
         self.assigned: tuple[str, int] | None = None
+        self.used_at = 0.0
         self._settings = settings
         self._consumer: Consumer | None = None
 
@@ -95,6 +128,12 @@ class _PointConsumer:
         consumer, self._consumer, self.assigned = self._consumer, None, None
         if consumer is not None:
             consumer.close()
+
+    def rest(self) -> None:
+        """Fetch nothing until the next read."""
+        if self._consumer is not None:
+            self._consumer.unassign()
+        self.assigned = None
 
     def read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
         """See ``OffsetReader.read``."""
@@ -203,6 +242,8 @@ class _PointConsumer:
                 self._consumer.assign([where])
         else:
             self._consumer.assign([where])
+            if self.assigned is None or self.assigned[0] != topic:
+                ask_for_leaders(self._consumer, topic)
             self.assigned = (topic, partition)
         return self._consumer
 
