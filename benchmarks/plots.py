@@ -12,7 +12,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 _LINE, _INK = "#7a93ac", "#333333"
 _COLUMNS = 3
@@ -52,9 +52,5 @@ def _draw(panel: Any, curve: dict[str, Any]) -> None:
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_ylim(0, max(figures) * 1.15 or 1)
     for axis in (panel.xaxis, panel.yaxis):
-        axis.set_major_formatter(FuncFormatter(_readable))
+        axis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
     panel.grid(axis="y", color="#e3e3e3", linewidth=0.8)
-
-
-def _readable(value: float, _: int | None) -> str:
-    return f"{value:,.10g}"

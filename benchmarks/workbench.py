@@ -94,9 +94,9 @@ class Workbench:
                 sender.send_messages(batch)
 
 
-def batch_of(count: int) -> list[ServiceBusMessage]:
-    """Return a list of messages of 1 KB."""
-    return [ServiceBusMessage(BODY) for _ in range(count)]
+def batch_of(count: int, body: bytes = BODY) -> list[ServiceBusMessage]:
+    """Return a list of messages, of 1 KB if no other body is given."""
+    return [ServiceBusMessage(body) for _ in range(count)]
 
 
 @contextmanager

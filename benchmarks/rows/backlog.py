@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from benchmarks.results import MESSAGES_PER_SECOND, Budget, Curve, Result
 from benchmarks.rounds import Scale, rate
 from benchmarks.steady import SETTLING_IN
-from benchmarks.workbench import BODY, Workbench
-from kafkabus import ServiceBusMessage
+from benchmarks.workbench import BODY, Workbench, batch_of
 
 _WAITING = (100_000, 1_000_000, 10_000_000)
 _BATCH = 500
@@ -42,13 +41,13 @@ def _receive_all(bench: Workbench, waiting: int) -> float:
     settling_in = min(SETTLING_IN, waiting // 2)
     with bench.queue() as queue, bench.client() as client, client.get_queue_sender(queue) as sender:
         for _ in range(waiting // _SENT):
-            sender.send_messages([ServiceBusMessage(_BODY) for _ in range(_SENT)])
+            sender.send_messages(batch_of(_SENT, _BODY))
         with client.get_queue_receiver(queue, max_wait_time=60) as receiver:
             received, began = 0, 0.0
             while received < waiting:
                 messages = receiver.receive_messages(_BATCH)
                 receiver.complete_messages(messages)
-                sender.send_messages([ServiceBusMessage(_BODY) for _ in range(_SENT)])
+                sender.send_messages(batch_of(_SENT, _BODY))
                 received += len(messages)
                 if not began and received >= settling_in:
                     began, settling_in = time.perf_counter(), received

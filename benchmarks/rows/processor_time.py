@@ -9,8 +9,8 @@ import psutil
 
 from benchmarks.results import Result
 from benchmarks.rounds import Scale
-from benchmarks.workbench import BODY, Workbench
-from kafkabus import ServiceBusClient, ServiceBusMessage
+from benchmarks.workbench import Workbench, batch_of
+from kafkabus import ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 
@@ -55,7 +55,7 @@ def _used(runtime: EmbeddedRuntime) -> dict[str, float]:
 def _send(client: ServiceBusClient, batch: int, count: int) -> None:
     with client.get_queue_sender(_QUEUE) as sender:
         for _ in range(count // batch):
-            sender.send_messages([ServiceBusMessage(BODY) for _ in range(batch)])
+            sender.send_messages(batch_of(batch))
 
 
 def _receive(client: ServiceBusClient, batch: int, count: int) -> None:

@@ -87,19 +87,28 @@ class Worker:
 
 
 class Alarm:
-    """Begins some work after a while."""
+    """Begins some work a while after it was set; the work may set it again."""
 
-    def __init__(self, seconds: float, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
         self._task: asyncio.Task[None] | None = None
-        self._handle = asyncio.get_running_loop().call_later(seconds, self._begin)
+        self._handle: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+
+    def set(self, seconds: float) -> None:
+        """Have the work begun in so many seconds, unless it will be sooner, or the alarm was stopped."""
+        if self._handle is None and not self._is_stopped:
+            self._handle = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     def _begin(self) -> None:
+        self._handle = None
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def stop(self) -> None:
-        """Cancel the work, or wait for its end if it has begun."""
-        self._handle.cancel()
+        """Cancel the work, or wait for its end if it has begun; from now on the alarm cannot be set."""
+        self._is_stopped = True
+        if self._handle is not None:
+            self._handle.cancel()
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait([self._task])
 

@@ -54,6 +54,8 @@ PASSING = {
     KafkaError.REQUEST_TIMED_OUT,
 }
 """Errors from which Kafka's client recovers by itself on the same connection."""
+GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+"""Errors of a topic that was deleted."""
 
 Options = dict[str, str | int | float | bool]
 

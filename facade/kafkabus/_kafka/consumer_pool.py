@@ -21,7 +21,7 @@ from itertools import groupby
 from operator import methodcaller
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
@@ -493,8 +493,8 @@ class _PooledConsumer:
         consumer = self._consumer
         try:
             while not self._ends():
-                self._carry_out_orders(consumer)
-                self._have_checked(consumer)
+                self._carry_out_orders()
+                self._have_checked()
                 self._survey()
                 if self._pauses():
                     self.goes_on.wait(PAUSE)
@@ -536,7 +536,7 @@ class _PooledConsumer:
                     inboxes.add(feed.inbox)
         _ring(inboxes)
 
-    def _carry_out_orders(self, consumer: Consumer) -> None:
+    def _carry_out_orders(self) -> None:
         while self._orders:
             with self._pool.lock:
                 assigns = self._orders[0][0]
@@ -551,18 +551,18 @@ class _PooledConsumer:
             if not starts:
                 continue
             if not assigns:
-                consumer.incremental_unassign(starts)
+                self._consumer.incremental_unassign(starts)
                 continue
-            consumer.incremental_assign(starts)
+            self._consumer.incremental_assign(starts)
             with self._pool.lock:
                 known = {place.key[0] for place in self.places.values() if place.is_assigned}
                 for place in places:
                     place.is_assigned = True
             self._unchecked += places
-            self._have_checked(consumer)
+            self._have_checked()
             self._learn_leaders({start.topic for start in starts} - known)
 
-    def _have_checked(self, consumer: Consumer) -> None:
+    def _have_checked(self) -> None:
         """Have the brokers asked whether logs are still those that were read, as far as the consumer is ready for it.
 
         Kafka's client asks after each seek; after an assignment only if it did not know the partition's leader.
@@ -571,7 +571,7 @@ class _PooledConsumer:
             # A consumer that does not fetch yet refuses to seek.
             with suppress(KafkaException):
                 if place.epoch is not None:
-                    consumer.seek(place.start)
+                    self._consumer.seek(place.start)
                 place.is_checked = True
         self._unchecked = [place for place in self._unchecked if place.is_needed and not place.is_checked]
 

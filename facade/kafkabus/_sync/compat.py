@@ -64,19 +64,37 @@ class Worker:
 
 
 class Alarm:
-    """Begins some work after a while."""
+    """Begins some work a while after it was set; the work may set it again."""
 
-    def __init__(self, seconds: float, work: Callable[[], None]) -> None:
-        self._timer = threading.Timer(seconds, work)
-        self._timer.name = "kafkabus-alarm"
-        self._timer.daemon = True
-        self._timer.start()
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._guard = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._is_set = self._is_stopped = False
+
+    def set(self, seconds: float) -> None:
+        """Have the work begun in so many seconds, unless it will be sooner, or the alarm was stopped."""
+        with self._guard:
+            if not self._is_set and not self._is_stopped:
+                self._is_set = True
+                self._timer = threading.Timer(seconds, self._begin)
+                self._timer.name = "kafkabus-alarm"
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _begin(self) -> None:
+        with self._guard:
+            self._is_set = False
+        self._work()
 
     def stop(self) -> None:
-        """Cancel the work, or wait for its end if it has begun."""
-        self._timer.cancel()
-        if self._timer is not threading.current_thread():
-            self._timer.join()
+        """Cancel the work, or wait for its end if it has begun; from now on the alarm cannot be set."""
+        with self._guard:
+            self._is_stopped, timer = True, self._timer
+        if timer is not None:
+            timer.cancel()
+            if timer is not threading.current_thread():
+                timer.join()
 
 
 def try_acquire(lock: threading.Lock) -> bool:

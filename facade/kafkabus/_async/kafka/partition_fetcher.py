@@ -13,7 +13,7 @@ from kafkabus._async.compat import Bell, Pool
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._core.record import Record
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_options import LOGGER, PASSING
+from kafkabus._kafka.client_options import GONE, LOGGER, PASSING
 from kafkabus._kafka.consumer_pool import Batch, ConsumerPool, Inbox, PartitionFeed
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 
@@ -22,7 +22,6 @@ CHOOSE_FOR = 0.5
 GATHER = 0.005
 """How long, in seconds, a fetch waits for records that the brokers are known to have."""
 
-_GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 _TRUNCATED = re.compile(r"truncation.*broker end offset is (-?\d+)")
 """The consumer's error if the log before an offset is not the one that was read; and where the log was truncated."""
 
@@ -215,7 +214,7 @@ class PartitionFetcher:
         code = error.code() if error is not None else None
         if code == KafkaError._PARTITION_EOF:
             self._sink.end(partition, event.offset() or 0)
-        elif code in _GONE:
+        elif code in GONE:
             raise MessagingEntityNotFoundError(f"{self._entity} was deleted: its topic {self._topic} is gone")
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
             raise OffsetNotInLogError(partition, str(error))

@@ -325,8 +325,8 @@ class LogReader:
         self._was_active = self._missed = False
         self.plan.clear_backoff(now)
         await self._find_homes()
-        await self._ask_for_returned(changed_only=self._slow_poll_every > SLOW_POLL)
-        await self._listener.slow_poll(idle=self._slow_poll_every > SLOW_POLL)
+        await self._ask_for_returned(changed_only=self.is_calm)
+        await self._listener.slow_poll(idle=self.is_calm)
         await self._look_at_memory()
 
     async def _apply_changes(self) -> None:

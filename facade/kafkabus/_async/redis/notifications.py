@@ -98,8 +98,7 @@ class Notifications:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        (clients,) = await self._ledger_client.heartbeats([entity.receivers_key], self._client_id, HEARTBEAT_LIFETIME)
-        return clients
+        return await self._ledger_client.heartbeat(entity.receivers_key, self._client_id, HEARTBEAT_LIFETIME)
 
     def end(self) -> None:
         """Hear nothing more."""

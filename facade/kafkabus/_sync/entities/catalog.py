@@ -164,8 +164,7 @@ class EntityCatalog:
 
     def _keep(self, entity: Entity, asked_at: float) -> None:
         self._entities[entity.path.key] = _Known(entity, asked_at, time.monotonic())
-        for ledger in entity.ledgers:
-            self._by_ledger[ledger] = entity
+        self._by_ledger.update(dict.fromkeys(entity.ledgers, entity))
 
     def _look_at_used(self, path: EntityPath) -> None:
         """Look up all entities at once that callers use and that were not looked up lately.
@@ -198,8 +197,7 @@ class EntityCatalog:
         with self._guard:
             if known.asked_at == asked_at and self._entities.get(entity.path.key) is known:
                 known.entity, known.asked_at = entity, now
-                for ledger in entity.ledgers:
-                    self._by_ledger[ledger] = entity
+                self._by_ledger.update(dict.fromkeys(entity.ledgers, entity))
 
     def _with_full(self, entities: Sequence[Entity]) -> list[Entity]:
         """Return entities with their partitions that are full by upkeep's last report."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +13,7 @@ from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCo
 from kafkabus._core.record import Record
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
-from kafkabus._kafka.client_options import PASSING, offset_reader_options
+from kafkabus._kafka.client_options import GONE, PASSING, offset_reader_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 from kafkabus._sync.compat import Alarm, Lock, Pool, acquire, try_acquire
 
@@ -41,9 +40,7 @@ class OffsetReader:
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self._pool = pool
         self._consumers = [_PointConsumer(settings) for _ in range(CONSUMERS)]
-        self._guard = threading.Lock()
-        self._alarm: Alarm | None = None
-        self._closed = False
+        self._alarm = Alarm(self._rest)
 
     def read(self, topic: str, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT) -> list[Record]:
         """Return the committed records from ``first`` to ``last`` that the log holds, in order.
@@ -80,18 +77,10 @@ class OffsetReader:
         finally:
             one.used_at = time.monotonic()
             one.turn.release()
-            self._watch()
-
-    def _watch(self) -> None:
-        """Have ``_rest`` called in a while."""
-        with self._guard:
-            if self._alarm is None and not self._closed:
-                self._alarm = Alarm(REST_AFTER, self._rest)
+            self._alarm.set(REST_AFTER)
 
     def _rest(self) -> None:
         """Have consumers that were not used for a while fetch nothing until the next read."""
-        with self._guard:
-            self._alarm = None
         for one in self._consumers:
             if one.assigned and time.monotonic() - one.used_at >= REST_AFTER and try_acquire(one.turn):
                 try:
@@ -99,15 +88,11 @@ class OffsetReader:
                 finally:
                     one.turn.release()
         if any(one.assigned for one in self._consumers):
-            self._watch()
+            self._alarm.set(REST_AFTER)
 
     def close(self) -> None:
         """Close the consumers that were opened."""
-        with self._guard:
-            self._closed = True
-            alarm, self._alarm = self._alarm, None
-        if alarm is not None:
-            alarm.stop()
+        self._alarm.stop()
         for one in self._consumers:
             with one.turn:
                 self._pool.run(one.close)
@@ -200,12 +185,12 @@ class _PointConsumer:
             known = consumer.list_topics(topic, timeout=SILENCE).topics[topic]
         except KafkaException:
             return  # No broker answers; that may change.
-        if known.error is not None and known.error.code() in _GONE:
+        if known.error is not None and known.error.code() in GONE:
             raise _gone(topic)
 
     def _check_event(self, error: KafkaError, topic: str, partition: int, offset: int) -> None:
         """Raise for an event that waiting does not mend, also for one that Kafka's client would pass over."""
-        if error.code() in _GONE:
+        if error.code() in GONE:
             raise _gone(topic)
         if error.code() in NO_RIGHTS:
             raise no_rights(self._settings.bootstrap_servers, f"read topic {topic!r}", error)
@@ -246,9 +231,6 @@ class _PointConsumer:
                 ask_for_leaders(self._consumer, topic)
             self.assigned = (topic, partition)
         return self._consumer
-
-
-_GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
 def _gone(topic: str) -> MessagingEntityNotFoundError:

@@ -326,8 +326,8 @@ class LogReader:
         self._was_active = self._missed = False
         self.plan.clear_backoff(now)
         self._find_homes()
-        self._ask_for_returned(changed_only=self._slow_poll_every > SLOW_POLL)
-        self._listener.slow_poll(idle=self._slow_poll_every > SLOW_POLL)
+        self._ask_for_returned(changed_only=self.is_calm)
+        self._listener.slow_poll(idle=self.is_calm)
         self._look_at_memory()
 
     def _apply_changes(self) -> None:

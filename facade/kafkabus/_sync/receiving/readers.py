@@ -50,7 +50,7 @@ class Readers:
         self._guard = threading.Lock()
         self._known: dict[str, _Known] = {}
         self._receivers: Counter[str] = Counter()
-        self._alarm: Alarm | None = None
+        self._alarm = Alarm(self._look)
         self._closed = False
 
     def of(self, entity: Entity) -> Reader:
@@ -67,7 +67,7 @@ class Readers:
             known = self._open(entity)
         known.reader.log.go_by(entity)
         known.used_at = time.monotonic()
-        self._watch()
+        self._alarm.set(REST_AFTER)
         return known.reader
 
     def messages_of(self, entity: Entity) -> MessageReader:
@@ -145,28 +145,18 @@ class Readers:
         """Close all readers."""
         with self._guard:
             self._closed = True
-            alarm, self._alarm = self._alarm, None
-        if alarm is not None:
-            alarm.stop()
+        self._alarm.stop()
         for known in list(self._known.values()):
             known.reader.log.close()
 
-    def _watch(self) -> None:
-        """Have ``_look`` called in a while."""
-        with self._guard:
-            if self._alarm is None and not self._closed:
-                self._alarm = Alarm(REST_AFTER, self._look)
-
     def _look(self) -> None:
         """Have readers rest that were not used for a while, and look again while any is awake."""
-        with self._guard:
-            self._alarm = None
-            known = list(self._known.values())
+        known = list(self._known.values())
         for one in known:
             if one.reader.log.is_awake and time.monotonic() - one.used_at >= REST_AFTER:
                 self._rest(one)
         if any(one.reader.log.is_awake for one in known):
-            self._watch()
+            self._alarm.set(REST_AFTER)
 
     def _rest(self, known: _Known) -> None:
         try:

@@ -99,8 +99,7 @@ class Notifications:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        (clients,) = self._ledger_client.heartbeats([entity.receivers_key], self._client_id, HEARTBEAT_LIFETIME)
-        return clients
+        return self._ledger_client.heartbeat(entity.receivers_key, self._client_id, HEARTBEAT_LIFETIME)
 
     def end(self) -> None:
         """Hear nothing more."""
