@@ -9,6 +9,7 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._kafka.topic_admin import Topic
+from kafkabus._ledger.operations import Operation
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
 from kafkabus._sync.entities.recovery import CALM_TOPIC_AGE, TOPIC_AGE
@@ -142,3 +143,26 @@ def test_topics_that_are_read_are_asked_for_together(context: ClientContext, mon
     with pytest.raises(ServiceBusError, match="was created anew with 2 partitions"):
         check()
     assert asked[:2] == [[entity.topic for entity in entities], [topic]]
+
+
+def test_a_ledger_whose_poll_failed_is_asked_again(context: ClientContext, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While nothing happens, only ledgers that have changed since they were asked are asked; a failed call asked none."""
+    entity = context.catalog.entity(EntityPath("a"))
+    log = context.readers.messages_of(entity).log
+    execute, asked = context.ledger_client.execute, list[int]()
+
+    def fail(*_operations: Operation) -> None:
+        raise ServiceBusError("Redis does not answer")
+
+    def count(*operations: Operation) -> None:
+        asked.append(len(operations))
+        execute(*operations)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(context.ledger_client, "execute", fail)
+        with pytest.raises(ServiceBusError):
+            log._ask_for_returned(changed_only=True)
+    monkeypatch.setattr(context.ledger_client, "execute", count)
+    for _ in range(2):
+        log._ask_for_returned(changed_only=True)
+    assert asked == [entity.partitions]

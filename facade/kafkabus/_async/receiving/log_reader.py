@@ -153,7 +153,7 @@ class LogReader:
         self._tended_at = 0.0
         self._slow_poll_every = SLOW_POLL
         self._was_active = True
-        self._changes: list[str | None] = [None] * entity.partitions
+        self._changes: Sequence[str | None] = [None] * entity.partitions
         self._bell = ThreadBell()
         self._fetcher = PartitionFetcher(
             parts.connections.consumers,
@@ -424,11 +424,11 @@ class LogReader:
         Args:
             changed_only: Whether to ask only those that have changed since they were asked last.
         """
-        ledgers, client, before = self.entity.ledgers, self._connections.ledger_client, self._changes
-        self._changes = await client.changes(ledgers) if changed_only else [None] * len(ledgers)
+        ledgers, client = self.entity.ledgers, self._connections.ledger_client
+        changes: Sequence[str | None] = await client.changes(ledgers) if changed_only else [None] * len(ledgers)
         claims = [
             (view, Claim.poll(ledger))
-            for view, ledger, then, now in zip(self.plan.views, ledgers, before, self._changes, strict=True)
+            for view, ledger, then, now in zip(self.plan.views, ledgers, self._changes, changes, strict=True)
             if now is None or now != then
         ]
         if claims:
@@ -437,6 +437,8 @@ class LogReader:
             if view.state.is_read:
                 await self.go_to(view, claim.granted)
             await self.note(view, claim.granted)
+        # Not before: ledgers whose answers did not come, or were not heeded, are asked again.
+        self._changes = changes
 
     async def _look_at_memory(self) -> None:
         """While Redis is nearly full, claim nothing new; settling, and what was granted before, go on."""
