@@ -17,7 +17,6 @@ from kafkabus import (
     ServiceBusReceiveMode,
     ServiceBusSubQueue,
 )
-from kafkabus._sync.compat import sleep
 from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
 from kafkabus.exceptions import (
     InvalidOperationError,
@@ -525,10 +524,14 @@ def test_a_subscription_that_nobody_uses_is_deleted(
     left = ["idle", "used"]
     while "idle" in left and time.monotonic() < deadline:
         for name in left:
-            later(f"{topic}/Subscriptions/{name}", 70)
+            later(f"{topic}/Subscriptions/{name}", 140)
         sender.send_messages(ServiceBusMessage("x"))
         receiver.complete_messages(take(receiver, 1))
-        sleep(0.5)
+        # However slow the machine is, less than five minutes pass between two heartbeats of the receiver.
+        sent = heard = administration.get_subscription_runtime_properties(topic, "used")
+        while heard.accessed_at_utc == sent.accessed_at_utc and time.monotonic() < deadline:
+            assert not receiver.receive_messages(max_wait_time=0.2)
+            heard = administration.get_subscription_runtime_properties(topic, "used")
         left = [one.name for one in administration.list_subscriptions(topic)]
     assert left == ["used"]
     assert (administration.get_subscription(topic, "used")).status == "Active"

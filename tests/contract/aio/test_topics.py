@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode, ServiceBusSubQueue
-from kafkabus._async.compat import sleep
 from kafkabus._async.dispositions.transaction_commit import TransactionCommit
 from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
@@ -521,10 +520,14 @@ async def test_a_subscription_that_nobody_uses_is_deleted(
     left = ["idle", "used"]
     while "idle" in left and time.monotonic() < deadline:
         for name in left:
-            await later(f"{topic}/Subscriptions/{name}", 70)
+            await later(f"{topic}/Subscriptions/{name}", 140)
         await sender.send_messages(ServiceBusMessage("x"))
         await receiver.complete_messages(await take(receiver, 1))
-        await sleep(0.5)
+        # However slow the machine is, less than five minutes pass between two heartbeats of the receiver.
+        sent = heard = await administration.get_subscription_runtime_properties(topic, "used")
+        while heard.accessed_at_utc == sent.accessed_at_utc and time.monotonic() < deadline:
+            assert not await receiver.receive_messages(max_wait_time=0.2)
+            heard = await administration.get_subscription_runtime_properties(topic, "used")
         left = [one.name async for one in administration.list_subscriptions(topic)]
     assert left == ["used"]
     assert (await administration.get_subscription(topic, "used")).status == "Active"
