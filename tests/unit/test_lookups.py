@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 import pytest
 
-from kafkabus import ServiceBusClient, ServiceBusMessage
-from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus import ServiceBusClient, ServiceBusMessage, aio
+from kafkabus._async.entities import catalog
+from kafkabus._async.receiving import log_reader, readers
+from kafkabus._core.exceptions import MessagingEntityDisabledError, MessagingEntityNotFoundError, ServiceBusError
+from kafkabus._kafka import consumer_pool
 from kafkabus._kafka.topic_admin import Topic
 from kafkabus._ledger.operations import Operation
 from kafkabus._sync.context import ClientContext
@@ -19,6 +23,7 @@ from kafkabus_mapping.entities import EntityDescription, EntityStatus
 from kafkabus_mapping.names import EntityPath
 
 QUEUES = ["a", "b", "c", "d"]
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -101,6 +106,33 @@ def test_an_entity_that_is_wanted_anew_is_not_taken_from_an_older_look(
         patch.setattr(context.descriptions, "several", ask)
         context.catalog.entity(EntityPath("a"))
     assert context.catalog.entity(EntityPath("b")).description.status is EntityStatus.DISABLED
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_receiver_that_waits_learns_what_became_of_its_entity(
+    namespace: InMemoryNamespace,
+    administration: ServiceBusAdministrationClient,
+    monkeypatch: pytest.MonkeyPatch,
+    is_deleted: bool,
+) -> None:
+    """It does not look itself, however long it waits."""
+    for module, constant in ((log_reader, "TOPIC_AGE"), (log_reader, "SLOW_POLL"), (consumer_pool, "SURVEY")):
+        monkeypatch.setattr(module, constant, 2 * PATIENCE)
+    monkeypatch.setattr(catalog, "DESCRIPTION_AGE", 0.2)
+    monkeypatch.setattr(readers, "LOOK_EVERY", 0.05)
+    async with aio.ServiceBusClient.from_connection_string(namespace.connection_string) as client:
+        wait = asyncio.create_task(client.get_queue_receiver("a").receive_messages(max_wait_time=PATIENCE))
+        known = client._connections().readers._known
+        while not (wait.done() or ("a" in known and known["a"].reader.log._turn.locked())):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        if is_deleted:
+            administration.delete_queue("a")
+        else:
+            settings = administration.get_queue("a")
+            settings.status = EntityStatus.DISABLED
+            administration.update_queue(settings)
+        with pytest.raises(MessagingEntityNotFoundError if is_deleted else MessagingEntityDisabledError):
+            await wait
 
 
 def test_topics_that_are_read_are_asked_for_together(context: ClientContext, monkeypatch: pytest.MonkeyPatch) -> None:

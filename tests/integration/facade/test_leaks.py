@@ -91,7 +91,8 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
 
 def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its receiver is open, and receives later as before."""
-    monkeypatch.setattr(readers, "REST_AFTER", 0.5)
+    for constant in ("REST_AFTER", "LOOK_EVERY"):
+        monkeypatch.setattr(readers, constant, 0.5)
     names = [f"rest-{uuid.uuid4().hex[:8]}" for _ in range(2)]
     with (
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,

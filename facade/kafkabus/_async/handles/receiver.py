@@ -19,7 +19,6 @@ from kafkabus._async.compat import caller_left, guarded, on_left, uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.disposition import delivered_too_often
 from kafkabus._async.dispositions.transaction_commit import PendingSettlement
-from kafkabus._async.entities.catalog import DESCRIPTION_AGE
 from kafkabus._async.handles.lock_renewer import AutoLockRenewer
 from kafkabus._async.handles.session import ServiceBusSession
 from kafkabus._async.handles.transaction import ServiceBusTransaction
@@ -736,8 +735,7 @@ class ServiceBusReceiver:
             lock = None if self._session is None else await self._open_session(self._session, wait)
             left = deadline - time.monotonic()
             try:
-                # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
-                messages = await self._claim_from(entity, lock, count, min(max(0.0, left), DESCRIPTION_AGE))
+                messages = await self._claim_from(entity, lock, count, max(0.0, left))
             except LedgersReplacedError as error:
                 await self._context.catalog.check_moved_on(entity, error)
                 continue
@@ -746,22 +744,29 @@ class ServiceBusReceiver:
                 if left <= 0:
                     raise
                 continue
-            if messages or left <= 0:
+            if messages or (left <= 0 and self._context.catalog.goes_by(entity)):
                 return messages
         return []
 
     async def _claim_from(
         self, entity: Entity, lock: SessionLock | None, count: int, wait: float
     ) -> list[ServiceBusReceivedMessage]:
-        """Claim messages of an entity, or of the session that a lock holds, and prepare them for the application."""
+        """Claim messages of an entity, or of the session that a lock holds, and prepare them for the application.
+
+        The wait may end before its time, and does if the entity is no longer as it was.
+        """
         take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
         reader: Reader
+
+        def is_over() -> bool:
+            return self._is_unwanted() or not self._context.catalog.goes_by(entity)
+
         if lock is None:
             reader = await self._context.readers.messages_of(entity)
-            grants = await reader.receive(count, wait, self._is_unwanted, take=take)
+            grants = await reader.receive(count, min(wait, reader.log.slice), is_over, take=take)
         else:
             reader = await self._context.readers.sessions_of(entity)
-            grants = await reader.receive_next(lock, count, wait, self._is_unwanted)
+            grants = await reader.receive_next(lock, count, min(wait, reader.log.slice), is_over)
         try:
             messages = await self._deliver(entity, grants, take)
         except BaseException:

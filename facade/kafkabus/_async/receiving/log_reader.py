@@ -22,7 +22,7 @@ from kafkabus._async.dispositions.duplicate_scan import DuplicateScan
 from kafkabus._async.dispositions.transfer import Transfers
 from kafkabus._async.entities.catalog import EntityCatalog
 from kafkabus._async.entities.ledger_marks import LedgerMarks
-from kafkabus._async.entities.recovery import EntityRecovery
+from kafkabus._async.entities.recovery import CALM_TOPIC_AGE, TOPIC_AGE, EntityRecovery
 from kafkabus._async.entities.upkeep_watch import UpkeepWatch
 from kafkabus._async.kafka.partition_fetcher import FetchFrom, OffsetNotInLogError, PartitionFetcher
 from kafkabus._async.receiving.granted_records import GrantedRecords
@@ -202,6 +202,11 @@ class LogReader:
     def is_calm(self) -> bool:
         """Whether nothing has happened for a while."""
         return self._slow_poll_every > SLOW_POLL and not self._was_active
+
+    @property
+    def slice(self) -> float:
+        """The longest wait of a receiver, in seconds, after which it has to ask whether the topic is still the same."""
+        return CALM_TOPIC_AGE if self.is_calm else TOPIC_AGE
 
     def wake(self) -> None:
         """Have the receiver that waits look whether it still wants messages."""

@@ -6,10 +6,12 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafkabus._async.compat import Alarm, Lock
-from kafkabus._async.receiving.log_reader import ReaderParts
+from kafkabus._async.entities.catalog import DESCRIPTION_AGE
+from kafkabus._async.receiving.log_reader import LogReader, ReaderParts
 from kafkabus._async.receiving.message_reader import MessageReader
 from kafkabus._async.receiving.session_reader import SessionReader
 from kafkabus._core.entity import Entity
@@ -20,6 +22,8 @@ LOGGER = logging.getLogger("kafkabus.reader")
 
 REST_AFTER = 30.0
 """After how many seconds without a call a reader rests."""
+LOOK_EVERY = DESCRIPTION_AGE - 1
+"""How often, in seconds, to look what became of entities for whose messages receivers wait."""
 UNUSED_AWAKE = 4
 """How many readers without a receiver stay awake until then: a receiver may be opened again in a moment."""
 
@@ -66,7 +70,7 @@ class Readers:
             known = await self._open(entity)
         known.reader.log.go_by(entity)
         known.used_at = time.monotonic()
-        self._alarm.set(REST_AFTER)
+        self._alarm.set(LOOK_EVERY)
         return known.reader
 
     async def messages_of(self, entity: Entity) -> MessageReader:
@@ -149,13 +153,27 @@ class Readers:
             await known.reader.log.close()
 
     async def _look(self) -> None:
-        """Have readers rest that were not used for a while, and look again while any is awake."""
-        known = list(self._known.values())
-        for one in known:
-            if one.reader.log.is_awake and time.monotonic() - one.used_at >= REST_AFTER:
+        """Have readers rest that were not used for a while, and receivers that wait know of changes; look again later."""
+        awake = [one for one in list(self._known.values()) if one.reader.log.is_awake]
+        for one in awake:
+            if one.reader.log.is_receiving:
+                one.used_at = time.monotonic()
+            elif time.monotonic() - one.used_at >= REST_AFTER:
                 await self._rest(one)
-        if any(one.reader.log.is_awake for one in known):
-            self._alarm.set(REST_AFTER)
+        await self._look_at_entities([one.reader.log for one in awake if one.reader.log.is_receiving])
+        if any(one.reader.log.is_awake for one in awake):
+            self._alarm.set(LOOK_EVERY)
+
+    async def _look_at_entities(self, logs: Sequence[LogReader]) -> None:
+        """Wake receivers that wait for messages of entities that are not as they were."""
+        catalog = self._parts.catalog
+        try:
+            await catalog.keep_up_to_date([log.entity for log in logs])
+        except ServiceBusError as error:
+            LOGGER.warning("look entities=%d error=%s", len(logs), error)
+        for log in logs:
+            if not catalog.goes_by(log.entity):
+                log.wake()
 
     async def _rest(self, known: _Known) -> None:
         try:

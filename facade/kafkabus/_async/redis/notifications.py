@@ -22,7 +22,7 @@ from kafkabus._redis.replies import text_of
 
 LOGGER = logging.getLogger("kafkabus.reader")
 
-WAIT = 0.05
+WAIT = 0.25
 """Longest wait for a notification, in seconds, and so the longest delay until a new reader's are heard."""
 RETRY = 0.5
 """How long, in seconds, nothing is heard after Redis could not be reached."""

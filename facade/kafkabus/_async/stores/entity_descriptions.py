@@ -7,6 +7,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from types import TracebackType
 
 from kafkabus._async.compat import sleep
@@ -26,6 +27,10 @@ TURN = 30
 """How long, in seconds, a client may take to change a description before another client may."""
 TURN_PATIENCE = 60.0
 """How long, in seconds, a client waits for its turn."""
+
+
+_read = lru_cache(maxsize=1024)(read_description)
+"""Descriptions are read again and again, and seldom change."""
 
 
 class EntityDescriptions:
@@ -65,7 +70,7 @@ class EntityDescriptions:
         upto, texts = await self._cache.several(wanted)
         if not self._is_known(upto):
             texts = list(map((await self._load()).get, wanted))
-        return [None if text is None else read_description(text) for text in texts]
+        return [None if text is None else _read(text) for text in texts]
 
     async def catch_up(self) -> None:
         """Bring the cache up to the topic's current end.

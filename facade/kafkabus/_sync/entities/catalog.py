@@ -127,7 +127,9 @@ class EntityCatalog:
         if entity is not None:
             return entity
         if path.key in self._entities:
-            self._look_at_used(path)
+            with self._looking:
+                if self._up_to_date(path) is None:
+                    self._look_at_used()
         with self._guard:
             lock = self._locks.setdefault(path.key, Lock())
         with lock:
@@ -155,7 +157,7 @@ class EntityCatalog:
         return entity
 
     def _up_to_date(self, path: EntityPath) -> Entity | None:
-        """Return an entity that was described a moment ago; None if it has to be looked up."""
+        """Return an entity that was described a moment ago; None if it has to be looked up. It counts as used now."""
         known = self._entities.get(path.key)
         if known is None:
             return None
@@ -166,7 +168,25 @@ class EntityCatalog:
         self._entities[entity.path.key] = _Known(entity, asked_at, time.monotonic())
         self._by_ledger.update(dict.fromkeys(entity.ledgers, entity))
 
-    def _look_at_used(self, path: EntityPath) -> None:
+    def keep_up_to_date(self, entities: Sequence[Entity]) -> None:
+        """Look up entities that receivers wait for, if that was not done lately; see ``goes_by``.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        if not entities:
+            return
+        for entity in entities:
+            self._up_to_date(entity.path)
+        with self._looking:
+            self._look_at_used()
+
+    def goes_by(self, entity: Entity) -> bool:
+        """Return whether the client still knows the entity as it is here; if not, a caller has to ask for it."""
+        known = self._entities.get(entity.path.key)
+        return known is not None and known.entity is entity and known.asked_at > -math.inf
+
+    def _look_at_used(self) -> None:
         """Look up all entities at once that callers use and that were not looked up lately.
 
         Those that are not as they were, but for their settings, have to be looked up by themselves.
@@ -174,30 +194,31 @@ class EntityCatalog:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        with self._looking:
-            if self._up_to_date(path) is not None:
-                return
-            now = time.monotonic()
-            used = [
-                (known, known.asked_at)
-                for known in list(self._entities.values())
-                if now - known.used_at < 2 * DESCRIPTION_AGE and now - known.asked_at >= DESCRIPTION_AGE / 2
-            ]
-            if not used:
-                return
-            described = self._descriptions.several([known.entity.path.name for known, _ in used])
-            full = self._with_full([known.entity for known, _ in used])
-            for (known, asked_at), description, entity in zip(used, described, full, strict=True):
-                if _describes(description, entity):
-                    self._renew(known, asked_at, entity.described_as(description), now)
+        now = time.monotonic()
+        used = [
+            (known, known.asked_at)
+            for known in list(self._entities.values())
+            if now - known.used_at < 2 * DESCRIPTION_AGE and now - known.asked_at >= DESCRIPTION_AGE / 2
+        ]
+        if not used:
+            return
+        described = self._descriptions.several([known.entity.path.name for known, _ in used])
+        full = self._with_full([known.entity for known, _ in used])
+        for (known, asked_at), description, entity in zip(used, described, full, strict=True):
+            if _describes(description, entity):
+                self._renew(known, asked_at, entity.described_as(description), now)
+            else:
+                self._renew(known, asked_at, known.entity, -math.inf)
         self._upkeep_watch.look()
 
     def _renew(self, known: _Known, asked_at: float, entity: Entity, now: float) -> None:
         """Note an entity as it is described now, unless a caller wants it anew, or looked it up meanwhile."""
         with self._guard:
             if known.asked_at == asked_at and self._entities.get(entity.path.key) is known:
-                known.entity, known.asked_at = entity, now
-                self._by_ledger.update(dict.fromkeys(entity.ledgers, entity))
+                known.asked_at = now
+                if entity != known.entity:
+                    known.entity = entity
+                    self._by_ledger.update(dict.fromkeys(entity.ledgers, entity))
 
     def _with_full(self, entities: Sequence[Entity]) -> list[Entity]:
         """Return entities with their partitions that are full by upkeep's last report."""

@@ -127,7 +127,7 @@ class EntityRecovery:
         due = [
             one
             for one in list(self._topics_read.values())
-            if now - one.read_at < 2 * TOPIC_AGE and now - one.asked_at >= one.age / 2
+            if now - one.read_at < one.age + TOPIC_AGE and now - one.asked_at >= one.age / 2
         ]
         for one in due:
             # Before anything is awaited: of several callers, one asks.

@@ -46,7 +46,6 @@ from kafkabus._sync.compat import caller_left, guarded, on_left, uninterrupted
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.disposition import delivered_too_often
 from kafkabus._sync.dispositions.transaction_commit import PendingSettlement
-from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
 from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.session import ServiceBusSession
 from kafkabus._sync.handles.transaction import ServiceBusTransaction
@@ -735,8 +734,7 @@ class ServiceBusReceiver:
             lock = None if self._session is None else self._open_session(self._session, wait)
             left = deadline - time.monotonic()
             try:
-                # In slices, so that an entity that was deleted or disabled meanwhile is noticed.
-                messages = self._claim_from(entity, lock, count, min(max(0.0, left), DESCRIPTION_AGE))
+                messages = self._claim_from(entity, lock, count, max(0.0, left))
             except LedgersReplacedError as error:
                 self._context.catalog.check_moved_on(entity, error)
                 continue
@@ -745,22 +743,29 @@ class ServiceBusReceiver:
                 if left <= 0:
                     raise
                 continue
-            if messages or left <= 0:
+            if messages or (left <= 0 and self._context.catalog.goes_by(entity)):
                 return messages
         return []
 
     def _claim_from(
         self, entity: Entity, lock: SessionLock | None, count: int, wait: float
     ) -> list[ServiceBusReceivedMessage]:
-        """Claim messages of an entity, or of the session that a lock holds, and prepare them for the application."""
+        """Claim messages of an entity, or of the session that a lock holds, and prepare them for the application.
+
+        The wait may end before its time, and does if the entity is no longer as it was.
+        """
         take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
         reader: Reader
+
+        def is_over() -> bool:
+            return self._is_unwanted() or not self._context.catalog.goes_by(entity)
+
         if lock is None:
             reader = self._context.readers.messages_of(entity)
-            grants = reader.receive(count, wait, self._is_unwanted, take=take)
+            grants = reader.receive(count, min(wait, reader.log.slice), is_over, take=take)
         else:
             reader = self._context.readers.sessions_of(entity)
-            grants = reader.receive_next(lock, count, wait, self._is_unwanted)
+            grants = reader.receive_next(lock, count, min(wait, reader.log.slice), is_over)
         try:
             messages = self._deliver(entity, grants, take)
         except BaseException:

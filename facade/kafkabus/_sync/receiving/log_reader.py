@@ -30,7 +30,7 @@ from kafkabus._sync.dispositions.duplicate_scan import DuplicateScan
 from kafkabus._sync.dispositions.transfer import Transfers
 from kafkabus._sync.entities.catalog import EntityCatalog
 from kafkabus._sync.entities.ledger_marks import LedgerMarks
-from kafkabus._sync.entities.recovery import EntityRecovery
+from kafkabus._sync.entities.recovery import CALM_TOPIC_AGE, TOPIC_AGE, EntityRecovery
 from kafkabus._sync.entities.upkeep_watch import UpkeepWatch
 from kafkabus._sync.kafka.partition_fetcher import FetchFrom, OffsetNotInLogError, PartitionFetcher
 from kafkabus._sync.receiving.granted_records import GrantedRecords
@@ -203,6 +203,11 @@ class LogReader:
     def is_calm(self) -> bool:
         """Whether nothing has happened for a while."""
         return self._slow_poll_every > SLOW_POLL and not self._was_active
+
+    @property
+    def slice(self) -> float:
+        """The longest wait of a receiver, in seconds, after which it has to ask whether the topic is still the same."""
+        return CALM_TOPIC_AGE if self.is_calm else TOPIC_AGE
 
     def wake(self) -> None:
         """Have the receiver that waits look whether it still wants messages."""

@@ -7,12 +7,14 @@ import logging
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._sync.compat import Alarm, Lock
-from kafkabus._sync.receiving.log_reader import ReaderParts
+from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
+from kafkabus._sync.receiving.log_reader import LogReader, ReaderParts
 from kafkabus._sync.receiving.message_reader import MessageReader
 from kafkabus._sync.receiving.session_reader import SessionReader
 from kafkabus_mapping.names import EntityPath
@@ -21,6 +23,8 @@ LOGGER = logging.getLogger("kafkabus.reader")
 
 REST_AFTER = 30.0
 """After how many seconds without a call a reader rests."""
+LOOK_EVERY = DESCRIPTION_AGE - 1
+"""How often, in seconds, to look what became of entities for whose messages receivers wait."""
 UNUSED_AWAKE = 4
 """How many readers without a receiver stay awake until then: a receiver may be opened again in a moment."""
 
@@ -67,7 +71,7 @@ class Readers:
             known = self._open(entity)
         known.reader.log.go_by(entity)
         known.used_at = time.monotonic()
-        self._alarm.set(REST_AFTER)
+        self._alarm.set(LOOK_EVERY)
         return known.reader
 
     def messages_of(self, entity: Entity) -> MessageReader:
@@ -150,13 +154,27 @@ class Readers:
             known.reader.log.close()
 
     def _look(self) -> None:
-        """Have readers rest that were not used for a while, and look again while any is awake."""
-        known = list(self._known.values())
-        for one in known:
-            if one.reader.log.is_awake and time.monotonic() - one.used_at >= REST_AFTER:
+        """Have readers rest that were not used for a while, and receivers that wait know of changes; look again later."""
+        awake = [one for one in list(self._known.values()) if one.reader.log.is_awake]
+        for one in awake:
+            if one.reader.log.is_receiving:
+                one.used_at = time.monotonic()
+            elif time.monotonic() - one.used_at >= REST_AFTER:
                 self._rest(one)
-        if any(one.reader.log.is_awake for one in known):
-            self._alarm.set(REST_AFTER)
+        self._look_at_entities([one.reader.log for one in awake if one.reader.log.is_receiving])
+        if any(one.reader.log.is_awake for one in awake):
+            self._alarm.set(LOOK_EVERY)
+
+    def _look_at_entities(self, logs: Sequence[LogReader]) -> None:
+        """Wake receivers that wait for messages of entities that are not as they were."""
+        catalog = self._parts.catalog
+        try:
+            catalog.keep_up_to_date([log.entity for log in logs])
+        except ServiceBusError as error:
+            LOGGER.warning("look entities=%d error=%s", len(logs), error)
+        for log in logs:
+            if not catalog.goes_by(log.entity):
+                log.wake()
 
     def _rest(self, known: _Known) -> None:
         try:
