@@ -75,7 +75,7 @@ class Workbench:
                 requires_duplicate_detection=detecting,
             )
             try:
-                self.fill(name, messages, sessions=sessions)
+                self.fill(name, messages=messages, sessions=sessions)
                 yield name
             finally:
                 administration.delete_queue(name)
@@ -84,14 +84,16 @@ class Workbench:
         """Return the Kafka topic of a queue, which references may use directly."""
         return topic_name(NAMESPACE, EntityPath(queue))
 
-    def fill(self, queue: str, messages: int, *, sessions: int = 0) -> None:
-        """Send messages of 1 KB, which belong to the sessions in turn."""
-        with self.client() as client, client.get_queue_sender(queue) as sender:
-            for begin in range(0, messages, _FILLING_BATCH):
-                batch = batch_of(min(_FILLING_BATCH, messages - begin))
-                for number, message in enumerate(batch if sessions else (), begin):
-                    message.session_id = str(number % sessions)
-                sender.send_messages(batch)
+    def fill(self, *queues: str, messages: int, sessions: int = 0) -> None:
+        """Send messages of 1 KB to each of the queues; they belong to the sessions in turn."""
+        with self.client() as client:
+            for queue in queues:
+                with client.get_queue_sender(queue) as sender:
+                    for begin in range(0, messages, _FILLING_BATCH):
+                        batch = batch_of(min(_FILLING_BATCH, messages - begin))
+                        for number, message in enumerate(batch if sessions else (), begin):
+                            message.session_id = str(number % sessions)
+                        sender.send_messages(batch)
 
 
 def batch_of(count: int, body: bytes = BODY) -> list[ServiceBusMessage]:

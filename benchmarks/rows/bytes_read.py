@@ -71,7 +71,7 @@ def _read_by(bench: Workbench, queue: str, receivers: int, count: int) -> int:
             handles.append(stack.enter_context(client.get_queue_receiver(queue, max_wait_time=1)))
         list(pool.map(wait, handles))
         before = bytes_from(port)
-        bench.fill(queue, count)
+        bench.fill(queue, messages=count)
         list(pool.map(receive, handles))
         return bytes_from(port) - before
 

@@ -128,8 +128,7 @@ def _at_once(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
     def receiving(queues: Sequence[str]) -> Measure:
         def receive(count: int) -> float:
-            for queue in queues:
-                bench.fill(queue, count // len(queues))
+            bench.fill(*queues, messages=count // len(queues))
             return asyncio.run(_receive_all(bench.connection_string, queues, count // len(queues)))
 
         return receive
@@ -202,7 +201,7 @@ def _tail_of(bench: Workbench, client: ServiceBusClient, queue: str, count: int)
 
 
 def _beside(bench: Workbench, client: ServiceBusClient, idle: str, busy: str, scale: Scale) -> float:
-    bench.fill(busy, scale.count(_BUSY))
+    bench.fill(busy, messages=scale.count(_BUSY))
     with _received_at_full_speed(client, busy):
         return _tail_of(bench, client, idle, scale.count(_FIRST))
 

@@ -112,10 +112,12 @@ class Connections:
         for producer in (self.record_producer, self._keyless_producer, self._transfer_producer):
             if producer is not None:
                 await producer.close()
+        await self.transactional_producers.close()
         self.notifications.end()
         self.consumers.end()
         await self.offset_reader.close()
         await self.pool.run(self.consumers.close)
+        await self.pool.run(self.topics.close)
         await self.pool.close()
         await self.redis.aclose()
         await self.notifications.close()

@@ -39,6 +39,7 @@ from tenacity import (
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_options import LOGGER, common_options
+from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.errors import NO_RIGHTS, FirstContact, no_rights
 from kafkabus._ledger.operations import Tail
 
@@ -102,6 +103,7 @@ class Topics:
     """
 
     def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
+        self._settings = settings
         self._servers = settings.bootstrap_servers
         self._replicas = settings.replication_factor
         self._timeout = timeout
@@ -129,6 +131,11 @@ class Topics:
             ServiceBusCommunicationError: No broker can be reached.
         """
         self._contact.make()
+
+    def close(self) -> None:
+        """End Kafka's client."""
+        self._client = CLOSED
+        self._contact = FirstContact(self._settings, CLOSED)
 
     def brokers(self) -> int:
         """Return how many brokers the cluster has, at least one.

@@ -113,10 +113,12 @@ class Connections:
         for producer in (self.record_producer, self._keyless_producer, self._transfer_producer):
             if producer is not None:
                 producer.close()
+        self.transactional_producers.close()
         self.notifications.end()
         self.consumers.end()
         self.offset_reader.close()
         self.pool.run(self.consumers.close)
+        self.pool.run(self.topics.close)
         self.pool.close()
         self.redis.close()
         self.notifications.close()

@@ -171,6 +171,9 @@ class MemoryTopics:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
+    def close(self) -> None:
+        """Do nothing; there is no client to end."""
+
     def brokers(self) -> int:
         """Return the number of brokers, 1."""
         return 1

@@ -89,6 +89,35 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
         assert sum(isinstance(one, Entity) for one in gc.get_objects()) < 100
 
 
+def test_clients_that_come_and_go_leave_no_threads(runtime: RunningNamespace) -> None:
+    """Neither threads nor connections wait for the garbage collector, which may be long in coming."""
+    name = f"clients-{uuid.uuid4().hex[:8]}"
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue(name)
+    gc.collect()
+    gc.disable()
+    try:
+        before = held()
+        for _ in range(3):
+            with (
+                ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+                client.get_queue_sender(name) as sender,
+                client.get_queue_receiver(name) as receiver,
+            ):
+                sender.send_messages(ServiceBusMessage("x"))
+                (message,) = receiver.receive_messages(1, max_wait_time=60)
+                with client.transaction() as transaction:
+                    sender.send_messages(ServiceBusMessage("y"), transaction=transaction)
+                    receiver.complete_message(message, transaction=transaction)
+                receiver.complete_messages(receiver.receive_messages(1, max_wait_time=60))
+            with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+                administration.get_queue(name)
+        # Kafka's client ends its threads one after the other.
+        wait_until(lambda: all(now <= then + 2 for now, then in zip(held(), before, strict=True)), "all threads end")
+    finally:
+        gc.enable()
+
+
 def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its receiver is open, and receives later as before."""
     for constant in ("REST_AFTER", "LOOK_EVERY"):

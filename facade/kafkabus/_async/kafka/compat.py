@@ -15,12 +15,12 @@ class Deliveries:
     """Serves a producer's acknowledgements while a task waits for any: one pool thread for all tasks.
 
     Args:
-        producer: The producer that the records were given to.
+        producer: The producer that the records were given to; `CLOSED` once it was closed.
         pool: Threads for blocking calls.
     """
 
     def __init__(self, producer: Producer, pool: Pool) -> None:
-        self._producer = producer
+        self.producer = producer
         self._pool = pool
         self._guard = threading.Lock()
         self._waiting = 0
@@ -52,7 +52,7 @@ class Deliveries:
 
     def _serve(self) -> None:
         while True:
-            self._producer.flush(SERVE_SLICE)
+            self.producer.flush(SERVE_SLICE)
             with self._guard:
                 if not self._waiting:
                     self._serving = False

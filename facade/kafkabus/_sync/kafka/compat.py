@@ -18,12 +18,12 @@ class Deliveries:
     A thread that sends alone so pays for no change of threads.
 
     Args:
-        producer: The producer that the records were given to.
+        producer: The producer that the records were given to; `CLOSED` once it was closed.
         pool: Not used here.
     """
 
     def __init__(self, producer: Producer, pool: Pool) -> None:  # noqa: ARG002 - the twin needs it
-        self._producer = producer
+        self.producer = producer
         self._turn = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
 
@@ -38,7 +38,7 @@ class Deliveries:
                 return False
             if self._turn.acquire(blocking=False):
                 try:
-                    self._producer.flush(min(SERVE_SLICE, left))
+                    self.producer.flush(min(SERVE_SLICE, left))
                 finally:
                     self._turn.release()
                     self._hand_over()

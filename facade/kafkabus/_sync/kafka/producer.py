@@ -15,6 +15,7 @@ from kafkabus._core.record import as_bytes
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import producer_options
+from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.delivery_reports import Content, DeliveryReports
 from kafkabus._sync.compat import Pool, sleep
 from kafkabus._sync.kafka.compat import Deliveries
@@ -129,5 +130,9 @@ class RecordProducer:
         return reports
 
     def close(self) -> None:
-        """Send the records that are left; callers that wait for them get their reports."""
-        self._pool.run(self._producer.flush, 10.0)
+        """Send the records that are left, and end Kafka's client; callers that wait for them get their reports."""
+        self._pool.run(self._end)
+
+    def _end(self) -> None:
+        self._producer.flush(10.0)
+        self._producer = self._deliveries.producer = CLOSED
