@@ -209,6 +209,20 @@ def test_a_consumer_that_does_not_answer_is_replaced(
     reader.close()
 
 
+def test_other_clients_know_at_once_that_a_client_was_closed(
+    namespace: InMemoryNamespace, client: ServiceBusClient
+) -> None:
+    """They need not wait for six seconds before they read its home partitions."""
+    with ServiceBusClient.from_connection_string(namespace.connection_string) as other:
+        entity = other._connections().catalog.entity(EntityPath("plain"))
+        with client.get_queue_receiver("plain") as receiver:
+            receiver.receive_messages(max_wait_time=0.1)
+        notifications = other._connections().connections.notifications
+        assert len(notifications.meet(entity)) == 2
+        client.close()
+        assert len(notifications.meet(entity)) == 1
+
+
 def test_a_reader_by_offset_that_is_not_used_fetches_nothing(
     namespace: InMemoryNamespace, client: ServiceBusClient, entity: Entity, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,5 +119,6 @@ class Connections:
         await self.pool.run(self.consumers.close)
         await self.pool.run(self.topics.close)
         await self.pool.close()
+        await self.notifications.depart()
         await self.redis.aclose()
         await self.notifications.close()

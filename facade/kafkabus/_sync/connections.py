@@ -120,5 +120,6 @@ class Connections:
         self.pool.run(self.consumers.close)
         self.pool.run(self.topics.close)
         self.pool.close()
+        self.notifications.depart()
         self.redis.close()
         self.notifications.close()

@@ -216,7 +216,7 @@ class Store:
         return 1
 
     def _heartbeat(self, keys: list[str], arguments: list[Any]) -> list[list[bytes]]:
-        client, lifetime = arguments
+        client, lifetime, *leaves = arguments
         # Heartbeats use real time, even if the namespace's clock was advanced.
         now = time.monotonic_ns() // 1_000_000
         members: list[list[bytes]] = []
@@ -226,6 +226,8 @@ class Store:
             for other, moment in list(heard_of.items()):
                 if moment < now - int(lifetime):
                     del heard_of[other]
+            if leaves:
+                heard_of[client] = now - int(lifetime) - 1
             members.append([name.encode() for name in heard_of])
         return members
 

@@ -99,6 +99,9 @@ class Upkeep:
             await _end({stopping, *rounds})
             await _end({*self._tending.values(), *self._forwarding.values()})
             await events.close()
+            await context.ledger_client.leave(
+                [upkeep_key(self._settings.namespace)], context.client_id, HEARTBEAT_LIFETIME
+            )
             await context.close()
             LOGGER.info("upkeep_stopped namespace=%s", self._settings.namespace)
 

@@ -384,6 +384,12 @@ def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, po
         receivers = receivers_key("acl", EntityPath("q"))
         assert ledger_client.heartbeat(receivers, "one", 60) == ["one"]
         assert sorted(ledger_client.heartbeat(receivers, "two", 60)) == ["one", "two"]
+        ledger_client.leave([receivers], "one", 60)
+        assert ledger_client.heartbeat(receivers, "two", 60) == ["two"]
+        ledger_client.leave([receivers], "two", 60)
+        # When the last client was heard of is still known, if a minute too early.
+        assert ledger_client.last_heartbeat(receivers) is not None
+        assert ledger_client.heartbeat(receivers, "three", 60) == ["three"]
 
         descriptions = DescriptionCache(RedisConnection(client, address="redis", namespace="acl"), "acl")
         descriptions.keep({"q": Described(1, "text"), "gone": Described(2, None)})

@@ -277,6 +277,16 @@ class LedgerClient:
             members += self._script_call(heartbeat_script().text, some, [client_id, int(lifetime * 1000)])
         return [[text_of(member) for member in its] for its in members]
 
+    def leave(self, keys: Sequence[str], client_id: str, lifetime: float) -> None:
+        """Report that a client receives from several entities no more; see ``heartbeat``.
+
+        If Redis cannot be reached at once, it forgets the client after its lifetime.
+        """
+        for start in range(0, len(keys), HEARTBEATS_AT_ONCE):
+            some = keys[start : start + HEARTBEATS_AT_ONCE]
+            with suppress(RedisError):
+                self._redis.eval(heartbeat_script().text, len(some), *some, client_id, int(lifetime * 1000), 1)
+
     def last_heartbeat(self, key: str) -> int | None:
         """Return when a client last reported that it receives, ms since 1970; None if Redis knows no such report any more.
 

@@ -74,6 +74,7 @@ class Notifications:
         self._client_id = client_id
         self._guard = threading.Lock()
         self._listeners: dict[str, set[Listener]] = {}
+        self._left: set[str] = set()
         self._worker: Worker | None = None
         self._heartbeat_at = 0.0
 
@@ -81,17 +82,18 @@ class Notifications:
         """Hear the notifications of an entity's ledgers from now on."""
         with self._guard:
             self._listeners.setdefault(listener.entity.channel, set()).add(listener)
+            self._left.discard(listener.entity.receivers_key)
             if self._worker is None:
                 self._worker = Worker(self._work)
 
     def leave(self, listener: Listener) -> None:
-        """Hear them no more."""
+        """Hear them no more, and have other clients know that this one receives no more from the entity."""
         with self._guard:
             channel = listener.entity.channel
             left = self._listeners.get(channel, set())
             left.discard(listener)
-            if not left:
-                self._listeners.pop(channel, None)
+            if not left and self._listeners.pop(channel, None) is not None:
+                self._left.add(listener.entity.receivers_key)
 
     def meet(self, entity: Entity) -> list[str]:
         """Give a heartbeat for an entity; return the clients that receive from it, this one among them.
@@ -100,6 +102,12 @@ class Notifications:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         return self._ledger_client.heartbeat(entity.receivers_key, self._client_id, HEARTBEAT_LIFETIME)
+
+    def depart(self) -> None:
+        """Have other clients know from which entities this one receives no more, so that they take its home partitions."""
+        with self._guard:
+            left, self._left = list(self._left), set()
+        self._ledger_client.leave(left, self._client_id, HEARTBEAT_LIFETIME)
 
     def end(self) -> None:
         """Hear nothing more."""
@@ -118,6 +126,7 @@ class Notifications:
         try:
             while self._goes_on():
                 try:
+                    self.depart()
                     self._hear(pubsub, subscribed)
                 except RedisError as error:
                     if not self._goes_on():
@@ -134,6 +143,7 @@ class Notifications:
                     self._heartbeat_at = time.monotonic() + HEARTBEAT
                     self._give_heartbeats()
         finally:
+            self.depart()
             pubsub.close()
 
     def _goes_on(self) -> bool:
