@@ -579,16 +579,17 @@ class MemoryLedger:
         return self._tell_state(lock.session)
 
     def _stored(self, op: Arguments, now: int) -> Reply:
-        known = self._cleared
-        if op["session"] in self._states:
-            known = self._states[op["session"]].version
-        state = self._states.setdefault(op["session"], SessionState(self.version + 1, now, None))
+        session, state = op["session"], self._states.get(op["session"])
+        if state is None:
+            # The new state is not the one whose record stands, although both may have the same version.
+            self._states[session] = SessionState(self.version + 1, now, None)
+            return self._tell_state(session) | ({"lost": True} if op["version"] > self._cleared else {})
         if state.version != op["version"]:
-            return self._tell_state(op["session"]) | ({"lost": True} if op["version"] > known else {})
+            return self._tell_state(session) | ({"lost": True} if op["version"] > state.version else {})
         state.stored = True
         if state.value is None:
             self._cleared = state.version
-            del self._states[op["session"]]
+            del self._states[session]
         return {}
 
     def _updated(self, op: Arguments, _now: int) -> Reply:

@@ -793,6 +793,18 @@ class BothWithSessions(Both):
         self.same(found)
 
 
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_lost_state_is_told_from_the_one_in_its_place(store: redis.Redis, in_memory: bool) -> None:
+    """Versions begin again where a ledger was restored, so that both may have the same one; the record stands in for none."""
+    side = cast("redis.Redis", MemoryRedis(Store(lambda: BEGINNING))) if in_memory else store
+    bench = Bench(side, uuid.uuid4().hex, sessions=True)
+    bench.claim(0)
+    for more in range(1, 6):
+        session = f"s{more}"
+        asked = bench.state_stored(session, bench.state.version + more)
+        assert (_state(asked), asked.lost) == ((False, (session, None, False)), True)
+
+
 def _state(asked: GetState | SetState | StateStored) -> Any:
     state = asked.state
     return asked.gone, state and (state.session, state.value, state.stored)
