@@ -155,7 +155,7 @@ def _timers(connection_string: str, what: str, count: int) -> Iterator[Result]:
         yield from _late(f"scheduled → received, late by, {what}", late)
         with client.get_queue_sender("mortal") as sender:
             for _ in range(count):
-                lives = timedelta(seconds=chance.uniform(1, 1 + _WITHIN))
+                lives = timedelta(seconds=chance.uniform(5, 5 + _WITHIN))
                 due = datetime.now(timezone.utc) + lives
                 sender.send_messages(ServiceBusMessage(due.isoformat(), time_to_live=lives))
         with client.get_queue_receiver("mortal", sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
