@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
+
 from kafkabus._core.record import StoredRecord
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.keys import upkeep_key
+from kafkabus._sync.context import ClientContext
+from kafkabus.testing import InMemoryNamespace
 from kafkabus.upkeep.expiry_index import STRETCH, Expiries
 from kafkabus.upkeep.quota import Sizes
-from kafkabus.upkeep.service import is_home
+from kafkabus.upkeep.service import HEARTBEAT_LIFETIME, is_home
+from tests.upkeep import PATIENCE, upkeep
 
 
 def record(offset: int, lives: int | None = None) -> StoredRecord:
@@ -59,6 +67,19 @@ def test_each_entity_has_one_home_and_few_change_hands() -> None:
 def test_an_instance_that_was_not_heard_of_counts_itself() -> None:
     """That holds before its first heartbeat arrived."""
     assert is_home("q", "a", [])
+
+
+def test_an_instance_that_was_stopped_is_not_waited_for() -> None:
+    """Others take its entities with their next heartbeat."""
+    with InMemoryNamespace(upkeep=False) as here:
+        settings = parse_settings(here.connection_string)
+        key = upkeep_key(settings.namespace)
+        with closing(ClientContext(settings)) as context:
+            with upkeep(here.connection_string):
+                deadline = time.monotonic() + PATIENCE
+                while context.ledger_client.last_heartbeat(key) is None:
+                    assert time.monotonic() < deadline
+            assert context.ledger_client.heartbeat(key, "other", HEARTBEAT_LIFETIME) == ["other"]
 
 
 def sized(offset: int, size: int) -> StoredRecord:

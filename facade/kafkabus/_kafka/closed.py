@@ -11,7 +11,7 @@ class _Closed:
 
 
 CLOSED: Any = _Closed()
-"""Takes the place of a producer or an admin client, which end, with their threads and sockets, with the last reference to them.
+"""Takes the place of a producer or an admin client. These end, with their threads and sockets, with the last reference to them.
 
 The objects of a client refer to each other, and so wait for the garbage collector, which may be long in coming.
 """

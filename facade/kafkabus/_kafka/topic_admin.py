@@ -103,7 +103,6 @@ class Topics:
     """
 
     def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
-        self._settings = settings
         self._servers = settings.bootstrap_servers
         self._replicas = settings.replication_factor
         self._timeout = timeout
@@ -134,8 +133,7 @@ class Topics:
 
     def close(self) -> None:
         """End Kafka's client."""
-        self._client = CLOSED
-        self._contact = FirstContact(self._settings, CLOSED)
+        self._client = self._contact = CLOSED
 
     def brokers(self) -> int:
         """Return how many brokers the cluster has, at least one.

@@ -123,9 +123,11 @@ class Notifications:
     async def _work(self) -> None:
         pubsub, subscribed = self._redis.pubsub(), set[str]()
         try:
-            while self._goes_on():
+            while True:
                 try:
                     await self.depart()
+                    if not self._goes_on():
+                        return
                     await self._hear(pubsub, subscribed)
                 except RedisError as error:
                     if not self._goes_on():
@@ -142,7 +144,6 @@ class Notifications:
                     self._heartbeat_at = time.monotonic() + HEARTBEAT
                     await self._give_heartbeats()
         finally:
-            await self.depart()
             await pubsub.aclose()
 
     def _goes_on(self) -> bool:

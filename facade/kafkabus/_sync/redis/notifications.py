@@ -124,9 +124,11 @@ class Notifications:
     def _work(self) -> None:
         pubsub, subscribed = self._redis.pubsub(), set[str]()
         try:
-            while self._goes_on():
+            while True:
                 try:
                     self.depart()
+                    if not self._goes_on():
+                        return
                     self._hear(pubsub, subscribed)
                 except RedisError as error:
                     if not self._goes_on():
@@ -143,7 +145,6 @@ class Notifications:
                     self._heartbeat_at = time.monotonic() + HEARTBEAT
                     self._give_heartbeats()
         finally:
-            self.depart()
             pubsub.close()
 
     def _goes_on(self) -> bool:
