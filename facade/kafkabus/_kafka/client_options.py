@@ -174,7 +174,7 @@ def offset_reader_options(settings: Settings) -> Options:
     """
     return {
         **_consumer_options(settings, "kafkabus.offset_reader"),
-        "fetch.wait.max.ms": 100,
+        "fetch.wait.max.ms": 10,
         "queued.min.messages": 1,
         "queued.max.messages.kbytes": 1_024,
         "fetch.message.max.bytes": 262_144,

@@ -74,10 +74,6 @@ LOCK_MS = 60_000
 """For how long, in milliseconds, messages that were taken are locked; then other instances take them."""
 
 
-_EXPIRE_EVERY = 0.05
-"""How often, in seconds, to let messages expire at the most."""
-
-
 class _Mark(NamedTuple):
     """A checkpoint that was written; if duplicates are detected, all that was stored before it was judged.
 
@@ -111,6 +107,7 @@ class EntityMaintainer:
         self.entity: Entity | None = None
         self._context = context
         self._generation = ""
+        self._began = 0.0
         self._overdue = 0
         self._write_at = 0.0
         self._trim_at = 0.0
@@ -146,7 +143,8 @@ class EntityMaintainer:
             ServiceBusError: Kafka or Redis cannot be reached.
         """
         context = self._context
-        self.next_at = time.monotonic() + AGAIN
+        self._began = time.monotonic()
+        self.next_at = self._began + AGAIN
         entity = await self._entity()
         if entity is None:
             return None
@@ -706,8 +704,8 @@ class EntityMaintainer:
             self._expires_in(expiries.next_at - now)
 
     def _expires_in(self, ms: int) -> None:
-        """Have the entity tended again when a message expires, in so many ms."""
-        self._wake_ready(max(_EXPIRE_EVERY, ms / 1000))
+        """Have the entity tended again when a message expires, in so many ms, but rest as long as this time took."""
+        self._wake_ready(max(time.monotonic() - self._began, ms / 1000))
 
     async def _first_look(self, entity: Entity, partition: int) -> Expiries:
         """Return the index of a log that was not looked at yet, with the records of it that are kept apart."""
