@@ -18,6 +18,7 @@ from benchmarks.rounds import Measure, Scale, interleave, rate
 from benchmarks.workbench import BODY, PARTITIONS, Workbench
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.aio import ServiceBusClient as AsyncClient
+from kafkabus.aio import ServiceBusReceiver
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 
@@ -30,8 +31,10 @@ _USED = 300
 """How many queues a client uses and closes, one after the other."""
 _AT_ONCE = (10, 100)
 """How many queues a client receives from at once."""
-_MESSAGES = 60_000
+_MESSAGES = 200_000
 """How many messages they hold together."""
+_STEADY_AFTER = 0.1
+"""Which part of them is received before the clock starts."""
 _BATCH = 500
 _FIRST = 100
 """How many single messages come to an idle queue."""
@@ -124,12 +127,15 @@ def _one_after_the_other(connection_string: str, names: Sequence[str], scale: Sc
 def _at_once(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure receiving from many queues at once in one client, against one queue with as many messages."""
     numbers = [scale.count(entities) for entities in _AT_ONCE]
+    opened: dict[int, list[float]] = {1: [], **{number: [] for number in numbers}}
     count = scale.count(_MESSAGES, multiple_of=numbers[-1])
 
     def receiving(queues: Sequence[str]) -> Measure:
         def receive(count: int) -> float:
             bench.fill(*queues, messages=count // len(queues))
-            return asyncio.run(_receive_all(bench.connection_string, queues, count // len(queues)))
+            seconds, speed = asyncio.run(_receive_all(bench.connection_string, queues, count // len(queues)))
+            opened[len(queues)].append(seconds * 1000 / len(queues))
+            return speed
 
         return receive
 
@@ -147,22 +153,32 @@ def _at_once(bench: Workbench, scale: Scale) -> Iterator[Result]:
     )
     points = tuple((float(number), median(speeds)) for number, speeds in measured.items())
     yield replace(compared, curve=Curve("receive and complete at once, messages/s", "queues", points))
+    # The first time warmed up.
+    yield Result(
+        f"{numbers[-1]} queues at once, from opening the client to a tenth of their messages, for each queue: one",
+        median(opened[numbers[-1]][1:]),
+        MILLISECONDS,
+        median(opened[1][1:]),
+    )
 
 
-async def _receive_all(connection_string: str, queues: Sequence[str], count: int) -> float:
+async def _receive_all(connection_string: str, queues: Sequence[str], count: int) -> tuple[float, float]:
+    """Return after how many seconds each has its first messages, and how many messages a second come from then on."""
+    first = round(count * _STEADY_AFTER)
+
+    async def receive(receiver: ServiceBusReceiver, count: int) -> None:
+        while count > 0:
+            messages = await receiver.receive_messages(min(_BATCH, count), _PATIENCE)
+            await receiver.complete_messages(messages)
+            count -= len(messages)
+
     async with AsyncClient.from_connection_string(connection_string) as client:
-
-        async def receive(queue: str) -> None:
-            async with client.get_queue_receiver(queue) as receiver:
-                left = count
-                while left > 0:
-                    messages = await receiver.receive_messages(min(_BATCH, left), _PATIENCE)
-                    await receiver.complete_messages(messages)
-                    left -= len(messages)
-
+        opened = time.perf_counter()
+        receivers = [client.get_queue_receiver(queue) for queue in queues]
+        await asyncio.gather(*(receive(receiver, first) for receiver in receivers))
         began = time.perf_counter()
-        await asyncio.gather(*(receive(queue) for queue in queues))
-        return rate(count * len(queues), began)
+        await asyncio.gather(*(receive(receiver, count - first) for receiver in receivers))
+        return began - opened, rate((count - first) * len(queues), began)
 
 
 def _first_message(bench: Workbench, scale: Scale) -> Iterator[Result]:

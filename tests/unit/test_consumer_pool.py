@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from functools import partial
 
 import pytest
@@ -217,14 +217,14 @@ def test_the_leaders_of_a_new_topic_are_asked_for_at_once(
     cluster: Cluster, pool: ConsumerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka's client would ask for them once a second, and the first message would come as late. Once for each topic."""
-    asked: list[str] = []
+    asked: list[Set[str]] = []
 
-    def ask(_consumer: MemoryConsumer, topic: str) -> None:
-        asked.append(topic)
+    def ask(_consumer: MemoryConsumer, topics: Set[str]) -> None:
+        asked.append(topics)
 
     monkeypatch.setattr(consumer_pool, "CALM_SURVEYS", 1_000_000)
     monkeypatch.setattr(consumer_pool, "ask_for_leaders", ask)
     for topic, partition in ((TOPIC, 0), (TOPIC, 1), (OTHER, 0)):
         store(cluster, 3, topic, partition)
         Reader(pool, topic, partition).read_to(3)
-    assert asked == [TOPIC, OTHER]
+    assert asked == [{TOPIC}, {OTHER}]

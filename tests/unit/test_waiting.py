@@ -56,3 +56,22 @@ async def test_an_acknowledgement_hides_no_cancellation() -> None:
 
         assert await cancelled_after(waiting, acknowledge, turns)
     await pool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_client_keeps_no_more_threads_than_it_needs() -> None:
+    """Many calls at once need many threads; once fewer are needed, those end."""
+    pool, arrived = Pool("renewed"), threading.Barrier(8)
+    try:
+        await asyncio.gather(*(pool.run(arrived.wait, 60) for _ in range(arrived.parties)))
+        busy = [thread for thread in threading.enumerate() if thread.name.startswith("renewed")]
+        assert len(busy) == arrived.parties
+        pool._renew_at = 0.0  # as after half a minute
+        await pool.run(lambda: None)
+        for thread in busy:
+            thread.join(60)
+            assert not thread.is_alive()
+    finally:
+        await pool.close()
+    with pytest.raises(RuntimeError):
+        await pool.run(lambda: None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
@@ -23,6 +24,8 @@ CALLBACK_ERRORS = (Exception, SystemExit)
 
 AT_ONCE = 32
 """How many operations run at once at most; Kafka's calls have as many threads."""
+RENEW_THREADS = 30.0
+"""After how many seconds threads make way for new ones, of which there are as many as are needed by then."""
 
 Lock = asyncio.Lock
 Semaphore = asyncio.Semaphore
@@ -192,14 +195,19 @@ async def _end_of(future: asyncio.Future[Any]) -> None:
 
 
 class Pool:
-    """Threads for blocking calls, such as those of Kafka's client; started as needed."""
+    """Threads for blocking calls, such as those of Kafka's client; started as needed, and ended when fewer are."""
 
     def __init__(self, name: str) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix=name)
+        self._name = name
+        self._threads = self._new_threads()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a blocking call; a cancelled caller still waits for its end, because the call's state is shared."""
+        if time.monotonic() >= self._renew_at:
+            # Threads that are at work end after it.
+            self._threads.shutdown(wait=False)
+            self._threads = self._new_threads()
         future = asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))
         try:
             return await asyncio.shield(future)
@@ -217,4 +225,9 @@ class Pool:
         """Wait for the work in the background, and let the threads go."""
         while self._tasks:
             await asyncio.wait(list(self._tasks))
+        self._renew_at = math.inf
         self._threads.shutdown(wait=False)
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        self._renew_at = time.monotonic() + RENEW_THREADS
+        return ThreadPoolExecutor(max_workers=AT_ONCE, thread_name_prefix=self._name)

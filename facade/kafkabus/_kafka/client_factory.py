@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from contextlib import suppress
 from typing import cast
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Producer, TopicPartition
 
 from kafkabus._core import in_memory_registry
 from kafkabus._core.settings import Settings
@@ -32,13 +33,18 @@ def open_consumer(settings: Settings, options: Options) -> Consumer:
     return Consumer(options, logger=LOGGER) if here is None else cast("Consumer", here.consumer())
 
 
-def ask_for_leaders(consumer: Consumer, topic: str) -> None:
-    """Have a consumer learn at once who leads the partitions of a topic that were assigned to it.
+def ask_for_leaders(consumer: Consumer, topics: Set[str]) -> None:
+    """Have a consumer learn at once who leads the partitions of topics that were assigned to it.
 
     Kafka's client itself asks for the leaders of topics that are new to it, but once a second. If no broker answers, it does.
+    Each request waits until the fetch before it ends: there is one for a topic, and for several there are two.
     """
     with suppress(KafkaException):
-        consumer.list_topics(topic, timeout=LEADERS_PATIENCE)
+        if len(topics) == 1:
+            consumer.list_topics(next(iter(topics)), timeout=LEADERS_PATIENCE)
+        else:
+            # The ends are of no interest; but Kafka's client asks for all these topics together, to know whom to ask for them.
+            consumer.offsets_for_times([TopicPartition(topic, 0, OFFSET_END) for topic in topics], LEADERS_PATIENCE)
 
 
 def open_topics(settings: Settings, *, timeout: float = 30.0) -> Topics:

@@ -14,9 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from itertools import groupby
 from operator import methodcaller
 from typing import NamedTuple
@@ -45,8 +43,6 @@ CALM_SURVEYS = 3
 """After how many surveys a calm partition goes to the patient consumer."""
 NEAR = 1_000
 """How many records one reader's position may be ahead of another's for both to share a consumer from now on."""
-LEADERS_AT_ONCE = 16
-"""For how many new topics at a time the brokers are asked who leads their partitions."""
 CLOSE_AFTER = 10.0
 """After how many seconds without a partition a consumer is closed."""
 
@@ -578,9 +574,7 @@ class _PooledConsumer:
     def _learn_leaders(self, topics: Set[str]) -> None:
         """See ``ask_for_leaders``; the patient consumer takes over from another one, and has time."""
         if topics and not self._patient:
-            # Each request waits until the fetch before it ends: all at once.
-            with ThreadPoolExecutor(min(len(topics), LEADERS_AT_ONCE)) as threads:
-                list(threads.map(partial(ask_for_leaders, self._consumer), topics))
+            ask_for_leaders(self._consumer, topics)
 
     def _pauses(self) -> bool:
         """Return whether there is no room for what would be fetched: then the brokers' answers wait in Kafka's client."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +14,6 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep import service
 from tests.queues import new_queue
 from tests.upkeep import upkeep
-
-if TYPE_CHECKING:
-    pass
 
 PATIENCE = 60.0
 

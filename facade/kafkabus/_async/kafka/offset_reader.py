@@ -229,7 +229,7 @@ class _PointConsumer:
         else:
             self._consumer.assign([where])
             if self.assigned is None or self.assigned[0] != topic:
-                ask_for_leaders(self._consumer, topic)
+                ask_for_leaders(self._consumer, {topic})
             self.assigned = (topic, partition)
         return self._consumer
 

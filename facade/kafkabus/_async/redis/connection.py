@@ -11,11 +11,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential, wait_random
 
-from kafkabus._async.compat import Semaphore
+from kafkabus._async.compat import Lock, Semaphore
 from kafkabus._core import in_memory_registry
 from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
+from kafkabus._redis.driver import driver_info
 from kafkabus._redis.errors import of_cluster, passes, translated
 from kafkabus._redis.replies import text_of
 
@@ -42,7 +43,9 @@ def connect(url: str) -> Redis:
     if here is not None:
         return cast("Redis", here.async_redis())  # aio-only
         # blocking: return cast("Redis", here.redis())
-    return Redis.from_url(url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT)
+    return Redis.from_url(
+        url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT, driver_info=driver_info()
+    )
 
 
 class RedisConnection:
@@ -65,6 +68,7 @@ class RedisConnection:
         self._namespace = namespace
         self._retry_for = retry_for
         self._looked_at = False
+        self._looking = Lock()
         self._room = Semaphore(CALLS_AT_ONCE)
 
     async def call(self, ask: Callable[[], Awaitable[T]]) -> T:
@@ -83,7 +87,9 @@ class RedisConnection:
             try:
                 async with self._room:
                     if not self._looked_at:
-                        await self._look_at()
+                        async with self._looking:
+                            if not self._looked_at:
+                                await self._look_at()
                     return await ask()
             except RedisError as error:
                 if passes(error):

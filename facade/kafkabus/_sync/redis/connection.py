@@ -16,9 +16,10 @@ from kafkabus._core import in_memory_registry
 from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
+from kafkabus._redis.driver import driver_info
 from kafkabus._redis.errors import of_cluster, passes, translated
 from kafkabus._redis.replies import text_of
-from kafkabus._sync.compat import Semaphore
+from kafkabus._sync.compat import Lock, Semaphore
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -42,7 +43,9 @@ def connect(url: str) -> Redis:
     here = in_memory_registry.find(url)
     if here is not None:
         return cast("Redis", here.redis())
-    return Redis.from_url(url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT)
+    return Redis.from_url(
+        url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT, driver_info=driver_info()
+    )
 
 
 class RedisConnection:
@@ -65,6 +68,7 @@ class RedisConnection:
         self._namespace = namespace
         self._retry_for = retry_for
         self._looked_at = False
+        self._looking = Lock()
         self._room = Semaphore(CALLS_AT_ONCE)
 
     def call(self, ask: Callable[[], T]) -> T:
@@ -83,7 +87,9 @@ class RedisConnection:
             try:
                 with self._room:
                     if not self._looked_at:
-                        self._look_at()
+                        with self._looking:
+                            if not self._looked_at:
+                                self._look_at()
                     return ask()
             except RedisError as error:
                 if passes(error):
