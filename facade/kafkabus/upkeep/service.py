@@ -16,6 +16,7 @@ from kafkabus._async.redis.upkeep_events import LOOK_EVERYWHERE, UpkeepEvents
 from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import upkeep_key
 from kafkabus._runtime.arenas import limit_arenas
+from kafkabus._runtime.garbage import collect_rarely
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError, UnsuitableRedisError
 from kafkabus.upkeep.agenda import Agenda
 from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
@@ -319,6 +320,7 @@ async def serve(settings: Settings) -> None:
         UnsuitableRedisError: kafkabus cannot use this Redis.
     """
     limit_arenas()
+    collect_rarely()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
