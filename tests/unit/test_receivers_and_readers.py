@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from kafkabus._sync.compat import Pool
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.kafka import offset_reader
 from kafkabus._sync.kafka.offset_reader import LogTruncatedError, OffsetReader, UnfinishedReadError
+from kafkabus._sync.receiving.log_reader import SLOW_POLL
 from kafkabus._sync.receiving.undelivered import UndeliveredGrants
 from kafkabus.exceptions import SessionLockLostError
 from kafkabus.management import ServiceBusAdministrationClient
@@ -250,3 +252,24 @@ def test_a_reader_by_offset_that_is_not_used_fetches_nothing(
             assert record.value() == b"one"
             assert rested.wait(PATIENCE)
             rested.clear()
+
+
+def test_a_reader_that_is_woken_leaves_other_clients_partitions_to_them() -> None:
+    """While nothing happens it reads them, too; of a burst each client would fetch everything."""
+    with (
+        InMemoryNamespace() as namespace,
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+        ServiceBusClient.from_connection_string(namespace.connection_string) as client,
+    ):
+        administration.create_queue("shared", enable_partitioning=True)
+        with client.get_queue_receiver("shared") as receiver:
+            assert receiver.receive_messages(500, max_wait_time=0.1) == []
+            assert client._context is not None
+            log = client._context.readers._known["shared"].reader.log
+            log.plan.small_batches, log._was_active, log._slow_poll_every = True, False, 2 * SLOW_POLL
+            log.next_slow_poll = math.inf
+            log.tend(idle=True)
+            assert log.plan.small_batches, "nothing happened"
+            log._was_active = True  # as after a record
+            log.tend(idle=False)
+            assert not log.plan.small_batches

@@ -425,13 +425,17 @@ class Plan:
                 view.due_at = None
                 view.redeliverable = True
 
-    def wanted(self, now: float) -> tuple[list[PartitionView], list[PartitionView]]:
+    def wanted(self, now: float, *, unread: bool = False) -> tuple[list[PartitionView], list[PartitionView]]:
         """Return the partitions to begin reading, and those to stop reading.
 
         Home partitions are always read, except while they rest, or while all is claimed ahead; the same holds for partitions
         whose log may have been truncated. Others are read while the homes are dry and few messages are wanted, unless another
         client was faster a moment ago. The client gives them up once another client turns out to read them, or once many
         messages are wanted, which it claims ahead.
+
+        Args:
+            now: The time, on the monotonic clock.
+            unread: Whether records were fetched that are not in the plan yet: then the homes may be less dry than they seem.
         """
 
         def is_wanted(view: PartitionView) -> bool:
@@ -439,7 +443,7 @@ class Plan:
                 return False
             return view.home or not view.state.is_verified or (self.small_batches and view.leave_until <= now)
 
-        dry = self.homes_dry
+        dry = self.homes_dry and not unread
         begin = [
             view
             for view in self.views

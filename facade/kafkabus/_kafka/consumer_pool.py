@@ -90,6 +90,11 @@ class Inbox:
         """How full the inbox is; 1: its consumer pauses."""
         return max((self._added - self._taken) / FULL_COUNT, (self._added_size - self._taken_size) / FULL_SIZE)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits."""
+        return not self._batches
+
     def add(self, batch: Batch) -> None:
         """Add a batch; the caller has the pool's lock."""
         self._batches.append(batch)

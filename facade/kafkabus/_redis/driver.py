@@ -1,4 +1,4 @@
-"""What a client's connections tell Redis of its library (``CLIENT LIST`` shows it)."""
+"""The name of its library that a client's connections tell Redis (``CLIENT LIST`` shows it)."""
 
 from __future__ import annotations
 

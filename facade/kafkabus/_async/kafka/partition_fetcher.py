@@ -119,6 +119,11 @@ class PartitionFetcher:
         """Whether any partition is fetched."""
         return bool(self._feeds)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something was fetched and not handed over."""
+        return not self._inbox.is_empty
+
     async def assign(self, places: Sequence[FetchFrom]) -> None:
         """Begin to fetch partitions that were not fetched."""
         starts = [((self._topic, place.partition), place.offset, place.epoch) for place in places]

@@ -97,6 +97,10 @@ class LogListener(Protocol):
         """Note that a log may have been truncated, or that the brokers did not say where logs end."""
         ...
 
+    def woken(self) -> None:
+        """Note that something happened after nothing had happened for a while."""
+        ...
+
     async def slow_poll(self, *, idle: bool) -> None:
         """Do what is due with a slow poll.
 
@@ -300,6 +304,8 @@ class LogReader:
             self._parts.notifications.listen(self)
         if self._was_active:
             self.next_slow_poll = min(self.next_slow_poll, now + SLOW_POLL)
+            if self._slow_poll_every > SLOW_POLL:
+                self._listener.woken()
         if now >= self.next_slow_poll or (self._missed and idle):
             await self._slow_poll(now)
         elif idle:
@@ -310,7 +316,8 @@ class LogReader:
                     self._was_active = True
                     self._listener.notified(partition)
         self.plan.expire(now)
-        begin, stop = self.plan.wanted(now)
+        # Homes that seem to be at their ends may have got records while no receiver looked.
+        begin, stop = self.plan.wanted(now, unread=self._fetcher.has_news)
         for view in stop:
             view.stop()
         self._fetcher.unassign(view.partition for view in self.plan.views if not view.state.is_read)

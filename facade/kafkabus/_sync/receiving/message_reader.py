@@ -134,6 +134,10 @@ class MessageReader:
         self._small_batches_until = max(self._small_batches_until, time.monotonic() + NOT_AHEAD)
         self._plan.small_batches, self._plan.claims_unread = True, False
 
+    def woken(self) -> None:
+        """Leave the other clients' partitions to them if many messages are wanted: all clients would read what comes now."""
+        self._plan.small_batches = time.monotonic() < self._small_batches_until
+
     def slow_poll(self, *, idle: bool) -> None:
         """Look around. While nothing happens, the partitions of other clients are read, too, rather than asked about."""
         self._plan.small_batches = idle or time.monotonic() < self._small_batches_until

@@ -221,6 +221,9 @@ class SessionReader:
     def doubted(self) -> None:
         """Do nothing: messages are never claimed ahead."""
 
+    def woken(self) -> None:
+        """Do nothing: all partitions are read in any case."""
+
     def slow_poll(self, *, idle: bool) -> None:  # noqa: ARG002 - all partitions are read in any case
         """Have all receivers ask again, because a notification may have been lost."""
         self._news.update(range(self.log.entity.partitions))
