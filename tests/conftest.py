@@ -12,6 +12,7 @@ pytest_plugins = (
     "tests.no_skips",
     "tests.no_secrets",
     "tests.servers",
+    "tests.images",
     "tests.named_tests",
     "tests.scheduling",
     "tests.server_logs",

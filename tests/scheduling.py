@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 BUSY = (
+    "tests/containers/",
     "tests/spark/",
     "tests/faults/",
     "tests/integration/test_cli.py",
@@ -37,6 +38,8 @@ ORDER = (*BUSY, "tests/contract/", "tests/integration/")
 """The order of the tests: waiting tests beside busy ones, and short tests last, so that all workers end together."""
 TOGETHER = "tests/spark/"
 """Tests that run on one worker: Spark takes longer to start than most of its tests do."""
+CONTAINERS = "tests/containers/"
+"""Tests in containers, which run on one worker: the images are built once, and one container serves most of them."""
 ONE_BY_ONE = (
     "tests/contract/",
     "tests/integration/ledger/test_broken_scripts.py",
@@ -51,6 +54,8 @@ class Scheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(TOGETHER):
             return TOGETHER
+        if nodeid.startswith(CONTAINERS) or "[container" in nodeid:
+            return CONTAINERS
         return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]
 
     def schedule(self) -> None:

@@ -15,14 +15,19 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusClient
+from kafkabus._core.settings import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
+from kafkabus.testing.containers import KafkabusContainer
 from tests.clock import advance
 
 BLOCKING = Path(__file__).parent
 ON_SERVERS_TOO = {"test_locks.py", "test_processors.py", "test_sending_and_receiving.py", "test_transactions.py"}
 """Files of the blocking half that run on servers for every change; see docs/decisions/0027."""
+
+ON_CONTAINERS = {"test_sending_and_receiving.py"}
+"""Files of the blocking half that run on a container for every change."""
 
 MakeQueue = Callable[..., str]
 MakeTopic = Callable[..., str]
@@ -44,19 +49,35 @@ class Backend:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the rest of the blocking half on servers to `make test-all`."""
+    """Leave the rest of the blocking half on servers and containers to `make test-all`; the other half needs no container."""
     for item in items:
-        blocking = item.path.parent == BLOCKING and item.get_closest_marker("servers") is not None
-        if blocking and item.path.name not in ON_SERVERS_TOO:
-            item.add_marker(pytest.mark.extended)
+        if item.path.parent == BLOCKING:
+            for marker, files in (("servers", ON_SERVERS_TOO), ("containers", ON_CONTAINERS)):
+                if item.get_closest_marker(marker) is not None and item.path.name not in files:
+                    item.add_marker(pytest.mark.extended)
+    asyncio_half = BLOCKING / "aio"
+    items[:] = [
+        item for item in items if item.path.parent != asyncio_half or item.get_closest_marker("containers") is None
+    ]
 
 
-@pytest.fixture(params=["memory", pytest.param("embedded", marks=pytest.mark.servers)])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("embedded", marks=pytest.mark.servers),
+        pytest.param("container", marks=[pytest.mark.containers, pytest.mark.timeout(900)]),
+    ]
+)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """Each kind of namespace in turn; one in memory is the test's own, because its clock is moved as a whole."""
     if request.param == "memory":
         with InMemoryNamespace("tests") as namespace:
             yield Backend(namespace.connection_string, lambda _queue, seconds: namespace.advance(seconds))
+    elif request.param == "container":
+        container: KafkabusContainer = request.getfixturevalue("container")
+        connection_string = container.connection_string
+        redis_url = parse_settings(connection_string).redis_url.reveal()
+        yield Backend(connection_string, partial(advance, redis_url, "tests"))
     else:
         runtime: RunningNamespace = request.getfixturevalue("runtime")
         yield Backend(runtime.connection_string, partial(advance, runtime.redis_url, "tests"))

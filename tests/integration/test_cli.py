@@ -275,6 +275,24 @@ def test_a_namespace_is_of_one_tier(namespace: Namespace, tmp_path: Path) -> Non
     assert up.returncode == 130
 
 
+def test_entities_of_a_file_are_created_and_changed(namespace: Namespace, tmp_path: Path) -> None:
+    """The command prints what it changed, and an error the place of a mistake."""
+    file = tmp_path / "entities.json"
+
+    def write(settings: str) -> None:
+        queue = f'{{"Name": "filed", "Properties": {{{settings}}}}}'
+        file.write_text(f'{{"UserConfig": {{"Namespaces": [{{"Name": "any", "Queues": [{queue}]}}]}}}}')
+
+    write('"MaxDeliveryCount": 3')
+    assert namespace.run("namespace", "apply", str(file)).stdout == "created queue filed\n"
+    assert "Nothing to change." in namespace.run("namespace", "apply", str(file)).stderr
+    write('"MaxDeliveryCount": 4')
+    assert namespace.run("namespace", "apply", str(file)).stdout == "changed queue filed: MaxDeliveryCount\n"
+    write('"MaxDeliveries": 4')
+    refused = namespace.run("namespace", "apply", str(file), code=1).stderr
+    assert f"error: {file}: UserConfig.Namespaces[0].Queues[0].Properties: there is no setting" in refused
+
+
 def test_looking_after_a_namespace_ends_with_ctrl_c(namespace: Namespace) -> None:
     """The command prints the entities that it looks after, and how to end it."""
     serving = namespace.start("serve")
@@ -335,10 +353,14 @@ def test_following_ends_with_ctrl_c(namespace: Namespace) -> None:
 
 def test_up_stays_until_it_is_told_to_stop(namespace: Namespace, tmp_path: Path) -> None:
     """In the foreground its first line is the connection string; Ctrl-C stops Kafka and Redis before it ends."""
-    up = namespace.start("up", "--data", str(tmp_path), "--namespace", "fore")
+    entities = tmp_path / "entities.json"
+    entities.write_text('{"UserConfig": {"Namespaces": [{"Name": "fore", "Queues": [{"Name": "orders"}]}]}}')
+    up = namespace.start("up", "--data", str(tmp_path), "--namespace", "fore", "--entities", str(entities))
     assert up.stdout is not None
     assert up.stdout.readline().startswith("Endpoint=sb://fore.localhost/;")
-    pid = namespace.json("status", "--data", str(tmp_path))["pid"]
+    running = namespace.json("status", "--data", str(tmp_path))
+    pid = running["pid"]
+    assert "orders" in namespace.run("-c", running["connection_string"], "queue", "list").stdout
     assert "already" in namespace.run("up", "--data", str(tmp_path), code=1).stderr
 
     up.send_signal(signal.SIGINT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 try:
     from kafkabus.embedded.daemon import RunningNamespace, down, status, up
     from kafkabus.embedded.errors import EmbeddedRuntimeError
+    from kafkabus.embedded.exposure import Exposure, Listener
     from kafkabus.embedded.folders import cache_folder, default_data_folder, scratch_folder
     from kafkabus.embedded.runtime import EmbeddedRuntime
 except ModuleNotFoundError as missing:
@@ -22,6 +23,8 @@ except ModuleNotFoundError as missing:
 __all__ = [
     "EmbeddedRuntime",
     "EmbeddedRuntimeError",
+    "Exposure",
+    "Listener",
     "RunningNamespace",
     "cache_folder",
     "default_data_folder",

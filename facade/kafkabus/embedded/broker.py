@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafkabus.embedded import fenced_start
 from kafkabus.embedded.cluster import broker_names
+from kafkabus.embedded.exposure import ANY_HOST
 from kafkabus.embedded.ports import HOST
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from kafkabus.embedded.class_archive import ClassArchive
     from kafkabus.embedded.cluster import Cluster
+    from kafkabus.embedded.exposure import Listener
     from kafkabus.embedded.java import Java
 
 _SETTINGS = "server.properties"
@@ -59,6 +61,7 @@ class Broker:
         java: The Java that runs it.
         jars: The folder of Kafka's jars.
         archive: The archive of Kafka's classes.
+        listeners: Listeners for clients elsewhere.
     """
 
     number: int
@@ -68,6 +71,7 @@ class Broker:
     java: Java
     jars: Path
     archive: ClassArchive
+    listeners: tuple[Listener, ...] = ()
 
     @property
     def name(self) -> str:
@@ -142,15 +146,23 @@ class Broker:
         place = self.number - 1
         clients = f"PLAINTEXT://{HOST}:{self.cluster.broker_ports[place]}"
         controller = f"CONTROLLER://{HOST}:{self.cluster.controller_ports[place]}"
+        names = [f"ELSEWHERE{number}" for number in range(len(self.listeners))]
+        exposed = [f"{name}://{ANY_HOST}:{one.port + place}" for name, one in zip(names, self.listeners, strict=True)]
+        told = [
+            f"{name}://{one.host}:{one.advertised_port + place}"
+            for name, one in zip(names, self.listeners, strict=True)
+        ]
         return {
             "process.roles": "broker,controller",
             "node.id": self.number,
             "controller.quorum.voters": _voters(self.cluster),
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"{clients},{controller}",
-            "advertised.listeners": clients,
+            "listeners": ",".join([clients, controller, *exposed]),
+            "advertised.listeners": ",".join([clients, *told]),
             "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("CONTROLLER", "PLAINTEXT", *names)
+            ),
             # Relative to the broker's folder: Kafka splits the list at commas, which a path may contain.
             "log.dirs": _RECORDS,
             **_replication(len(self.cluster.broker_ports)),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.exposure import NOT_EXPOSED, Exposure, Listener
 from kafkabus.embedded.folders import write_private
 from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus_mapping.connection import format_connection_string
@@ -17,7 +21,12 @@ from kafkabus_mapping.secret import Secret
 if TYPE_CHECKING:
     from pathlib import Path
 
+
+REDIS_PASSWORD_VARIABLE = "KAFKABUS_REDIS_PASSWORD"  # noqa: S105 - its name
+"""The environment variable with the password of Redis; without it a password is generated when a folder is first used."""
+
 _FILE = "cluster.json"
+_PASSWORD = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True)
@@ -46,26 +55,35 @@ class Cluster:
     @property
     def redis_url(self) -> str:
         """The URL of Redis with its password."""
-        return f"redis://:{self.redis_password.reveal()}@{HOST}:{self.redis_port}/0"
+        return self._redis_url(HOST)
 
-    def connection_string(self, namespace: str) -> str:
+    def connection_string(self, namespace: str, listener: Listener | None = None) -> str:
         """Return the connection string of a namespace.
 
         Args:
             namespace: The namespace's name.
+            listener: The listener that its clients connect to; None if they run on this machine.
 
         Returns:
             An Azure connection string with the addresses of Kafka and Redis added.
         """
+        servers, redis_url = self.bootstrap_servers, self.redis_url
+        if listener is not None:
+            ports = range(listener.advertised_port, listener.advertised_port + len(self.broker_ports))
+            servers = ",".join(f"{listener.host}:{port}" for port in ports)
+            redis_url = self._redis_url(listener.host)
         return format_connection_string(
             {
                 "Endpoint": f"sb://{namespace}.localhost/",
                 "SharedAccessKeyName": "RootManageSharedAccessKey",
                 "SharedAccessKey": "embedded",
-                "KafkaBootstrapServers": self.bootstrap_servers,
-                "Redis": self.redis_url,
+                "KafkaBootstrapServers": servers,
+                "Redis": redis_url,
             }
         )
+
+    def _redis_url(self, host: str) -> str:
+        return f"redis://:{quote(self.redis_password.reveal(), safe='')}@{host}:{self.redis_port}/0"
 
 
 class Addresses:
@@ -74,27 +92,34 @@ class Addresses:
     Args:
         data: The data folder. Its earlier ports are used again if they are free.
         brokers: The number of brokers.
+        exposure: The ports for clients elsewhere; that of Redis takes the place of an earlier one.
 
     Raises:
-        EmbeddedRuntimeError: The folder holds a cluster with another number of brokers.
+        EmbeddedRuntimeError: The folder holds a cluster with another number of brokers, a port for clients elsewhere is
+            taken, or the password of Redis is malformed.
     """
 
-    def __init__(self, data: Path, brokers: int) -> None:
+    def __init__(self, data: Path, brokers: int, exposure: Exposure = NOT_EXPOSED) -> None:
         before = _load(data)
         if before is not None and len(before.broker_ports) != brokers:
             raise EmbeddedRuntimeError(
                 f"{data} holds a cluster of {len(before.broker_ports)} broker(s), not of {brokers}."
                 f" Start it with brokers={len(before.broker_ports)}, or use another data folder."
             )
+        password = _given_password() or (before.redis_password if before else _new_password())
+        exposure.check_free(brokers)
         wanted = _ports(before) if before else [None] * (2 * brokers + 1)
         self._ports = [ReservedPort(port) for port in wanted]
         numbers = [port.number for port in self._ports]
+        if exposure.redis_port is not None:
+            self._ports.pop().release()
+            numbers[-1] = exposure.redis_port
         self.cluster = Cluster(
             before.cluster_id if before else _new_cluster_id(),
             tuple(numbers[:brokers]),
             tuple(numbers[brokers:-1]),
             numbers[-1],
-            before.redis_password if before else _new_password(),
+            password,
         )
         _save(data, self.cluster)
 
@@ -129,8 +154,18 @@ def _new_cluster_id() -> str:
 
 
 def _new_password() -> Secret:
-    """Generate a password that needs no escaping in a URL."""
     return Secret(secrets.token_urlsafe(24))
+
+
+def _given_password() -> Secret | None:
+    """Return the password that the environment gives, or None."""
+    given = os.environ.get(REDIS_PASSWORD_VARIABLE)
+    if given and not _PASSWORD.fullmatch(given):
+        raise EmbeddedRuntimeError(
+            f"{REDIS_PASSWORD_VARIABLE} has characters that a password of Redis may not have: use visible ASCII characters, "
+            "no blanks."
+        )
+    return Secret(given) if given else None
 
 
 def _load(data: Path) -> Cluster | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.exposure import NOT_EXPOSED, Exposure
 from kafkabus.embedded.folders import make_private
 from kafkabus.embedded.link import DataFolderBusyError, SupervisorLink
 from kafkabus.embedded.runtime import STOP_PATIENCE_S, check_platform, check_request
@@ -31,6 +32,7 @@ class RunningNamespace:
         pid: The supervisor's pid.
         brokers: The number of brokers.
         data: The data folder.
+        elsewhere: The connection strings for clients elsewhere, one for each listener.
     """
 
     connection_string: str = field(repr=False)
@@ -39,6 +41,7 @@ class RunningNamespace:
     pid: int
     brokers: int
     data: Path
+    elsewhere: tuple[str, ...] = field(default=(), repr=False)
 
 
 def up(
@@ -47,6 +50,7 @@ def up(
     brokers: int = 1,
     namespace: str = "kafkabus",
     startup_timeout: float = 120.0,
+    exposure: Exposure = NOT_EXPOSED,
     on_progress: Callable[[str], None] | None = None,
 ) -> RunningNamespace:
     """Run Kafka and Redis on a data folder until `down`; start them if they do not run.
@@ -57,6 +61,7 @@ def up(
         namespace: The namespace's name.
         startup_timeout: How long the servers may take to serve, in seconds, without the download of
             Kafka.
+        exposure: Listeners for clients elsewhere: in containers, or on other machines.
         on_progress: A function that is called with each step of the start.
 
     Returns:
@@ -64,7 +69,7 @@ def up(
 
     Raises:
         EmbeddedRuntimeError: The servers cannot be started, or the folder is in use with another
-            number of brokers, by another namespace, or by a runtime that ends with its program.
+            number of brokers or other listeners, by another namespace, or by a runtime that ends with its program.
             A start that fails or is interrupted leaves no process behind.
     """
     check_request(brokers, namespace)
@@ -73,10 +78,10 @@ def up(
     make_private(data)
     while (state := read_live_state(data)) is None or state.phase != "ready":
         if state is None:
-            _start(data, brokers, namespace, startup_timeout, on_progress)
+            _start(data, brokers, namespace, startup_timeout, exposure, on_progress)
         else:
             time.sleep(_POLL_S)
-    _check_same(state, brokers, namespace)
+    _check_same(state, brokers, namespace, exposure)
     return _running(state)
 
 
@@ -127,11 +132,12 @@ def _start(
     brokers: int,
     namespace: str,
     startup_timeout: float,
+    exposure: Exposure,
     on_progress: Callable[[str], None] | None,
 ) -> None:
     link = SupervisorLink(data, detach=True)
     try:
-        link.launch(namespace=namespace, brokers=brokers, startup_timeout=startup_timeout)
+        link.launch(namespace=namespace, brokers=brokers, startup_timeout=startup_timeout, exposure=exposure)
         link.await_ready(on_progress)
     except DataFolderBusyError:
         # Another process starts the runtime; wait for it with the caller.
@@ -143,7 +149,7 @@ def _start(
         link.release()
 
 
-def _check_same(state: State, brokers: int, namespace: str) -> None:
+def _check_same(state: State, brokers: int, namespace: str, exposure: Exposure) -> None:
     if not state.detached:
         raise EmbeddedRuntimeError(
             f"A program with a runtime of its own uses {state.data}, and what runs there ends with "
@@ -155,6 +161,11 @@ def _check_same(state: State, brokers: int, namespace: str) -> None:
             f"broker(s), not {namespace!r} with {brokers}. Stop it first, or use another data "
             "folder."
         )
+    if state.exposure != exposure.to_options():
+        raise EmbeddedRuntimeError(
+            f"The namespace on {state.data} runs with {' '.join(state.exposure) or 'no listeners for clients elsewhere'}. "
+            "Stop it first, or start it with the same options."
+        )
 
 
 def _running(state: State) -> RunningNamespace:
@@ -165,4 +176,5 @@ def _running(state: State) -> RunningNamespace:
         state.supervisor.pid,
         state.brokers,
         state.data,
+        tuple(state.elsewhere),
     )

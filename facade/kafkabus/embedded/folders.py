@@ -15,6 +15,10 @@ CACHE_VARIABLE = "KAFKABUS_CACHE"
 """The environment variable that names a cache folder in place of the user's own."""
 
 
+DATA_VARIABLE = "KAFKABUS_DATA"
+"""The environment variable that names a data folder in place of the user's own."""
+
+
 def cache_folder() -> Path:
     """Return the folder for files that can be recreated: Kafka's jars, a wrapped Java.
 
@@ -30,9 +34,11 @@ def default_data_folder() -> Path:
     """Return the data folder that the command line uses by default.
 
     Returns:
-        ``embedded`` in the user's data folder. It need not exist yet.
+        The folder named by the environment variable ``KAFKABUS_DATA``, else ``embedded`` in the user's data folder. It need
+        not exist yet.
     """
-    return Path(platformdirs.user_data_dir("kafkabus")) / "embedded"
+    chosen = os.environ.get(DATA_VARIABLE)
+    return Path(chosen).absolute() if chosen else Path(platformdirs.user_data_dir("kafkabus")) / "embedded"
 
 
 def make_private(folder: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
+from kafkabus.embedded.exposure import NOT_EXPOSED
 from kafkabus.embedded.folders import make_private, open_private
 from kafkabus.embedded.lifeline import RELEASE
 from kafkabus.embedded.reports import Report
@@ -20,6 +21,8 @@ from kafkabus.embedded.state import SUPERVISOR_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kafkabus.embedded.exposure import Exposure
 
 
 class DataFolderBusyError(EmbeddedRuntimeError):
@@ -49,7 +52,14 @@ class SupervisorLink:
         _links.add(self)
 
     def launch(
-        self, *, namespace: str, brokers: int, startup_timeout: float, temporary: bool = False, upkeep: bool = True
+        self,
+        *,
+        namespace: str,
+        brokers: int,
+        startup_timeout: float,
+        temporary: bool = False,
+        upkeep: bool = True,
+        exposure: Exposure = NOT_EXPOSED,
     ) -> None:
         """Start the supervisor.
 
@@ -59,6 +69,7 @@ class SupervisorLink:
             startup_timeout: How long the servers may take to serve, in seconds.
             temporary: Whether the supervisor removes the data folder at its end.
             upkeep: Whether it runs the upkeep service of the namespace.
+            exposure: The listeners for clients elsewhere.
         """
         options = [
             *("--namespace", namespace, "--brokers", str(brokers)),
@@ -66,6 +77,7 @@ class SupervisorLink:
             *([] if self._detach else ["--parent", str(os.getpid())]),
             *(["--temporary"] if temporary else []),
             *([] if upkeep else ["--no-upkeep"]),
+            *exposure.to_options(),
         ]
         make_private(self._log.parent)
         with open(self._log, "ab", opener=open_private) as log:

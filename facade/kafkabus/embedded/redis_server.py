@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.exposure import ANY_HOST
 from kafkabus.embedded.folders import write_private
 from kafkabus.embedded.ports import HOST
 
@@ -51,17 +52,18 @@ class RedisProgram:
         """Return the command that runs Redis in a folder for which ``configure`` was called."""
         return [str(self.path), _SETTINGS]
 
-    def configure(self, folder: Path, port: int, password: Secret) -> None:
+    def configure(self, folder: Path, port: int, password: Secret, *, exposed: bool = False) -> None:
         """Write the settings of Redis.
 
         Args:
             folder: The folder to run Redis in.
             port: The port to listen on.
             password: The password of clients.
+            exposed: Whether clients elsewhere may connect.
         """
         digest = hashlib.sha256(password.reveal().encode()).hexdigest()
         settings = {
-            "bind": HOST,
+            "bind": ANY_HOST if exposed else HOST,
             "port": str(port),
             "user": f"default on #{digest} {_RIGHTS}",
             "dir": ".",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkabus.embedded.errors import EmbeddedRuntimeError
+from kafkabus.embedded.exposure import NOT_EXPOSED, Exposure
 from kafkabus.embedded.folders import make_private
 from kafkabus.embedded.link import SupervisorLink
 from kafkabus.embedded.state import State, read_live_state
@@ -38,6 +39,7 @@ class EmbeddedRuntime:
         startup_timeout: How long the servers may take to serve, in seconds, without the download of
             Kafka, which happens once per user.
         upkeep: Whether to run the upkeep service of the namespace; see ``kafkabus serve``.
+        exposure: Listeners for clients elsewhere: in containers, or on other machines.
         on_progress: A function that is called with each step of the start.
     """
 
@@ -49,6 +51,7 @@ class EmbeddedRuntime:
         namespace: str = "kafkabus",
         startup_timeout: float = 120.0,
         upkeep: bool = True,
+        exposure: Exposure = NOT_EXPOSED,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         check_request(brokers, namespace)
@@ -57,6 +60,7 @@ class EmbeddedRuntime:
         self._namespace = namespace
         self._startup_timeout = startup_timeout
         self._upkeep = upkeep
+        self._exposure = exposure
         self._on_progress = on_progress
         self._owner = os.getpid()
         self._link: SupervisorLink | None = None
@@ -153,6 +157,7 @@ class EmbeddedRuntime:
             startup_timeout=self._startup_timeout,
             temporary=self._wanted_data is None,
             upkeep=self._upkeep,
+            exposure=self._exposure,
         )
         self._link.await_ready(self._on_progress)
         self._state = read_live_state(self._data)

@@ -82,6 +82,8 @@ class State:
         bootstrap_servers: Kafka's addresses.
         redis_url: The address of Redis.
         processes: The servers that run now, by name.
+        exposure: Options that describe the listeners for clients elsewhere.
+        elsewhere: The connection strings of such clients, one for each listener.
     """
 
     phase: Phase
@@ -94,6 +96,8 @@ class State:
     bootstrap_servers: str = ""
     redis_url: str = field(default="", repr=False)
     processes: dict[str, ProcessMark] = field(default_factory=dict[str, ProcessMark])
+    exposure: list[str] = field(default_factory=list[str])
+    elsewhere: list[str] = field(default_factory=list[str], repr=False)
 
     def running_processes(self) -> dict[str, int]:
         """Return the pids of the servers that have not ended since the state was written."""

@@ -24,6 +24,7 @@ from kafkabus.embedded.children import Bench, Child, cut_log, stop_all
 from kafkabus.embedded.class_archive import Archiving, ClassArchive
 from kafkabus.embedded.cluster import Addresses, broker_names
 from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
+from kafkabus.embedded.exposure import Exposure
 from kafkabus.embedded.java import java_for_kafka
 from kafkabus.embedded.kafka_jars import provide_jars
 from kafkabus.embedded.lifeline import Lifeline, StopRequested
@@ -73,6 +74,7 @@ class Order:
         parent: The starter's pid; None if the supervisor is to outlive it.
         temporary: Whether to remove the data folder at the end.
         upkeep: Whether to run the upkeep service of the namespace.
+        exposure: The listeners for clients elsewhere.
     """
 
     data: Path
@@ -82,6 +84,7 @@ class Order:
     parent: int | None
     temporary: bool
     upkeep: bool
+    exposure: Exposure
 
 
 class _Busy(Exception):
@@ -114,6 +117,7 @@ class Supervisor:
             detached=order.parent is None,
             namespace=order.namespace,
             brokers=order.brokers,
+            exposure=order.exposure.to_options(),
         )
 
     def run(self) -> None:
@@ -162,15 +166,16 @@ class Supervisor:
         # From here on new files, also those of the servers, are only for this user; downloads may be for others too.
         os.umask(0o077)
         self._reporter.progress("starting Kafka and Redis ...")
-        self._addresses = Addresses(self._data, self._order.brokers)
+        self._addresses = Addresses(self._data, self._order.brokers, self._order.exposure)
         cluster = self._addresses.cluster
         folder = self._folder("redis")
         refuse_newer_data(redis, folder)
-        redis.configure(folder, cluster.redis_port, cluster.redis_password)
+        exposed = self._order.exposure.listeners
+        redis.configure(folder, cluster.redis_port, cluster.redis_password, exposed=bool(exposed))
         self._add_child("redis", redis.command(), folder)
         archive = ClassArchive(java, jars)
         brokers = [
-            Broker(number, cluster, self._folder(name), self._log(name), java, jars, archive)
+            Broker(number, cluster, self._folder(name), self._log(name), java, jars, archive, exposed)
             for number, name in enumerate(broker_names(self._order.brokers), start=1)
         ]
         self._start_brokers(brokers)
@@ -236,6 +241,7 @@ class Supervisor:
             connection_string=cluster.connection_string(self._order.namespace),
             bootstrap_servers=cluster.bootstrap_servers,
             redis_url=cluster.redis_url,
+            elsewhere=[cluster.connection_string(self._order.namespace, one) for one in self._order.exposure.listeners],
         )
         self._write_state()
         if self._order.upkeep:
@@ -331,7 +337,11 @@ def _parse(arguments: Sequence[str]) -> Order:
     parser.add_argument("--parent", type=int)
     parser.add_argument("--temporary", action="store_true")
     parser.add_argument("--no-upkeep", dest="upkeep", action="store_false")
-    return Order(**vars(parser.parse_args(arguments)))
+    parser.add_argument("--listener", action="append", default=[])
+    parser.add_argument("--redis-port", type=int)
+    given = vars(parser.parse_args(arguments))
+    exposure = Exposure.parse(given.pop("listener"), given.pop("redis_port"))
+    return Order(**given, exposure=exposure)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 import uuid
 from types import TracebackType
@@ -11,10 +9,10 @@ from types import TracebackType
 from typing_extensions import Self
 
 from kafkabus._core import in_memory_registry
-from kafkabus._core.settings import Settings, parse_settings
+from kafkabus._core.settings import parse_settings
 from kafkabus.testing.log import Cluster, MemoryConsumer, MemoryProducer, MemoryTopics
 from kafkabus.testing.store import AsyncMemoryRedis, MemoryRedis, Store
-from kafkabus.upkeep.service import Upkeep
+from kafkabus.testing.upkeep_thread import UpkeepThread
 from kafkabus_mapping.connection import format_connection_string
 
 
@@ -53,11 +51,8 @@ class InMemoryNamespace:
         self._number = uuid.uuid4().hex[:12]
         self._cluster = Cluster(self._now_ms)
         self._store = Store(self._now_ms)
-        self._upkeep = upkeep
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
-        self._settings: Settings | None = None
+        self._wants_upkeep = upkeep
+        self._upkeep: UpkeepThread | None = None
         self._connection_string = ""
 
     @property
@@ -96,31 +91,17 @@ class InMemoryNamespace:
                 "Redis": redis_url,
             }
         )
-        self._settings = parse_settings(self._connection_string)
-        if self._upkeep:
-            started = threading.Event()
-            self._thread = threading.Thread(target=self._tend, args=[started], name="kafkabus-upkeep", daemon=True)
-            self._thread.start()
-            started.wait()
+        if self._wants_upkeep:
+            self._upkeep = UpkeepThread(parse_settings(self._connection_string)).__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._thread is not None and self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join()
+        if self._upkeep is not None:
+            self._upkeep.__exit__(kind, error, trace)
         in_memory_registry.leave(self._number)
         self._connection_string = ""
-
-    def _tend(self, started: threading.Event) -> None:
-        async def tend(settings: Settings) -> None:
-            self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            started.set()
-            await Upkeep(settings).run(self._stop)
-
-        if self._settings is not None:
-            asyncio.run(tend(self._settings))
 
     def _now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + self._ahead_ms

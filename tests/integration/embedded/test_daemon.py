@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from kafkabus._core.settings import parse_settings
 from kafkabus.embedded import (
     EmbeddedRuntimeError,
+    Exposure,
     RunningNamespace,
     default_data_folder,
     down,
@@ -28,6 +30,7 @@ from tests.integration.embedded.serving import (
     wait_until,
     wait_until_gone,
 )
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +118,26 @@ def test_stopping_ends_it_and_starting_finds_it_again(running: RunningNamespace,
     assert again.connection_string == running.connection_string
     assert read_all(again.bootstrap_servers, "detached") == [b"hello"]
     assert down(data) is True
+
+
+def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
+    """They are told its address, and Redis listens for them; it takes a start of its own."""
+    kafka, redis = free_ports(2)
+    # The addresses from 127.0.0.2 on are this machine's as well, and are not those that it listens on otherwise.
+    exposure = Exposure.parse([f"{kafka}=127.0.0.2"], redis)
+    try:
+        running = up(tmp_path, exposure=exposure)
+        [elsewhere] = running.elsewhere
+        assert f"KafkaBootstrapServers=127.0.0.2:{kafka};" in elsewhere
+        assert f"@127.0.0.2:{redis}/0" in elsewhere
+        send(f"127.0.0.2:{kafka}", "elsewhere", b"hello")
+        assert read_all(f"127.0.0.2:{kafka}", "elsewhere") == [b"hello"]
+        assert read_all(running.bootstrap_servers, "elsewhere") == [b"hello"]
+        assert redis_call(parse_settings(elsewhere).redis_url.reveal(), "PING") == b"+PONG"
+        with pytest.raises(EmbeddedRuntimeError, match=f"runs with --listener={kafka}=127.0.0.2:{kafka} --redis-port"):
+            up(tmp_path)
+    finally:
+        down(tmp_path)
 
 
 @pytest.mark.faults

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafkabus.cli.connection import open_administration
 from kafkabus.cli.options import JsonOption
-from kafkabus.cli.terminal import write, write_fields, write_json
+from kafkabus.cli.terminal import say, write, write_fields, write_json
 
 if TYPE_CHECKING:
     from kafkabus.management import NamespaceProperties
@@ -36,6 +37,28 @@ def create(context: typer.Context, tier: TierOption = "Standard", partitions: Pa
     with open_administration(context) as administration:
         created = administration.create_namespace(tier, partitions)
     write(f"namespace {created.name} is {_words(created)}")
+
+
+@app.command()
+def apply(
+    context: typer.Context,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JSON file with the entities.", exists=True, dir_okay=False)
+    ],
+) -> None:
+    """Create the queues, topics, subscriptions and rules in a file, and change those that differ; nothing is deleted.
+
+    The format is that of Microsoft's emulator, with more settings.
+    """
+    from kafkabus.management.namespace_file import NamespaceFile
+
+    wanted = NamespaceFile.read(file)
+    with open_administration(context) as administration:
+        changes = wanted.apply(administration)
+    for change in changes:
+        write(change)
+    if not changes:
+        say("Nothing to change.")
 
 
 @app.command()

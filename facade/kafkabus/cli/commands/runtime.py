@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
@@ -16,11 +16,14 @@ from kafkabus.cli.terminal import activity, flush, say, write, write_json
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if TYPE_CHECKING:
-    from kafkabus.embedded import RunningNamespace
+    from kafkabus.embedded import Exposure, RunningNamespace
+    from kafkabus.management.namespace_file import NamespaceFile
 
 app = typer.Typer()
 
 _LOOK_EVERY_S = 0.5
+_READY_FILE = "ready"
+"""File in the data folder that is there while a namespace in the foreground has all that its start was to create."""
 
 DataOption = Annotated[
     Path | None,
@@ -29,6 +32,26 @@ DataOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Write one JSON object.")]
+
+
+class _Wish(NamedTuple):
+    """The namespace as it is to be.
+
+    Attributes:
+        brokers: The number of brokers.
+        name: Its name.
+        exposure: The listeners for clients elsewhere.
+        tier: The tier; None: as it is.
+        partitions: The number of partitions of a Premium namespace's queues; None: as it is.
+        entities: Its entities; None: as they are.
+    """
+
+    brokers: int
+    name: str
+    exposure: Exposure
+    tier: str | None
+    partitions: int | None
+    entities: NamespaceFile | None
 
 
 @app.command()
@@ -59,6 +82,36 @@ def up(
             show_default=False,
         ),
     ] = None,
+    listener: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PORT=HOST[:PORT]",
+            help="Let clients elsewhere use Kafka: the port to listen on, and the address that they connect to. The "
+            "connection string is that of the first one; --json shows all. May be repeated.",
+            envvar="KAFKABUS_LISTENER",
+            show_default=False,
+        ),
+    ] = None,
+    redis_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="Port of Redis for clients elsewhere; see --listener.",
+            envvar="KAFKABUS_REDIS_PORT",
+            show_default=False,
+        ),
+    ] = None,
+    entities: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Create the entities in this file; see 'kafkabus namespace apply'.",
+            envvar="KAFKABUS_ENTITIES",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Run a namespace on this machine: a Kafka and a Redis, with nothing to install.
@@ -66,14 +119,16 @@ def up(
     Prints its connection string. Its messages survive a restart.
     """
     with _embedded():
+        from kafkabus.embedded import Exposure
         from kafkabus.embedded import up as start
 
-        folder = _folder(data)
+        folder, exposure = _folder(data), Exposure.parse(listener or (), redis_port)
+        wish = _Wish(brokers, namespace, exposure, tier, partitions, _read_entities(entities))
         if not detach:
-            _stay(folder, brokers, namespace, (tier, partitions), json)
+            _stay(folder, wish, json)
         with activity() as tell:
-            running = start(folder, brokers=brokers, namespace=namespace, on_progress=tell)
-    _create_namespace(running.connection_string, tier, partitions)
+            running = start(folder, brokers=brokers, namespace=namespace, exposure=exposure, on_progress=tell)
+    _make_so(running.connection_string, wish)
     steps = _next_steps(folder, running, f"kafkabus down{_data_words(data)}")
     _announce(running, json)
     say(steps)
@@ -107,17 +162,29 @@ def status(data: DataOption = None, json: JsonOption = False) -> None:
     _announce(running, json)
 
 
-def _create_namespace(connection_string: str, tier: str | None, partitions: int | None) -> None:
-    """Create the namespace with the given tier and partitions, or raise if it exists with others."""
-    if tier is None and partitions is None:
+def _read_entities(file: Path | None) -> NamespaceFile | None:
+    if file is None:
+        return None
+    from kafkabus.management.namespace_file import NamespaceFile
+
+    return NamespaceFile.read(file)
+
+
+def _make_so(connection_string: str, wish: _Wish) -> None:
+    """Create the namespace with the given tier and partitions, or raise if it exists with others; create its entities."""
+    if wish.tier is None and wish.partitions is None and wish.entities is None:
         return
     from kafkabus.management import ServiceBusAdministrationClient
 
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
-        administration.create_namespace(tier or ("Standard" if partitions is None else "Premium"), partitions)
+        if wish.tier is not None or wish.partitions is not None:
+            tier = wish.tier or ("Standard" if wish.partitions is None else "Premium")
+            administration.create_namespace(tier, wish.partitions)
+        if wish.entities is not None:
+            wish.entities.apply(administration)
 
 
-def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, int | None], json: bool) -> NoReturn:
+def _stay(folder: Path, wish: _Wish, json: bool) -> NoReturn:
     """Run a namespace until Ctrl-C, a termination, or ``kafkabus down``."""
     from kafkabus.embedded import status as find
 
@@ -127,12 +194,13 @@ def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, in
             f"a namespace runs on {folder} already (process {running.pid}): 'kafkabus status' shows its connection "
             "string, 'kafkabus down' stops it"
         )
-    with _runtime(folder, brokers, namespace):
+    with _runtime(folder, wish):
         running = find(folder)
         if running is not None:
-            _create_namespace(running.connection_string, *kind)
+            _make_so(running.connection_string, wish)
             # Determined first, because a program that reads the connection string may stop the namespace at once.
             steps = _next_steps(folder, running, "Ctrl-C")
+            (folder / _READY_FILE).touch()
             _announce(running, json)
             say(steps)
             while (now := find(folder)) is not None and now.pid == running.pid:
@@ -142,12 +210,14 @@ def _stay(folder: Path, brokers: int, namespace: str, kind: tuple[str | None, in
 
 
 @contextlib.contextmanager
-def _runtime(folder: Path, brokers: int, namespace: str) -> Generator[None, None, None]:
+def _runtime(folder: Path, wish: _Wish) -> Generator[None, None, None]:
     """Run a namespace until the block ends, and report that it stopped."""
     from kafkabus.embedded import EmbeddedRuntime
 
     with activity() as tell:
-        runtime = EmbeddedRuntime(folder, brokers=brokers, namespace=namespace, on_progress=tell)
+        runtime = EmbeddedRuntime(
+            folder, brokers=wish.brokers, namespace=wish.name, exposure=wish.exposure, on_progress=tell
+        )
         runtime.start()
     try:
         yield
@@ -157,6 +227,7 @@ def _runtime(folder: Path, brokers: int, namespace: str) -> Generator[None, None
         say(f"Stopped. The data stays in {folder}.")
         raise
     finally:
+        (folder / _READY_FILE).unlink(missing_ok=True)
         runtime.stop()
 
 
@@ -195,10 +266,12 @@ def _announce(running: RunningNamespace, json: bool) -> None:
                 "pid": running.pid,
                 "brokers": running.brokers,
                 "data": str(running.data),
+                "elsewhere": list(running.elsewhere),
             }
         )
     else:
-        write(running.connection_string)
+        # It serves on this machine as well.
+        write(next(iter(running.elsewhere), running.connection_string))
     flush()
 
 

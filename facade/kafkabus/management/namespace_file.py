@@ -1,0 +1,358 @@
+"""A file that describes the entities of a namespace, in the JSON format of Microsoft's emulator, with more settings.
+
+The format is that of the emulator's ``Config.json``
+(https://learn.microsoft.com/azure/service-bus-messaging/overview-emulator). In addition an entity may have all settings
+that its ``create_…`` method takes, such as ``EnablePartitioning``, and the namespace ``MessagingSku`` and ``Partitions``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_pascal, to_snake
+from typing_extensions import Self
+
+from kafkabus._core.rule_properties import (
+    CorrelationRuleFilter,
+    FalseRuleFilter,
+    SqlRuleAction,
+    SqlRuleFilter,
+    TrueRuleFilter,
+)
+from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
+from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus_mapping.names import SUBSCRIPTIONS
+
+_DEFAULT_RULE = "$Default"
+_FORWARDS = frozenset({"forward_to", "forward_dead_lettered_messages_to"})
+_NOT_IN_FILES = frozenset({"self", "queue_name", "topic_name", "subscription_name", "authorization_rules"})
+_DURATION = TypeAdapter(timedelta)
+
+Value = str | int | float | bool
+
+
+class NamespaceFileError(ValueError):
+    """A file does not describe entities, or the namespace refuses one of them; the message says where, and what to write."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_pascal)
+
+
+def _settings_of(create: Callable[..., object]) -> AfterValidator:
+    """Return a validator that turns the names of settings into those of a method, and refuses others."""
+    known = [name for name in inspect.signature(create).parameters if name not in _NOT_IN_FILES]
+
+    def check(given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        settings: dict[str, JsonValue] = {}
+        for written, value in given.items():
+            name = to_snake(written)
+            if name not in known:
+                near = [to_pascal(one) for one in get_close_matches(name, known, n=1)]
+                remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(map(to_pascal, known))}"
+                raise ValueError(f"there is no setting {written!r}: {remedy}")
+            # Microsoft's files have empty texts for no destination.
+            if not (name in _FORWARDS and value == ""):
+                settings[name] = value
+        return settings
+
+    return AfterValidator(check)
+
+
+_Settings = dict[str, JsonValue]
+
+
+class _SqlExpression(_Part):
+    sql_expression: str
+    parameters: dict[str, Value] | None = None
+
+
+class _Correlation(_Part):
+    content_type: str | None = None
+    correlation_id: str | None = None
+    label: str | None = None
+    message_id: str | None = None
+    reply_to: str | None = None
+    reply_to_session_id: str | None = None
+    session_id: str | None = None
+    to: str | None = None
+    properties: dict[str, Value] | None = None
+
+
+class _RuleSettings(_Part):
+    filter_type: Literal["Sql", "Correlation", "True", "False"]
+    sql_filter: _SqlExpression | None = None
+    correlation_filter: _Correlation | None = None
+    action: _SqlExpression | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for kind, given in (("Sql", self.sql_filter), ("Correlation", self.correlation_filter)):
+            if (self.filter_type == kind) != (given is not None):
+                raise ValueError(f"FilterType {self.filter_type!r} and {kind}Filter: give both, or neither")
+        return self
+
+    @property
+    def filter(self) -> SqlRuleFilter | CorrelationRuleFilter:
+        if self.sql_filter is not None:
+            return SqlRuleFilter(self.sql_filter.sql_expression, self.sql_filter.parameters)
+        if self.correlation_filter is not None:
+            return CorrelationRuleFilter(**dict(self.correlation_filter))
+        return TrueRuleFilter() if self.filter_type == "True" else FalseRuleFilter()
+
+    @property
+    def sql_action(self) -> SqlRuleAction | None:
+        return None if self.action is None else SqlRuleAction(self.action.sql_expression, self.action.parameters)
+
+
+class _Rule(_Part):
+    name: str
+    properties: _RuleSettings
+
+
+class _Queue(_Part):
+    name: str
+    properties: Annotated[_Settings, _settings_of(ServiceBusAdministrationClient.create_queue)] = Field(
+        default_factory=_Settings
+    )
+
+
+class _Subscription(_Part):
+    name: str
+    properties: Annotated[_Settings, _settings_of(ServiceBusAdministrationClient.create_subscription)] = Field(
+        default_factory=_Settings
+    )
+    rules: list[_Rule] = Field(default_factory=list[_Rule])
+
+
+class _Topic(_Part):
+    name: str
+    properties: Annotated[_Settings, _settings_of(ServiceBusAdministrationClient.create_topic)] = Field(
+        default_factory=_Settings
+    )
+    subscriptions: list[_Subscription] = Field(default_factory=list[_Subscription])
+
+
+class _Namespace(_Part):
+    name: str
+    messaging_sku: str | None = None
+    partitions: int | None = None
+    queues: list[_Queue] = Field(default_factory=list[_Queue])
+    topics: list[_Topic] = Field(default_factory=list[_Topic])
+
+
+class _UserConfig(_Part):
+    namespaces: Annotated[list[_Namespace], Field(min_length=1, max_length=1)]
+    # For Microsoft's emulator; kafkabus has other options.
+    logging: JsonValue = None
+
+
+class _Content(_Part):
+    user_config: _UserConfig
+
+
+@dataclass(frozen=True)
+class _Entity:
+    """An entity of a file.
+
+    Attributes:
+        label: The entity for users: ``queue orders``.
+        settings: Its settings, by the names of arguments.
+        get: A function that returns its properties.
+        create: A function that creates it with settings.
+        update: A function that changes settings of its properties.
+    """
+
+    label: str
+    settings: Mapping[str, JsonValue]
+    get: Callable[[], Any]
+    create: Callable[..., object]
+    update: Callable[..., None]
+
+
+class NamespaceFile:
+    """The entities that a file describes.
+
+    Args:
+        file: The file, for errors.
+        content: The file's content.
+    """
+
+    def __init__(self, file: Path, content: _Content) -> None:
+        self._file = file
+        self._namespace = content.user_config.namespaces[0]
+
+    @classmethod
+    def read(cls, file: Path) -> NamespaceFile:
+        """Read a file; nothing is created yet.
+
+        Args:
+            file: A JSON file in the format of Microsoft's emulator.
+
+        Raises:
+            NamespaceFileError: The file does not have that format.
+            OSError: The file cannot be read.
+        """
+        try:
+            return cls(file, _Content.model_validate_json(file.read_bytes()))
+        except ValidationError as error:
+            raise NamespaceFileError("\n".join(_told(file, error))) from error
+
+    def apply(self, administration: ServiceBusAdministrationClient) -> list[str]:
+        """Create what is missing, and change what differs; entities that the file does not name stay as they are.
+
+        If a subscription is created with rules, it has these alone, without ``$Default``.
+
+        Args:
+            administration: A client of the namespace, whose name need not be that in the file.
+
+        Returns:
+            The changes, a line for each.
+
+        Raises:
+            NamespaceFileError: The namespace refuses an entity or a change; the entities before it in the file exist.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        namespace = self._namespace
+        if namespace.messaging_sku is not None or namespace.partitions is not None:
+            with self._blaming("the namespace"):
+                administration.create_namespace(namespace.messaging_sku or "Premium", namespace.partitions)
+        entities = list(self._entities(administration))
+        changes: list[str] = []
+        # Destinations must exist before other entities forward to them, and may be further below in the file.
+        for entity in entities:
+            with self._blaming(entity.label):
+                changes += _create(entity)
+        for topic in namespace.topics:
+            for subscription in topic.subscriptions:
+                label = _label_of(topic, subscription)
+                with self._blaming(f"the rules of {label}"):
+                    changes += _apply_rules(administration, topic.name, subscription, f"created {label}" in changes)
+        for entity in entities:
+            with self._blaming(entity.label):
+                changes += _update(entity, f"created {entity.label}" in changes)
+        return changes
+
+    def _entities(self, administration: ServiceBusAdministrationClient) -> Iterator[_Entity]:
+        for queue in self._namespace.queues:
+            yield _Entity(
+                f"queue {queue.name}",
+                queue.properties,
+                partial(administration.get_queue, queue.name),
+                partial(administration.create_queue, queue.name),
+                administration.update_queue,
+            )
+        for topic in self._namespace.topics:
+            yield _Entity(
+                f"topic {topic.name}",
+                topic.properties,
+                partial(administration.get_topic, topic.name),
+                partial(administration.create_topic, topic.name),
+                administration.update_topic,
+            )
+            for subscription in topic.subscriptions:
+                yield _Entity(
+                    _label_of(topic, subscription),
+                    subscription.properties,
+                    partial(administration.get_subscription, topic.name, subscription.name),
+                    partial(administration.create_subscription, topic.name, subscription.name),
+                    partial(administration.update_subscription, topic.name),
+                )
+
+    @contextmanager
+    def _blaming(self, label: str) -> Generator[None, None, None]:
+        try:
+            yield
+        except ServiceBusCommunicationError:
+            raise
+        except (ServiceBusError, ValueError) as error:
+            raise NamespaceFileError(f"{self._file}: {label}: {error}") from error
+
+
+def _label_of(topic: _Topic, subscription: _Subscription) -> str:
+    return f"subscription {topic.name}{SUBSCRIPTIONS}{subscription.name}"
+
+
+def _create(entity: _Entity) -> list[str]:
+    """Create an entity if it does not exist, still without the entities that it forwards to."""
+    try:
+        entity.get()
+    except MessagingEntityNotFoundError:
+        entity.create(**{name: value for name, value in entity.settings.items() if name not in _FORWARDS})
+        return [f"created {entity.label}"]
+    return []
+
+
+def _update(entity: _Entity, created: bool) -> list[str]:
+    """Change the settings of an entity that differ."""
+    properties = entity.get()
+    wanted = {
+        name: value
+        for name, value in entity.settings.items()
+        if (name in _FORWARDS or not created) and not _is_same(name, getattr(properties, name), value)
+    }
+    if not wanted:
+        return []
+    entity.update(properties, **wanted)
+    return [] if created else [f"changed {entity.label}: {', '.join(map(to_pascal, wanted))}"]
+
+
+def _is_same(name: str, found: object, wanted: JsonValue) -> bool:
+    if isinstance(found, timedelta):
+        try:
+            return found == _DURATION.validate_python(wanted)
+        except ValidationError:
+            return False  # The update refuses it by name.
+    if name in _FORWARDS and found is not None:
+        # The administration returns an address.
+        found, wanted = str(found), str(wanted)
+        return found.rpartition("/")[2].lower() == wanted.rpartition("/")[2].lower()
+    return found == wanted
+
+
+def _apply_rules(
+    administration: ServiceBusAdministrationClient, topic: str, subscription: _Subscription, created: bool
+) -> list[str]:
+    """Create the rules that a subscription lacks, and change those that differ."""
+    name, changes = subscription.name, list[str]()
+    found = {rule.name.lower(): rule for rule in administration.list_rules(topic, name)} if subscription.rules else {}
+    for rule in subscription.rules:
+        chosen, action = rule.properties.filter, rule.properties.sql_action
+        known = found.get(rule.name.lower())
+        if known is None:
+            administration.create_rule(topic, name, rule.name, filter=chosen, action=action)
+            changes.append(f"created rule {rule.name} of {topic}{SUBSCRIPTIONS}{name}")
+        elif (known.filter, known.action) != (chosen, action):
+            known.filter, known.action = chosen, action
+            administration.update_rule(topic, name, known)
+            changes.append(f"changed rule {rule.name} of {topic}{SUBSCRIPTIONS}{name}")
+    if created and subscription.rules and all(rule.name != _DEFAULT_RULE for rule in subscription.rules):
+        administration.delete_rule(topic, name, _DEFAULT_RULE)
+    return changes
+
+
+def _told(file: Path, error: ValidationError) -> Iterator[str]:
+    """Return a line for each error, with its place in the file."""
+    for one in error.errors(include_url=False):
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in one["loc"]).lstrip(".")
+        unknown = one["type"] == "extra_forbidden"
+        text = "there is no entry of that name here" if unknown else one["msg"].removeprefix("Value error, ")
+        yield f"{file}: {place}: {text}" if place else f"{file}: {text}"

@@ -1,0 +1,171 @@
+"""A namespace in a container, for tests: built on testcontainers (``pip install "kafkabus[containers]"``)."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from typing_extensions import Self
+
+from kafkabus import __version__
+from kafkabus_mapping.connection import format_connection_string
+
+try:
+    from testcontainers.core.config import ConnectionMode
+    from testcontainers.core.container import DockerContainer
+    from testcontainers.core.waiting_utils import WaitStrategy, WaitStrategyTarget
+except ModuleNotFoundError as missing:
+    raise ModuleNotFoundError(
+        f'Containers for tests need {missing.name}. Run: pip install "kafkabus[containers]"', name=missing.name
+    ) from missing
+
+IMAGE: Final = f"kafkabus-emulator:{__version__}"
+"""The image that is run by default; docker/Dockerfile makes it."""
+START_TIMEOUT_S: Final = 120
+"""How long a container may take to start, in seconds."""
+_KAFKA_INSIDE, _REDIS_INSIDE = 29092, 6379
+_POLL_S = 0.2
+_LOG_SHOWN = 2_000
+"""How many of the last characters of a container's output an error shows."""
+_ENTITIES_INSIDE = "/ServiceBus_Emulator/ConfigFiles/Config.json"
+
+
+class KafkabusContainer(DockerContainer):
+    """A namespace of its own in a container, with Kafka, Redis and upkeep.
+
+    Args:
+        image: An image made from docker/Dockerfile's target ``kafkabus-emulator``.
+        entities: JSON file with the entities to create at the start; see ``kafkabus namespace apply``.
+        namespace: The namespace's name in the connection string.
+        **settings: Arguments of testcontainers' ``DockerContainer``. With ``network_mode="host"`` the namespace listens on
+            the host's own ports.
+
+    Examples:
+        >>> from kafkabus.testing.containers import KafkabusContainer
+        >>> with KafkabusContainer() as container:  # doctest: +SKIP
+        ...     client = ServiceBusClient.from_connection_string(container.connection_string)
+    """
+
+    def __init__(
+        self, image: str = IMAGE, *, entities: Path | str | None = None, namespace: str = "kafkabus", **settings: Any
+    ) -> None:
+        super().__init__(image, **settings)
+        self._namespace = namespace
+        self._password = secrets.token_urlsafe(16)
+        self._shares_network = settings.get("network_mode") == "host"
+        self._ports: tuple[int, int] | None = None
+        if entities is not None:
+            self.with_volume_mapping(str(Path(entities).absolute()), _ENTITIES_INSIDE, "ro")
+        self.waiting_for(_Healthy())
+
+    def start(self) -> Self:
+        """Start the container, and return when the namespace serves.
+
+        Returns:
+            This container.
+
+        Raises:
+            TimeoutError: The namespace does not serve in time.
+            RuntimeError: The container ended; the error shows its last output.
+            docker.errors.DockerException: Docker cannot be reached, or has no such image.
+        """
+        # Kafka tells its clients the port on the host, which must be known before.
+        self._ports = kafka, redis = _free_ports()
+        host = self.get_container_host_ip()
+        inside = redis if self._shares_network else _REDIS_INSIDE
+        # Clients in other containers of the network connect to the first alias of this one.
+        alias = next(iter(self._network_aliases or ()), None)
+        listeners = [f"{kafka}={host}", *([f"{_KAFKA_INSIDE}={alias}"] if alias else [])]
+        self.with_envs(
+            KAFKABUS_LISTENER=" ".join(listeners),
+            KAFKABUS_REDIS_PORT=str(inside),
+            KAFKABUS_REDIS_PASSWORD=self._password,
+        )
+        if not self._shares_network:
+            self.with_bind_ports(kafka, kafka)
+            self.with_bind_ports(inside, redis)
+        self.with_command(["--namespace", self._namespace])
+        super().start()
+        return self
+
+    def get_container_host_ip(self) -> str:
+        """Return the host that clients in this process connect to; it is known before the container starts.
+
+        Raises:
+            RuntimeError: This process runs in a container of a network of its own, and no host is named.
+        """
+        client = self.get_docker_client()
+        mode = client.get_connection_mode()
+        if mode is ConnectionMode.docker_host:
+            return client.host()
+        if mode is ConnectionMode.gateway_ip:
+            bridge: Any = client.client.networks.get("bridge")
+            return str(bridge.attrs["IPAM"]["Config"][0]["Gateway"])
+        raise RuntimeError(
+            "this program runs in a container itself, and Kafka must be told under which name it reaches Docker's host: set "
+            "TESTCONTAINERS_HOST_OVERRIDE to that name"
+        )
+
+    @property
+    def connection_string(self) -> str:
+        """The namespace's connection string, for clients in this process.
+
+        Raises:
+            RuntimeError: The container was not started.
+        """
+        kafka, redis = self._started()
+        return self._connection_string(self.get_container_host_ip(), kafka, redis)
+
+    @property
+    def network_connection_string(self) -> str:
+        """The namespace's connection string, for clients in other containers of the network.
+
+        Raises:
+            RuntimeError: The container was not started, or has no alias in a network.
+        """
+        self._started()
+        if not self._network_aliases:
+            raise RuntimeError("the container has no alias: call with_network and with_network_aliases before start")
+        return self._connection_string(self._network_aliases[0], _KAFKA_INSIDE, _REDIS_INSIDE)
+
+    def _started(self) -> tuple[int, int]:
+        if self._ports is None:
+            raise RuntimeError("the container does not run: call start, or use it in a with statement")
+        return self._ports
+
+    def _connection_string(self, host: str, kafka: int, redis: int) -> str:
+        return format_connection_string(
+            {
+                "Endpoint": f"sb://{self._namespace}.localhost/",
+                "SharedAccessKeyName": "RootManageSharedAccessKey",
+                "SharedAccessKey": "container",
+                "KafkaBootstrapServers": f"{host}:{kafka}",
+                "Redis": f"redis://:{self._password}@{host}:{redis}/0",
+            }
+        )
+
+
+class _Healthy(WaitStrategy):
+    """Waits until the namespace in a container serves, and notices if the container ends instead."""
+
+    def wait_until_ready(self, container: WaitStrategyTarget) -> None:
+        if not isinstance(container, KafkabusContainer):
+            raise TypeError(f"{container!r} is no KafkabusContainer")
+        deadline, output = time.monotonic() + START_TIMEOUT_S, ""
+        while time.monotonic() < deadline:
+            container.reload()
+            output = "".join(part.decode(errors="replace") for part in container.get_logs())
+            if container.status == "exited":
+                raise RuntimeError(f"the container ended: {output[-_LOG_SHOWN:]}")
+            if container.exec(["kafkabus-emulator", "healthy"]).exit_code == 0:
+                return
+            time.sleep(_POLL_S)
+        raise TimeoutError(f"the container did not serve within {START_TIMEOUT_S} s: {output[-_LOG_SHOWN:]}")
+
+
+def _free_ports() -> tuple[int, int]:
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return one.getsockname()[1], other.getsockname()[1]

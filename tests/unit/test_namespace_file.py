@@ -1,0 +1,182 @@
+"""Files of entities: what they may hold, what comes of them, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkabus.management import (
+    CorrelationRuleFilter,
+    FalseRuleFilter,
+    MessagingSku,
+    ServiceBusAdministrationClient,
+    SqlRuleAction,
+    SqlRuleFilter,
+    TrueRuleFilter,
+)
+from kafkabus.management.namespace_file import NamespaceFile, NamespaceFileError
+from kafkabus.testing import InMemoryNamespace
+
+RULES = [
+    {
+        "Name": "red",
+        "Properties": {
+            "FilterType": "Correlation",
+            "CorrelationFilter": {"Label": "red", "Properties": {"size": 4}},
+        },
+    },
+    {
+        "Name": "cheap",
+        "Properties": {
+            "FilterType": "Sql",
+            "SqlFilter": {"SqlExpression": "price < 10"},
+            "Action": {"SqlExpression": "SET cheap = 'yes'"},
+        },
+    },
+]
+SUBSCRIPTION = {"Name": "paints", "Properties": {"MaxDeliveryCount": 3, "ForwardTo": ""}, "Rules": RULES}
+
+
+@pytest.fixture
+def administration() -> Iterator[ServiceBusAdministrationClient]:
+    with (
+        InMemoryNamespace(upkeep=False) as namespace,
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as client,
+    ):
+        yield client
+
+
+def file_of(folder: Path, *, queues: Any = (), topics: Any = (), **namespace: object) -> Path:
+    content = {"Name": "sbemulatorns", "Queues": queues, "Topics": topics, **namespace}
+    file = folder / "config.json"
+    file.write_text(json.dumps({"UserConfig": {"Namespaces": [content], "Logging": {"Type": "File"}}}))
+    return file
+
+
+def test_entities_are_created_and_a_second_time_nothing_changes(
+    administration: ServiceBusAdministrationClient, tmp_path: Path
+) -> None:
+    settings = {"LockDuration": "PT30S", "EnablePartitioning": True, "ForwardTo": "paint"}
+    topic = {"Name": "paint", "Properties": {"DefaultMessageTimeToLive": "PT1H"}, "Subscriptions": [SUBSCRIPTION]}
+    file = NamespaceFile.read(
+        file_of(tmp_path, queues=[{"Name": "orders", "Properties": settings}, {"Name": "plain"}], topics=[topic])
+    )
+    assert file.apply(administration) == [
+        "created queue orders",
+        "created queue plain",
+        "created topic paint",
+        "created subscription paint/Subscriptions/paints",
+        "created rule red of paint/Subscriptions/paints",
+        "created rule cheap of paint/Subscriptions/paints",
+    ]
+    assert file.apply(administration) == []
+    orders = administration.get_queue("orders")
+    assert (orders.lock_duration, orders.enable_partitioning) == (timedelta(seconds=30), True)
+    assert str(orders.forward_to).endswith("/paint"), "though the topic stands further below in the file"
+    assert administration.get_topic("paint").default_message_time_to_live == timedelta(hours=1)
+    assert administration.get_subscription("paint", "paints").max_delivery_count == 3
+    rules = {rule.name: (rule.filter, rule.action) for rule in administration.list_rules("paint", "paints")}
+    assert rules == {
+        "red": (CorrelationRuleFilter(label="red", properties={"size": 4}), None),
+        "cheap": (SqlRuleFilter("price < 10"), SqlRuleAction("SET cheap = 'yes'")),
+    }, "and no $Default"
+
+
+def test_what_differs_is_changed_and_the_rest_stays(
+    administration: ServiceBusAdministrationClient, tmp_path: Path
+) -> None:
+    administration.create_queue("orders", max_delivery_count=5, user_metadata="Ours")
+    administration.create_topic("paint")
+    administration.create_subscription("paint", "paints")
+    administration.create_rule("paint", "paints", "red", filter=SqlRuleFilter("color = 'red'"))
+    orders = {"Name": "orders", "Properties": {"MaxDeliveryCount": 6, "LockDuration": "PT1M"}}
+    topic = {"Name": "paint", "Subscriptions": [{**SUBSCRIPTION, "Rules": RULES[:1]}]}
+    assert NamespaceFile.read(file_of(tmp_path, queues=[orders], topics=[topic])).apply(administration) == [
+        "changed rule red of paint/Subscriptions/paints",
+        "changed queue orders: MaxDeliveryCount",
+        "changed subscription paint/Subscriptions/paints: MaxDeliveryCount",
+    ]
+    changed = administration.get_queue("orders")
+    assert (changed.max_delivery_count, changed.user_metadata) == (6, "Ours")
+    rules = {rule.name: rule.filter for rule in administration.list_rules("paint", "paints")}
+    assert set(rules) == {"$Default", "red"}, "nothing is deleted of a subscription that existed"
+
+
+def test_filters_for_all_and_for_no_messages(administration: ServiceBusAdministrationClient, tmp_path: Path) -> None:
+    rules = [
+        {"Name": "all", "Properties": {"FilterType": "True"}},
+        {"Name": "none", "Properties": {"FilterType": "False"}},
+    ]
+    topic = {"Name": "paint", "Subscriptions": [{"Name": "paints", "Rules": rules}]}
+    NamespaceFile.read(file_of(tmp_path, topics=[topic])).apply(administration)
+    found = {rule.name: rule.filter for rule in administration.list_rules("paint", "paints")}
+    assert found == {"all": TrueRuleFilter(), "none": FalseRuleFilter()}
+
+
+def test_the_namespace_has_a_tier_and_partitions(
+    administration: ServiceBusAdministrationClient, tmp_path: Path
+) -> None:
+    file = file_of(tmp_path, MessagingSku="Premium", Partitions=4)
+    NamespaceFile.read(file).apply(administration)
+    properties = administration.get_namespace_properties()
+    assert (properties.messaging_sku, properties.partitions) == (MessagingSku.PREMIUM, 4)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"queues": [{"Name": "q", "Properties": {"LockDuratoin": "PT1M"}}]}, "did you mean 'LockDuration'?"),
+        ({"queues": [{"Name": "q", "Properties": {"Colour": "red"}}]}, "known are AutoDeleteOnIdle, "),
+        ({"queues": [{"name": "q"}]}, "Queues[0].Name: Field required"),
+        ({"Queuse": []}, "UserConfig.Namespaces[0].Queuse: there is no entry of that name here"),
+        (
+            {"topics": [{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [{"Name": "r", "Properties": {}}]}]}]},
+            "Topics[0].Subscriptions[0].Rules[0].Properties.FilterType: Field required",
+        ),
+    ],
+)
+def test_a_file_with_a_mistake_is_refused_with_its_place(content: dict[str, Any], said: str, tmp_path: Path) -> None:
+    file = file_of(tmp_path, **content)
+    with pytest.raises(NamespaceFileError) as refusal:
+        NamespaceFile.read(file)
+    assert str(refusal.value).startswith(f"{file}: ")
+    assert said in str(refusal.value)
+
+
+def test_a_filter_of_another_type_is_refused(tmp_path: Path) -> None:
+    rule = {"Name": "r", "Properties": {"FilterType": "Sql", "CorrelationFilter": {"Label": "x"}}}
+    topic = {"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [rule]}]}
+    with pytest.raises(NamespaceFileError, match="FilterType 'Sql' and SqlFilter: give both, or neither"):
+        NamespaceFile.read(file_of(tmp_path, topics=[topic]))
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"UserConfig": {')
+    with pytest.raises(NamespaceFileError, match="Invalid JSON: EOF while parsing an object at line 1 column 16"):
+        NamespaceFile.read(file)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"LockDuration": "PT1H"}, "lock_duration=1:00:00"),
+        ({"LockDuration": "an hour"}, "lock_duration="),
+        ({"RequiresSession": True}, "fixed at creation"),
+        ({"ForwardTo": "nowhere"}, "there is no queue or topic 'nowhere'"),
+    ],
+)
+def test_what_the_namespace_refuses_is_told_with_the_entity(
+    settings: dict[str, object], said: str, administration: ServiceBusAdministrationClient, tmp_path: Path
+) -> None:
+    administration.create_queue("orders")
+    file = NamespaceFile.read(file_of(tmp_path, queues=[{"Name": "orders", "Properties": settings}]))
+    with pytest.raises(NamespaceFileError) as refusal:
+        file.apply(administration)
+    assert "config.json: queue orders: " in str(refusal.value)
+    assert said in str(refusal.value)
