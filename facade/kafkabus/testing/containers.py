@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from typing_extensions import Self
 
-from kafkabus import __version__
 from kafkabus_mapping.connection import format_connection_string
 
 try:
@@ -22,8 +21,8 @@ except ModuleNotFoundError as missing:
         f'Containers for tests need {missing.name}. Run: pip install "kafkabus[containers]"', name=missing.name
     ) from missing
 
-IMAGE: Final = f"kafkabus-emulator:{__version__}"
-"""The image that is run by default; docker/Dockerfile makes it."""
+IMAGE: Final = "kafkabus-emulator"
+"""The image that is run by default, under the name that the README gives it."""
 START_TIMEOUT_S: Final = 120
 """How long a container may take to start, in seconds."""
 _KAFKA_INSIDE, _REDIS_INSIDE = 29092, 6379
