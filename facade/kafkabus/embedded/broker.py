@@ -146,12 +146,9 @@ class Broker:
         place = self.number - 1
         clients = f"PLAINTEXT://{HOST}:{self.cluster.broker_ports[place]}"
         controller = f"CONTROLLER://{HOST}:{self.cluster.controller_ports[place]}"
-        names = [f"ELSEWHERE{number}" for number in range(len(self.listeners))]
-        exposed = [f"{name}://{ANY_HOST}:{one.port + place}" for name, one in zip(names, self.listeners, strict=True)]
-        told = [
-            f"{name}://{one.host}:{one.advertised_port + place}"
-            for name, one in zip(names, self.listeners, strict=True)
-        ]
+        elsewhere = {f"ELSEWHERE{number}": listener for number, listener in enumerate(self.listeners)}
+        exposed = [f"{name}://{ANY_HOST}:{one.port + place}" for name, one in elsewhere.items()]
+        told = [f"{name}://{one.host}:{one.advertised_port + place}" for name, one in elsewhere.items()]
         return {
             "process.roles": "broker,controller",
             "node.id": self.number,
@@ -161,7 +158,7 @@ class Broker:
             "advertised.listeners": ",".join([clients, *told]),
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": ",".join(
-                f"{name}:PLAINTEXT" for name in ("CONTROLLER", "PLAINTEXT", *names)
+                f"{name}:PLAINTEXT" for name in ("CONTROLLER", "PLAINTEXT", *elsewhere)
             ),
             # Relative to the broker's folder: Kafka splits the list at commas, which a path may contain.
             "log.dirs": _RECORDS,

@@ -177,14 +177,14 @@ class _Entity:
         label: The entity for users: ``queue orders``.
         settings: Its settings, by the names of arguments.
         get: A function that returns its properties.
-        create: A function that creates it with settings.
+        create: A function that creates it with settings, and returns its properties.
         update: A function that changes settings of its properties.
     """
 
     label: str
     settings: Mapping[str, JsonValue]
     get: Callable[[], Any]
-    create: Callable[..., object]
+    create: Callable[..., Any]
     update: Callable[..., None]
 
 
@@ -236,19 +236,26 @@ class NamespaceFile:
             with self._blaming("the namespace"):
                 administration.create_namespace(namespace.messaging_sku or "Premium", namespace.partitions)
         entities = list(self._entities(administration))
-        changes: list[str] = []
+        changes, found, created = list[str](), dict[str, Any](), set[str]()
         # Destinations must exist before other entities forward to them, and may be further below in the file.
         for entity in entities:
             with self._blaming(entity.label):
-                changes += _create(entity)
+                try:
+                    found[entity.label] = entity.get()
+                except MessagingEntityNotFoundError:
+                    found[entity.label] = entity.create(
+                        **{name: value for name, value in entity.settings.items() if name not in _FORWARDS}
+                    )
+                    created.add(entity.label)
+                    changes.append(f"created {entity.label}")
         for topic in namespace.topics:
             for subscription in topic.subscriptions:
                 label = _label_of(topic, subscription)
                 with self._blaming(f"the rules of {label}"):
-                    changes += _apply_rules(administration, topic.name, subscription, f"created {label}" in changes)
+                    changes += _apply_rules(administration, topic.name, subscription, label in created)
         for entity in entities:
             with self._blaming(entity.label):
-                changes += _update(entity, f"created {entity.label}" in changes)
+                changes += _update(entity, found[entity.label], entity.label in created)
         return changes
 
     def _entities(self, administration: ServiceBusAdministrationClient) -> Iterator[_Entity]:
@@ -291,19 +298,8 @@ def _label_of(topic: _Topic, subscription: _Subscription) -> str:
     return f"subscription {topic.name}{SUBSCRIPTIONS}{subscription.name}"
 
 
-def _create(entity: _Entity) -> list[str]:
-    """Create an entity if it does not exist, still without the entities that it forwards to."""
-    try:
-        entity.get()
-    except MessagingEntityNotFoundError:
-        entity.create(**{name: value for name, value in entity.settings.items() if name not in _FORWARDS})
-        return [f"created {entity.label}"]
-    return []
-
-
-def _update(entity: _Entity, created: bool) -> list[str]:
-    """Change the settings of an entity that differ."""
-    properties = entity.get()
+def _update(entity: _Entity, properties: Any, created: bool) -> list[str]:
+    """Change the settings of an entity that differ from its properties."""
     wanted = {
         name: value
         for name, value in entity.settings.items()
