@@ -153,16 +153,19 @@ class _Healthy(WaitStrategy):
     def wait_until_ready(self, container: WaitStrategyTarget) -> None:
         if not isinstance(container, KafkabusContainer):
             raise TypeError(f"{container!r} is no KafkabusContainer")
-        deadline, output = time.monotonic() + START_TIMEOUT_S, ""
+        deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             container.reload()
-            output = "".join(part.decode(errors="replace") for part in container.get_logs())
             if container.status == "exited":
-                raise RuntimeError(f"the container ended: {output[-_LOG_SHOWN:]}")
+                raise RuntimeError(f"the container ended: {_last_output(container)}")
             if container.exec(["kafkabus-emulator", "healthy"]).exit_code == 0:
                 return
             time.sleep(_POLL_S)
-        raise TimeoutError(f"the container did not serve within {START_TIMEOUT_S} s: {output[-_LOG_SHOWN:]}")
+        raise TimeoutError(f"the container did not serve within {START_TIMEOUT_S} s: {_last_output(container)}")
+
+
+def _last_output(container: KafkabusContainer) -> str:
+    return "".join(part.decode(errors="replace") for part in container.get_logs())[-_LOG_SHOWN:]
 
 
 def _free_ports() -> tuple[int, int]:
