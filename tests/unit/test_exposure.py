@@ -53,6 +53,12 @@ def test_each_listener_has_a_port_of_its_own() -> None:
         Exposure.parse(["6379=localhost"], 6379)
 
 
+def test_each_broker_has_a_port_of_its_own_at_each_listener(tmp_path: Path) -> None:
+    exposure = Exposure.parse(["9092=localhost", "9093=kafkabus"], 6379)
+    with pytest.raises(EmbeddedRuntimeError, match=r"Port 9093 is given twice: .* 3 brokers take 3 ports"):
+        Addresses(tmp_path, 3, exposure)
+
+
 def test_an_exposure_is_given_on_as_options() -> None:
     exposure = Exposure.parse(["9092=localhost", "29092=kafkabus:9092"], 6379)
     assert exposure.to_options() == [

@@ -107,6 +107,7 @@ class Addresses:
                 f" Start it with brokers={len(before.broker_ports)}, or use another data folder."
             )
         password = _given_password() or (before.redis_password if before else _new_password())
+        exposure.check_apart(brokers)
         exposure.check_free(brokers)
         wanted = _ports(before) if before else [None] * (2 * brokers + 1)
         self._ports = [ReservedPort(port) for port in wanted]

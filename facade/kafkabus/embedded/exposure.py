@@ -82,13 +82,27 @@ class Exposure:
             )
         if redis_port is not None:
             _check_port(redis_port, "Redis")
-        ports = [*(listener.port for listener in parsed), *([] if redis_port is None else [redis_port])]
+        exposure = cls(parsed, redis_port)
+        exposure.check_apart(1)
+        return exposure
+
+    def check_apart(self, brokers: int) -> None:
+        """Check that each listener has a port of its own for each broker, and Redis another one.
+
+        Raises:
+            EmbeddedRuntimeError: Two have the same port.
+        """
+        ports = self._ports(brokers)
         twice = next((port for port in ports if ports.count(port) > 1), None)
         if twice is not None:
+            of_brokers = "" if brokers == 1 else f", and {brokers} brokers take {brokers} ports from each listener's on"
             raise EmbeddedRuntimeError(
-                f"Port {twice} is given twice: each listener and Redis need a port of their own."
+                f"Port {twice} is given twice: each listener and Redis need a port of their own{of_brokers}."
             )
-        return cls(parsed, redis_port)
+
+    def _ports(self, brokers: int) -> list[int]:
+        ports = [listener.port + broker for listener in self.listeners for broker in range(brokers)]
+        return ports if self.redis_port is None else [*ports, self.redis_port]
 
     def to_options(self) -> list[str]:
         """Return the options of the command line that describe it."""
@@ -101,8 +115,7 @@ class Exposure:
         Raises:
             EmbeddedRuntimeError: A port is taken.
         """
-        ports = [listener.port + broker for listener in self.listeners for broker in range(brokers)]
-        for port in ports if self.redis_port is None else [*ports, self.redis_port]:
+        for port in self._ports(brokers):
             with socket.socket() as candidate:
                 # Connections of the last run may still be in TIME_WAIT.
                 candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
