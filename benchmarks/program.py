@@ -69,6 +69,10 @@ def _measure(chosen: Sequence[str], scale: Scale) -> tuple[Mapping[str, str], Se
     """Measure the chosen rows, and show each as soon as it is measured."""
     # Without a terminal, a line need not fit a window.
     console, results = Console(width=None if sys.stdout.isatty() else 160), list[Result]()
+    # What the rows import for their references and plots is no part of what they measure: each of the many pauses that
+    # Python makes to collect garbage would take 50 ms for it.
+    gc.collect()
+    gc.freeze()
     with open_workbench() as bench:
         facts = machine_facts(bench.redis_url, data_in_memory=bench.in_memory)
         with Live(_table(results, "starting"), console=console, auto_refresh=False) as live:

@@ -11,6 +11,7 @@ from benchmarks.rows.bytes_read import bytes_read
 from benchmarks.rows.command_line import command_line
 from benchmarks.rows.complete_one_by_one import complete_one_by_one
 from benchmarks.rows.duplicates import duplicates
+from benchmarks.rows.emulator import emulator
 from benchmarks.rows.idle import idle
 from benchmarks.rows.latency import latency
 from benchmarks.rows.processor_time import processor_time
@@ -55,5 +56,6 @@ WORKS: Mapping[str, Work] = {
     "idle": idle,
     "receivers": receivers,
     "command-line": command_line,
+    "emulator": emulator,
 }
 """All pieces of work, in the order of measurement, by the name that ``--only`` takes."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from itertools import takewhile
+from multiprocessing.connection import Connection
 from statistics import median, quantiles
 from typing import NamedTuple
 
@@ -36,10 +39,14 @@ _MESSAGES = 200_000
 _STEADY_AFTER = 0.1
 """Which part of them is received before the clock starts."""
 _BATCH = 500
-_FIRST = 100
-"""How many single messages come to an idle queue."""
-_BUSY = 80_000
-"""How many messages are received from another one meanwhile; more than there is time for."""
+_FIRST = 300
+"""How many single messages come to an idle queue, at the most."""
+_BUSY = 200_000
+"""How many messages are received from another one meanwhile; when they are, no more single messages come."""
+_SOON = 0.005
+"""How long, in seconds, the other process waits before it sends."""
+_LEAST = 3
+"""A row needs one of so many single messages."""
 _PATIENCE = 60.0
 
 
@@ -183,15 +190,15 @@ async def _receive_all(connection_string: str, queues: Sequence[str], count: int
 
 def _first_message(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure single messages to an idle queue, alone and while its client receives from another one as fast as it can."""
-    count = scale.count(_FIRST)
     with bench.queue() as idle, bench.queue() as busy, bench.client() as client:
+
+        def beside(count: int) -> float:
+            waiting = scale.count(_BUSY)
+            bench.fill(busy, messages=waiting)
+            return _tail_of(bench, client, idle, count, lambda: _received_at_full_speed(client, busy, waiting))
+
         measured = interleave(
-            {
-                "alone": lambda count: _tail_of(bench, client, idle, count),
-                "beside": lambda _: _beside(bench, client, idle, busy, scale),
-            },
-            count,
-            scale,
+            {"alone": lambda count: _tail_of(bench, client, idle, count), "beside": beside}, scale.count(_FIRST), scale
         )
     yield compare(
         "first message to an idle queue while another is received at full speed, p99: alone",
@@ -202,40 +209,86 @@ def _first_message(bench: Workbench, scale: Scale) -> Iterator[Result]:
     )
 
 
-def _tail_of(bench: Workbench, client: ServiceBusClient, queue: str, count: int) -> float:
-    """Return the p99, in ms, from before a message is sent by another client until it is received."""
-    took: list[float] = []
-    with bench.client() as other, other.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
-        for _ in range(count + 1):
-            began = time.perf_counter()
-            sender.send_messages(ServiceBusMessage(BODY))
+_Meanwhile = Callable[[], AbstractContextManager[threading.Event]]
+"""Does other work, and yields an event that is set when that work is done."""
+
+
+def _tail_of(
+    bench: Workbench,
+    client: ServiceBusClient,
+    queue: str,
+    count: int,
+    meanwhile: _Meanwhile = lambda: nullcontext(threading.Event()),
+) -> float:
+    """Return the p99, in ms, from before another process sends a message until it is received."""
+    with _sender_elsewhere(bench, queue) as send, client.get_queue_receiver(queue) as receiver:
+
+        def once() -> float:
+            began = send()
             messages = receiver.receive_messages(1, _PATIENCE)
-            took.append((time.perf_counter() - began) * 1000)
+            took = time.perf_counter() - began()
             receiver.complete_messages(messages)
-    # Before the first one, the other client connects.
-    return quantiles(took[1:], n=100, method="inclusive")[-1]
+            return took * 1000
 
-
-def _beside(bench: Workbench, client: ServiceBusClient, idle: str, busy: str, scale: Scale) -> float:
-    bench.fill(busy, messages=scale.count(_BUSY))
-    with _received_at_full_speed(client, busy):
-        return _tail_of(bench, client, idle, scale.count(_FIRST))
+        # With the first one, the sender connects.
+        once()
+        with meanwhile() as done:
+            took = [once() for _ in takewhile(lambda _: not done.is_set(), range(count))]
+    if len(took) * _LEAST < count:
+        raise RuntimeError(f"the other work was done after {len(took)} messages of {count}: have it take longer")
+    return quantiles(took, n=100, method="inclusive")[-1]
 
 
 @contextmanager
-def _received_at_full_speed(client: ServiceBusClient, queue: str) -> Generator[None]:
+def _sender_elsewhere(bench: Workbench, queue: str) -> Generator[Callable[[], Callable[[], float]]]:
+    """Yield a function that has another process send a message soon, and returns a function that tells when that began."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_send_when_told, args=(bench.connection_string, queue, theirs))
+    process.start()
+
+    def send() -> Callable[[], float]:
+        ours.send(True)
+        return ours.recv
+
+    try:
+        yield send
+    finally:
+        ours.send(False)
+        process.join()
+
+
+def _send_when_told(connection_string: str, queue: str, told: Connection[float, bool]) -> None:
+    with (
+        ServiceBusClient.from_connection_string(connection_string) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        while told.recv():
+            # The receiver is to wait by then.
+            time.sleep(_SOON)
+            began = time.perf_counter()
+            sender.send_messages(ServiceBusMessage(BODY))
+            told.send(began)
+
+
+@contextmanager
+def _received_at_full_speed(client: ServiceBusClient, queue: str, count: int) -> Generator[threading.Event]:
     """Receive and complete in a thread."""
-    over = threading.Event()
+    over, done = threading.Event(), threading.Event()
 
     def receive() -> None:
+        left = count
         with client.get_queue_receiver(queue) as receiver:
-            while not over.is_set():
-                receiver.complete_messages(receiver.receive_messages(_BATCH, 1))
+            while left > 0 and not over.is_set():
+                messages = receiver.receive_messages(_BATCH, 1)
+                receiver.complete_messages(messages)
+                left -= len(messages)
+            done.set()
 
     thread = threading.Thread(target=receive)
     thread.start()
     try:
-        yield
+        yield done
     finally:
         over.set()
         thread.join()
