@@ -21,6 +21,7 @@ from benchmarks.rows.receive_and_complete import receive_and_complete
 from benchmarks.rows.receive_and_delete import receive_and_delete
 from benchmarks.rows.receivers import receivers
 from benchmarks.rows.redis_memory import redis_memory
+from benchmarks.rows.redis_memory_each import redis_memory_each
 from benchmarks.rows.send import send
 from benchmarks.rows.sessions import sessions
 from benchmarks.rows.soak import soak
@@ -51,6 +52,7 @@ WORKS: Mapping[str, Work] = {
     "complete": complete_one_by_one,
     "spark": spark_decode,
     "memory": redis_memory,
+    "memory-each": redis_memory_each,
     "backlog": backlog,
     "processor-time": processor_time,
     "idle": idle,
