@@ -30,7 +30,7 @@ TOP = {
 """Files of the top folder that become pages."""
 MODULES = (
     *("kafkabus", "kafkabus.aio", "kafkabus.management", "kafkabus.aio.management", "kafkabus.amqp"),
-    *("kafkabus.exceptions", "kafkabus.testing", "kafkabus.embedded", "kafkabus_spark"),
+    *("kafkabus.exceptions", "kafkabus.metrics", "kafkabus.testing", "kafkabus.embedded", "kafkabus_spark"),
 )
 """The public modules."""
 

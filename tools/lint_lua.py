@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus._ledger.scripts import FRAGMENTS, LOOK, PROGRAMS, RESTORE
+from kafkabus._ledger.scripts import FIGURES, FRAGMENTS, LOOK, PROGRAMS, RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,7 +73,7 @@ def main() -> int:
     """
     try:
         findings, complete = lint(
-            FOLDER, FRAGMENTS, [*(program for program in PROGRAMS if program != FRAGMENTS), LOOK, RESTORE]
+            FOLDER, FRAGMENTS, [*(program for program in PROGRAMS if program != FRAGMENTS), LOOK, FIGURES, RESTORE]
         )
     except LuacheckError as error:
         print(error, file=sys.stderr)

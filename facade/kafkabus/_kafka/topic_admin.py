@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,7 @@ from kafkabus._kafka.client_options import LOGGER, common_options
 from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.errors import NO_RIGHTS, FirstContact, no_rights
 from kafkabus._ledger.operations import Tail
+from kafkabus._runtime import instruments
 
 ENTITY_TOPIC: Mapping[str, str] = {
     # The broker's clock is EnqueuedTimeUtc.
@@ -349,7 +350,8 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         try:
-            return set(self._admin.list_topics(timeout=self._timeout).topics)
+            with _observed():
+                return set(self._admin.list_topics(timeout=self._timeout).topics)
         except KafkaException as error:
             raise self._translate(error, "list the topics") from error
 
@@ -376,9 +378,10 @@ class Topics:
         except KafkaException as error:
             raise self._translate(error, "ask for the ends of logs") from error
         ends: dict[str, dict[int, int]] = {name: {} for name in topics}
-        for where, future in asked.items():
-            if future.exception() is None and (end := future.result().offset) != OFFSET_INVALID:
-                ends[where.topic][where.partition] = end
+        with _observed():
+            for where, future in asked.items():
+                if future.exception() is None and (end := future.result().offset) != OFFSET_INVALID:
+                    ends[where.topic][where.partition] = end
         return ends
 
     def newest(self, name: str, partitions: Iterable[int]) -> int | None:
@@ -433,7 +436,8 @@ class Topics:
             return found
 
         try:
-            return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}
+            with _observed():
+                return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}
         except KafkaException as error:
             raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
 
@@ -548,6 +552,23 @@ _PASSING = {
     KafkaError.FENCED_LEADER_EPOCH,
 }
 """Error codes while not all brokers know a new topic or a new leader."""
+
+
+@contextmanager
+def _observed() -> Generator[None, None, None]:
+    """Report the duration and the error of a request to the process's observer, if there is one."""
+    observer = instruments.observer
+    if observer is None:
+        yield
+        return
+    began, failure = time.monotonic(), None
+    try:
+        yield
+    except KafkaException as error:
+        failure = error
+        raise
+    finally:
+        observer.kafka_asked(time.monotonic() - began, failure)
 
 
 def _described(name: str, answer: Future[Any]) -> Topic | None:

@@ -48,6 +48,9 @@ RESTORE = ("layout.lua", "restore.lua")
 LOOK = ("layout.lua", "prelude.lua", "look.lua")
 """Files of the program by which upkeep looks at a ledger."""
 
+FIGURES = ("layout.lua", "figures.lua")
+"""Files of the program that returns a ledger's figures for metrics."""
+
 _DEFINED = re.compile(r"^operations\.(\w+) =", re.MULTILINE)
 
 
@@ -97,6 +100,12 @@ def restore_script() -> Script:
 def look_script() -> Script:
     """Return the script by which upkeep looks at a ledger."""
     return _script("\n".join(map(_read, LOOK)))
+
+
+@cache
+def figures_script() -> Script:
+    """Return the script that returns a ledger's figures for metrics."""
+    return _script("\n".join(map(_read, FIGURES)))
 
 
 @cache

@@ -221,6 +221,19 @@ class MemoryLedger:
         """The number of these messages that are on their way into another log."""
         return len(self._in(MessageState.MOVING))
 
+    def figures(self) -> list[int]:
+        """Return the figures of ``lua/figures.lua``."""
+        return [
+            self.cursor,
+            self.in_flight,
+            self.scheduled,
+            self.moving,
+            len(self._skipped_ahead()),
+            len(self._in(MessageState.DEFERRED)),
+            len(self._in(MessageState.REDELIVERABLE)),
+            len(self._locks),
+        ]
+
     def request(self, slot: str, number: int, operations: Sequence[Arguments], now: int) -> str:
         """Run a client's request, once for each of its numbers.
 

@@ -20,6 +20,7 @@ from kafkabus._ledger.keys import EVERYWHERE
 from kafkabus._ledger.scripts import (
     create_script,
     describe_script,
+    figures_script,
     heartbeat_script,
     let_go_script,
     look_script,
@@ -61,6 +62,7 @@ class Store:
             describe_script().sha: self._describe,
             let_go_script().sha: self._let_go,
             look_script().sha: self._look,
+            figures_script().sha: self._figures,
         }
         others = [
             script() for script in (create_script, restore_script, heartbeat_script, describe_script, let_go_script)
@@ -195,6 +197,12 @@ class Store:
         )
         due_in = b"" if due is None else str(due - now).encode()
         return [ledger.changed.encode(), due_in, *self.fields(keys[0], names)]
+
+    def _figures(self, keys: list[str], _arguments: list[Any]) -> list[Any] | None:
+        ledger = self._ledgers.get(keys[0])
+        if ledger is None:
+            return None
+        return [ledger.changed.encode(), *(str(figure).encode() for figure in ledger.figures())]
 
     def _create(self, keys: list[str], arguments: list[Any]) -> int:
         if keys[0] in self._ledgers:

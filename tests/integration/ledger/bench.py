@@ -27,6 +27,7 @@ from kafkabus._ledger.operations import (
     Keep,
     Leave,
     Ledger,
+    LedgerFigures,
     LedgerState,
     Look,
     Moved,
@@ -401,6 +402,12 @@ class Bench:
         (state,) = self.ledger_client.states([self.ledger])
         assert state is not None
         return state
+
+    def figures(self) -> LedgerFigures:
+        """Return the ledger's figures."""
+        (figures,) = self.ledger_client.figures([self.ledger])
+        assert figures is not None
+        return figures
 
     def look(self, written: str | None = None) -> Look:
         """Look at the ledger as upkeep does, which wrote down the change of this name last."""

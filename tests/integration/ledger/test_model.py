@@ -476,6 +476,8 @@ class Both(RuleBasedStateMachine):
         assert self.sides[0][0].is_told()
         assert real.skipped or not memory.skipped  # the scripts clear it where a claim finds that none is left
         assert replace(real, version=0, skipped=False) == replace(memory, version=0, skipped=False)
+        figures = self.both(lambda side: replace(self.sides[side][0].figures(), changed=""))
+        assert figures[0] == figures[1]
 
 
 class BothDetecting(Both):

@@ -249,6 +249,20 @@ def test_looking_shows_everything_that_is_not_settled(bench: Bench) -> None:
     assert [(one.first, one.last) for one in bench.peek(0, 3).found] == [(2, 3), (4, 4)]
 
 
+def test_figures_count_what_is_not_settled(bench: Bench) -> None:
+    """They count deferred and returned messages apart, and records that no claim grants; they change nothing."""
+    bench.skip(9)
+    held = bench.claim(8, upto=8)
+    bench.settle("complete", held, (0, 1))
+    bench.settle("abandon", held, (2, 3))
+    bench.settle("defer", held, (5, 5))
+    before = bench.snapshot()
+    figures = bench.figures()
+    assert bench.snapshot() == before
+    assert (figures.cursor, figures.in_flight, figures.skipped) == (8, 6, 1)
+    assert (figures.deferred, figures.waiting, figures.locked) == (1, 2, 3)
+
+
 def test_a_purge_settles_what_waits_and_nothing_else(bench: Bench) -> None:
     """Returned and new messages go, in as many calls as it takes. Leased and deferred ones stay."""
     held = bench.claim(9, upto=9)

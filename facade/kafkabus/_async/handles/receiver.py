@@ -51,7 +51,7 @@ from kafkabus._core.settlement import (
 )
 from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
-from kafkabus._runtime import forks
+from kafkabus._runtime import forks, instruments
 from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
@@ -239,7 +239,7 @@ class ServiceBusReceiver:
             transaction._add_settlements(self._pending("complete", batches))
             return
         entity = await self._context.catalog.entity(self._path)
-        self._raise_lost("completed", await self._settle(entity, "complete", batches))
+        self._end("complete", "completed", batches, await self._settle(entity, "complete", batches))
 
     async def abandon_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
@@ -272,7 +272,7 @@ class ServiceBusReceiver:
         lost = await self._settle(entity, "abandon", [one for one in batches if one not in last])
         for one in last:
             lost += await self._dead_letter(entity, [one], *delivered_too_often(entity, one.delivery.count + 1))
-        self._raise_lost("abandoned", lost)
+        self._end("abandon", "abandoned", batches, lost)
 
     async def defer_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
@@ -308,7 +308,7 @@ class ServiceBusReceiver:
                 lost += one.settled(deferral.lost)
         if full:
             raise too_many_deferred(entity, full[0])
-        self._raise_lost("deferred", lost)
+        self._end("defer", "deferred", batches, lost)
 
     async def dead_letter_message(
         self,
@@ -356,7 +356,7 @@ class ServiceBusReceiver:
             lost = await self._settle(entity, "abandon", batches)
         else:
             lost = await self._dead_letter(entity, batches, reason, error_description)
-        self._raise_lost("dead-lettered", lost)
+        self._end("dead_letter", "dead-lettered", batches, lost)
 
     @guarded
     async def renew_message_lock(
@@ -534,6 +534,9 @@ class ServiceBusReceiver:
             await self._context.catalog.check_moved_on(entity, error)
             # The new ledgers know no locks of the old ones, and say so.
             return await self._ask(await self._context.catalog.entity(self._path), batches, operation)
+        except ServiceBusError as error:
+            self._note_failure("settle", error)
+            raise
         return list(zip(there, operations, strict=True)), lost
 
     async def _settle(
@@ -672,8 +675,9 @@ class ServiceBusReceiver:
             prefetch = self._prefetch_count if self._mode is ServiceBusReceiveMode.PEEK_LOCK else 0
             try:
                 claimed = await self._claim(missing + prefetch, 0.0 if messages else wait)
-            except BaseException:
+            except BaseException as error:
                 self._stock.extendleft(reversed(messages))
+                self._note_failure("receive", error)
                 raise
             messages += claimed[:missing]
             self._stock.extend(claimed[missing:])
@@ -684,7 +688,13 @@ class ServiceBusReceiver:
         if self._mode is ServiceBusReceiveMode.PEEK_LOCK:
             on_left(partial(self._restock, messages))
         self._renew_automatically(messages)
+        if instruments.observer is not None and messages:
+            instruments.observer.received(self.entity_path, len(messages))
         return messages
+
+    def _note_failure(self, operation: str, error: BaseException) -> None:
+        if instruments.observer is not None and isinstance(error, Exception):
+            instruments.observer.failed(self.entity_path, operation, error)
 
     async def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
@@ -805,6 +815,23 @@ class ServiceBusReceiver:
         if not opened and self._renewer is not None:
             self._renewer.register(self, session)
         return lock
+
+    def _end(
+        self,
+        outcome: str,
+        done: str,
+        batches: Sequence[SettlementBatch],
+        lost: Sequence[ServiceBusReceivedMessage],
+    ) -> None:
+        """Report a settlement to the process's observer, and raise an error if locks were lost."""
+        if instruments.observer is not None:
+            count = sum(len(one.messages) for one in batches)
+            instruments.observer.settled(self.entity_path, outcome, count - len(lost))
+        try:
+            self._raise_lost(done, lost)
+        except Exception as error:
+            self._note_failure("settle", error)
+            raise
 
     def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
         """Raise if locks were lost.

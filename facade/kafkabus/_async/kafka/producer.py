@@ -18,6 +18,7 @@ from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import producer_options
 from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.delivery_reports import Content, DeliveryReports
+from kafkabus._runtime import instruments
 from kafkabus_mapping.codec import Headers
 from kafkabus_mapping.headers import MESSAGE_ID
 
@@ -128,6 +129,8 @@ class RecordProducer:
                     )
         if not reports.done:
             await self._deliveries.wait(reports, deadline - time.monotonic())
+        if instruments.observer is not None:
+            instruments.observer.kafka_stored(time.monotonic() - began, len(reports.failures) + reports.left)
         return reports
 
     async def close(self) -> None:

@@ -18,10 +18,11 @@ from kafkabus._async.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._async.redis.connection import RedisConnection
 from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
 from kafkabus._ledger.keys import WHOLE_ENTITY, upkeep_channel
-from kafkabus._ledger.operations import Ledger, LedgerState, Look, Operation, Prepare, Request
+from kafkabus._ledger.operations import Ledger, LedgerFigures, LedgerState, Look, Operation, Prepare, Request
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
+    figures_script,
     heartbeat_script,
     look_script,
     request_script,
@@ -30,6 +31,7 @@ from kafkabus._ledger.scripts import (
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._redis.errors import passes
 from kafkabus._redis.replies import text_of
+from kafkabus._runtime import instruments
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -68,6 +70,8 @@ _STATE = (
 )
 """The fields of a ledger's head that make its ``LedgerState``."""
 
+RANGES_COUNTED = 1_000
+"""How many ranges of messages that wait to be granted again a ledger counts for its figures: each takes some of its time."""
 _NOT_WRITTEN = "-"
 """Stands for the text ``changed`` of a ledger that was not written down; no ledger has it."""
 
@@ -389,6 +393,22 @@ class LedgerClient:
             looks.append(_look_of(reply))
         return looks
 
+    async def figures(self, ledgers: Sequence[Ledger]) -> list[LedgerFigures | None]:
+        """Return figures of each ledger for metrics, all asked for in one round trip; None if Redis holds no such ledger.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        script = figures_script()
+        calls = [(script, [len(ledger.script_keys), *ledger.script_keys, RANGES_COUNTED]) for ledger in ledgers]
+        replies = await self._patiently(partial(self._run_all, calls))
+        figures: list[LedgerFigures | None] = []
+        for ledger, reply in zip(ledgers, replies, strict=True):
+            if isinstance(reply, RedisError):
+                raise self._connection.translated(reply, f"the figures of {ledger.keys.prefix}")
+            figures.append(None if reply is None else LedgerFigures(text_of(reply[0]), *map(int, reply[1:])))
+        return figures
+
     async def changes(self, ledgers: Sequence[Ledger]) -> list[str | None]:
         """Return the text ``changed`` of each ledger, all asked for in one round trip; None if Redis holds no such ledger.
 
@@ -641,7 +661,17 @@ class LedgerClient:
 
     async def _patiently(self, call: Callable[[], Awaitable[Any]]) -> Any:
         """Make a call as ``RedisConnection.call`` does, whose types do not know that replies are bytes here."""
-        return await self._connection.call(call)
+        observer = instruments.observer
+        if observer is None:
+            return await self._connection.call(call)
+        began, failure = time.monotonic(), None
+        try:
+            return await self._connection.call(call)
+        except ServiceBusError as error:
+            failure = error
+            raise
+        finally:
+            observer.redis_called(time.monotonic() - began, failure)
 
 
 def _fail(request: Request, error: Exception) -> None:

@@ -1,6 +1,6 @@
 """Operations on a ledger and their replies: the Python side of ``lua/``, without I/O; a file for each fragment."""
 
-from kafkabus._ledger.operations.base import Ledger, LedgerState, Look, Operation, Request
+from kafkabus._ledger.operations.base import Ledger, LedgerFigures, LedgerState, Look, Operation, Request
 from kafkabus._ledger.operations.checkpoint import Keep
 from kafkabus._ledger.operations.claim import IN_FLIGHT_LIMIT, Claim, Granted, Seen, Tail, new_lease, read_granted
 from kafkabus._ledger.operations.deferred import Recall, Seize
@@ -33,6 +33,7 @@ __all__ = [
     "Keep",
     "Leave",
     "Ledger",
+    "LedgerFigures",
     "LedgerState",
     "Look",
     "Mark",

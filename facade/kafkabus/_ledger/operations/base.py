@@ -115,6 +115,38 @@ class LedgerState:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerFigures:
+    """The figures of a ledger for metrics; see ``lua/figures.lua``.
+
+    Attributes:
+        changed: Names the last request that changed anything.
+        cursor: The next offset never granted.
+        in_flight: How many messages were granted and are not settled, deferred and scheduled ones included.
+        scheduled: How many of them wait for their time.
+        moving: How many are on their way into another log.
+        skipped: How many records beyond the cursor no claim may grant.
+        deferred: How many are deferred.
+        waiting: How many wait to be granted again.
+        held_sessions: How many sessions clients hold.
+    """
+
+    changed: str
+    cursor: int
+    in_flight: int
+    scheduled: int
+    moving: int
+    skipped: int
+    deferred: int
+    waiting: int
+    held_sessions: int
+
+    @property
+    def locked(self) -> int:
+        """How many messages are locked, if the entity has no sessions."""
+        return max(0, self.in_flight - self.scheduled - self.moving - self.deferred - self.waiting)
+
+
+@dataclass(frozen=True, slots=True)
 class Look:
     """A ledger as upkeep sees it; see ``lua/look.lua``.
 

@@ -18,6 +18,7 @@ from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCo
 from kafkabus._kafka.topic_admin import Topic
 from kafkabus._ledger.operations import MARKS, Keep, Ledger, MarkName
 from kafkabus._ledger.snapshot import Snapshot, Written
+from kafkabus._runtime import instruments
 from kafkabus._sync.compat import all_of
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.entities.catalog import EntityCatalog, missing
@@ -452,14 +453,7 @@ class EntityRecovery:
                 failed[ledger] = made
             elif made is not None:
                 rebuilt[places[ledger].path][ledger.partition] = made.cursor, made.version
-        for path, ledgers_of in rebuilt.items():
-            LOGGER.warning(
-                "ledgers_rebuilt entity=%s cursors=%s checkpoints=%s: Redis held no ledgers for these partitions, so messages "
-                "that were settled since those versions (0: ever) may be delivered again",
-                path,
-                {partition: cursor for partition, (cursor, _) in sorted(ledgers_of.items())},
-                {partition: version for partition, (_, version) in sorted(ledgers_of.items())},
-            )
+        _tell_rebuilt(rebuilt)
         return failed
 
     def _why_not(self, entity: Entity) -> ServiceBusError | None:
@@ -586,3 +580,17 @@ def _rules_version(entity: Entity, description: EntityDescription | None) -> int
     if not isinstance(description, SubscriptionDescription):
         return entity.rules_version
     return description.rules_version + (description.changing is not None)
+
+
+def _tell_rebuilt(rebuilt: Mapping[EntityPath, Mapping[int, tuple[int, int]]]) -> None:
+    """Report rebuilt ledgers: by entity, the partitions with their cursors and the versions of their checkpoints."""
+    for path, ledgers in rebuilt.items():
+        if instruments.observer is not None:
+            instruments.observer.rebuilt(len(ledgers))
+        LOGGER.warning(
+            "ledgers_rebuilt entity=%s cursors=%s checkpoints=%s: Redis held no ledgers for these partitions, so messages "
+            "that were settled since those versions (0: ever) may be delivered again",
+            path,
+            {partition: cursor for partition, (cursor, _) in sorted(ledgers.items())},
+            {partition: version for partition, (_, version) in sorted(ledgers.items())},
+        )

@@ -41,7 +41,7 @@ from kafkabus._core.settlement import (
 )
 from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
-from kafkabus._runtime import forks
+from kafkabus._runtime import forks, instruments
 from kafkabus._sync.compat import caller_left, guarded, on_left, uninterrupted
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.disposition import delivered_too_often
@@ -240,7 +240,7 @@ class ServiceBusReceiver:
             transaction._add_settlements(self._pending("complete", batches))
             return
         entity = self._context.catalog.entity(self._path)
-        self._raise_lost("completed", self._settle(entity, "complete", batches))
+        self._end("complete", "completed", batches, self._settle(entity, "complete", batches))
 
     def abandon_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
@@ -273,7 +273,7 @@ class ServiceBusReceiver:
         lost = self._settle(entity, "abandon", [one for one in batches if one not in last])
         for one in last:
             lost += self._dead_letter(entity, [one], *delivered_too_often(entity, one.delivery.count + 1))
-        self._raise_lost("abandoned", lost)
+        self._end("abandon", "abandoned", batches, lost)
 
     def defer_message(
         self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
@@ -309,7 +309,7 @@ class ServiceBusReceiver:
                 lost += one.settled(deferral.lost)
         if full:
             raise too_many_deferred(entity, full[0])
-        self._raise_lost("deferred", lost)
+        self._end("defer", "deferred", batches, lost)
 
     def dead_letter_message(
         self,
@@ -357,7 +357,7 @@ class ServiceBusReceiver:
             lost = self._settle(entity, "abandon", batches)
         else:
             lost = self._dead_letter(entity, batches, reason, error_description)
-        self._raise_lost("dead-lettered", lost)
+        self._end("dead_letter", "dead-lettered", batches, lost)
 
     @guarded
     def renew_message_lock(
@@ -535,6 +535,9 @@ class ServiceBusReceiver:
             self._context.catalog.check_moved_on(entity, error)
             # The new ledgers know no locks of the old ones, and say so.
             return self._ask(self._context.catalog.entity(self._path), batches, operation)
+        except ServiceBusError as error:
+            self._note_failure("settle", error)
+            raise
         return list(zip(there, operations, strict=True)), lost
 
     def _settle(self, entity: Entity, verb: str, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
@@ -671,8 +674,9 @@ class ServiceBusReceiver:
             prefetch = self._prefetch_count if self._mode is ServiceBusReceiveMode.PEEK_LOCK else 0
             try:
                 claimed = self._claim(missing + prefetch, 0.0 if messages else wait)
-            except BaseException:
+            except BaseException as error:
                 self._stock.extendleft(reversed(messages))
+                self._note_failure("receive", error)
                 raise
             messages += claimed[:missing]
             self._stock.extend(claimed[missing:])
@@ -683,7 +687,13 @@ class ServiceBusReceiver:
         if self._mode is ServiceBusReceiveMode.PEEK_LOCK:
             on_left(partial(self._restock, messages))
         self._renew_automatically(messages)
+        if instruments.observer is not None and messages:
+            instruments.observer.received(self.entity_path, len(messages))
         return messages
+
+    def _note_failure(self, operation: str, error: BaseException) -> None:
+        if instruments.observer is not None and isinstance(error, Exception):
+            instruments.observer.failed(self.entity_path, operation, error)
 
     def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
@@ -804,6 +814,23 @@ class ServiceBusReceiver:
         if not opened and self._renewer is not None:
             self._renewer.register(self, session)
         return lock
+
+    def _end(
+        self,
+        outcome: str,
+        done: str,
+        batches: Sequence[SettlementBatch],
+        lost: Sequence[ServiceBusReceivedMessage],
+    ) -> None:
+        """Report a settlement to the process's observer, and raise an error if locks were lost."""
+        if instruments.observer is not None:
+            count = sum(len(one.messages) for one in batches)
+            instruments.observer.settled(self.entity_path, outcome, count - len(lost))
+        try:
+            self._raise_lost(done, lost)
+        except Exception as error:
+            self._note_failure("settle", error)
+            raise
 
     def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
         """Raise if locks were lost.

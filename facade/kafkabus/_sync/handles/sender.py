@@ -36,6 +36,7 @@ from kafkabus._core.message import (
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET, DeliveryReports, Failure
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 from kafkabus._ledger.operations import Cancel
+from kafkabus._runtime import instruments
 from kafkabus._sync.compat import guarded
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities.ledger_marks import is_scheduled, schedules
@@ -254,6 +255,18 @@ class ServiceBusSender:
         """Send messages, see ``send_messages``; return their places if one is scheduled."""
         if not outgoing:
             return _Places(wanted=False)
+        try:
+            places = self._store(outgoing, seconds)
+        except ServiceBusError as error:
+            if instruments.observer is not None:
+                instruments.observer.failed(self.entity_name, "send", error)
+            raise
+        if instruments.observer is not None:
+            instruments.observer.sent(self.entity_name, len(outgoing))
+        return places
+
+    def _store(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
+        """Store messages, and tell ledgers and upkeep of them; return their places if one is scheduled."""
         if self._addressed_to is not None:
             address = h.ADDRESSED_TO, self._addressed_to.key.encode()
             outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]

@@ -17,7 +17,7 @@ from typing_extensions import Self
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import InvalidOperationError
 from kafkabus._core.message import Outgoing
-from kafkabus._runtime import forks
+from kafkabus._runtime import forks, instruments
 from kafkabus._sync.compat import guarded, uninterrupted
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transaction_commit import PendingSends, PendingSettlement, TransactionCommit
@@ -98,8 +98,19 @@ class ServiceBusTransaction:
         try:
             if exc_type is None:
                 uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
+                self._report()
         finally:
             commit.mark(settled=commit.done)
+
+    def _report(self) -> None:
+        """Report the sends and settlements that were committed to the process's observer."""
+        observer = instruments.observer
+        if observer is None:
+            return
+        for sends in self._sends:
+            observer.sent(sends.entity.path.name, len(sends.outgoing))
+        for one in self._settlements:
+            observer.settled(str(one.path), one.verb, len(one.batch.messages))
 
     def _check(self, context: ClientContext) -> None:
         """Check that a handle's work may be part of the transaction.

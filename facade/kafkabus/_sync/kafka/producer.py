@@ -17,6 +17,7 @@ from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import producer_options
 from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.delivery_reports import Content, DeliveryReports
+from kafkabus._runtime import instruments
 from kafkabus._sync.compat import Pool, sleep
 from kafkabus._sync.kafka.compat import Deliveries
 from kafkabus_mapping.codec import Headers
@@ -127,6 +128,8 @@ class RecordProducer:
                     look_again(self._pool, self._producer, topic, error, min(deadline, began + TOPIC_APPEARS_WITHIN))
         if not reports.done:
             self._deliveries.wait(reports, deadline - time.monotonic())
+        if instruments.observer is not None:
+            instruments.observer.kafka_stored(time.monotonic() - began, len(reports.failures) + reports.left)
         return reports
 
     def close(self) -> None:

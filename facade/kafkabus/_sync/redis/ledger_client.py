@@ -17,10 +17,11 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
 from kafkabus._ledger.keys import WHOLE_ENTITY, upkeep_channel
-from kafkabus._ledger.operations import Ledger, LedgerState, Look, Operation, Prepare, Request
+from kafkabus._ledger.operations import Ledger, LedgerFigures, LedgerState, Look, Operation, Prepare, Request
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
+    figures_script,
     heartbeat_script,
     look_script,
     request_script,
@@ -29,6 +30,7 @@ from kafkabus._ledger.scripts import (
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._redis.errors import passes
 from kafkabus._redis.replies import text_of
+from kafkabus._runtime import instruments
 from kafkabus._sync.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._sync.redis.connection import RedisConnection
 from kafkabus_mapping.names import EntityPath
@@ -69,6 +71,8 @@ _STATE = (
 )
 """The fields of a ledger's head that make its ``LedgerState``."""
 
+RANGES_COUNTED = 1_000
+"""How many ranges of messages that wait to be granted again a ledger counts for its figures: each takes some of its time."""
 _NOT_WRITTEN = "-"
 """Stands for the text ``changed`` of a ledger that was not written down; no ledger has it."""
 
@@ -390,6 +394,22 @@ class LedgerClient:
             looks.append(_look_of(reply))
         return looks
 
+    def figures(self, ledgers: Sequence[Ledger]) -> list[LedgerFigures | None]:
+        """Return figures of each ledger for metrics, all asked for in one round trip; None if Redis holds no such ledger.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        script = figures_script()
+        calls = [(script, [len(ledger.script_keys), *ledger.script_keys, RANGES_COUNTED]) for ledger in ledgers]
+        replies = self._patiently(partial(self._run_all, calls))
+        figures: list[LedgerFigures | None] = []
+        for ledger, reply in zip(ledgers, replies, strict=True):
+            if isinstance(reply, RedisError):
+                raise self._connection.translated(reply, f"the figures of {ledger.keys.prefix}")
+            figures.append(None if reply is None else LedgerFigures(text_of(reply[0]), *map(int, reply[1:])))
+        return figures
+
     def changes(self, ledgers: Sequence[Ledger]) -> list[str | None]:
         """Return the text ``changed`` of each ledger, all asked for in one round trip; None if Redis holds no such ledger.
 
@@ -642,7 +662,17 @@ class LedgerClient:
 
     def _patiently(self, call: Callable[[], Any]) -> Any:
         """Make a call as ``RedisConnection.call`` does, whose types do not know that replies are bytes here."""
-        return self._connection.call(call)
+        observer = instruments.observer
+        if observer is None:
+            return self._connection.call(call)
+        began, failure = time.monotonic(), None
+        try:
+            return self._connection.call(call)
+        except ServiceBusError as error:
+            failure = error
+            raise
+        finally:
+            observer.redis_called(time.monotonic() - began, failure)
 
 
 def _fail(request: Request, error: Exception) -> None:
