@@ -20,13 +20,14 @@ class Proxy:
     Attributes:
         port: The proxy's own port.
         lose_replies: Whether what the server answers is thrown away, and the connection then closed.
+        hangs: Whether nothing is forwarded any more, either way, while all connections stay open.
     """
 
     def __init__(self, port: int, own: int = 0) -> None:
         self._target = port
         self._listener = socket.create_server(("127.0.0.1", own))
         self.port: int = self._listener.getsockname()[1]
-        self.lose_replies = False
+        self.lose_replies = self.hangs = False
         self._open: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -67,6 +68,8 @@ class Proxy:
             while data := source.recv(65536):
                 if replies and self.lose_replies:
                     break
+                if self.hangs:
+                    continue
                 sink.sendall(data)
         except OSError:
             pass  # The other side is gone, or the connection was cut: both ends are closed below.

@@ -22,6 +22,7 @@ BUSY = (
     "tests/spark/",
     "tests/faults/",
     "tests/integration/test_cli.py",
+    "tests/integration/test_serve.py",
     "tests/integration/facade/test_scheduled.py",
     "tests/integration/facade/test_sessions.py",
     "tests/integration/facade/test_rebuild.py",

@@ -151,7 +151,7 @@ def test_upkeep_of_an_existing_cluster_ends_when_told(kafkabus_image: str, conta
         environment={"KAFKABUS_CONNECTION_STRING": container.connection_string},
     ).strip()
     try:
-        wait_until(lambda: "Looking after namespace tests" in docker("logs", identity))
+        wait_until(lambda: "serve_started namespace=tests" in docker("logs", identity))
         docker("stop", identity)
         assert docker("inspect", "--format", "{{.State.ExitCode}}", identity).strip() in {"0", "143"}
     finally:

@@ -118,14 +118,14 @@ import kafkabus.upkeep
 
 NOWHERE = {NOWHERE!r}
 
-async def serve(settings):
+async def serve(settings, endpoint=None):
     for _ in range(3):
         logging.getLogger("kafkabus.upkeep").warning("no answer from %s", settings.namespace)
 
 def run(module):
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
-kafkabus.upkeep.serve = kafkabus.upkeep.service.serve = serve
+kafkabus.upkeep.serve = kafkabus.upkeep.process.serve = serve
 {program}
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)

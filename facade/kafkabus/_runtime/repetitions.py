@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 PERIOD_S = 60.0
 """How long similar warnings are counted instead of logged, in seconds."""
+LEFT_OUT = "left_out"
+"""The attribute of a record that says how many like it were left out before."""
 
 _KAFKA_TEMPLATE = "%s [%s] %s"
 """The template of all messages of Kafka's client: kind, client and text; the text contains changing numbers."""
@@ -44,6 +46,7 @@ class RepetitionFilter(logging.Filter):
             passes = now - passed_at >= self._period
             self._passed[key] = (now, 0) if passes else (passed_at, left_out + 1)
         if passes and left_out:
+            record.__dict__[LEFT_OUT] = left_out
             record.msg = f"{record.msg} (and {left_out} more like it in the last {now - passed_at:.0f} s)"
         return passes
 

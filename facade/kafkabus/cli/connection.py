@@ -7,6 +7,7 @@ import os
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
         SubscriptionRuntimeProperties,
     )
 
+CONNECTION_STRING_FILE_VARIABLE = "KAFKABUS_CONNECTION_STRING_FILE"
+"""The environment's variable with the path of a file that holds the connection string, as containers mount secrets."""
 ADDRESSES = "KAFKABUS_BOOTSTRAP_SERVERS", "KAFKABUS_REDIS_URL"
 """Environment variables that complement ``CONNECTION_STRING_VARIABLE``."""
 
@@ -35,10 +38,15 @@ class GlobalOptions:
 
     Attributes:
         connection_string: The connection string of the namespace, or None.
+        connection_string_file: The path of a file that holds it, or None.
+        configured: Origin and connection string in the command's file of settings, which count if no option and no variable
+            names a namespace; or None.
         debug: Whether an error shows its traceback.
     """
 
     connection_string: str | None = field(default=None, repr=False)
+    connection_string_file: str | None = None
+    configured: tuple[str, str] | None = field(default=None, repr=False)
     debug: bool = False
 
 
@@ -151,14 +159,56 @@ def existing_entity(context: typer.Context, name: str) -> Generator[None, None, 
         raise CommandError(f"there is no {kind} {name!r}: {remedy}", ExitCode.NOT_FOUND) from error
 
 
+def given_connection(text: tuple[str, str | None], file: tuple[str, str | None]) -> tuple[str, str] | None:
+    """Return the origin of a connection string, for errors, and the string; None if neither it nor a file is given.
+
+    Args:
+        text: The name of what gives the string, and the string.
+        file: The name of what gives a file that holds the string, and the file's path.
+
+    Raises:
+        CommandError: Both are given, or the file cannot be read or is empty.
+    """
+    (name, string), (file_name, path) = text, file
+    if string is not None and path is not None:
+        raise CommandError(f"{name} and {file_name} both name a namespace: give one of them", ExitCode.USAGE)
+    if string is not None:
+        return name, string
+    return None if path is None else (f"{file_name}={path!r}", _read_secret(file_name, path))
+
+
+def _read_secret(name: str, path: str) -> str:
+    try:
+        text = Path(path).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise CommandError(
+            f"{name}={path!r}: cannot be read: {error.strerror}; check the path and its rights"
+        ) from error
+    except UnicodeDecodeError:
+        # Its message and its cause would show the bytes.
+        raise CommandError(
+            f"{name}={path!r}: is no UTF-8 text: write the connection string there, and no more"
+        ) from None
+    if not text:
+        raise CommandError(f"{name}={path!r}: is empty: write the connection string there")
+    return text
+
+
 def _find(context: typer.Context) -> tuple[str, str]:
     """Return the source of the connection string, for errors, and the connection string."""
-    given = context.find_object(GlobalOptions)
-    if given is not None and given.connection_string is not None:
-        return "--connection-string", given.connection_string
-    variable = os.environ.get(CONNECTION_STRING_VARIABLE)
-    if variable:
-        return CONNECTION_STRING_VARIABLE, variable
+    given = context.find_object(GlobalOptions) or GlobalOptions()
+    named = (
+        given_connection(
+            ("--connection-string", given.connection_string), ("--connection-string-file", given.connection_string_file)
+        )
+        or given_connection(
+            (CONNECTION_STRING_VARIABLE, os.environ.get(CONNECTION_STRING_VARIABLE) or None),
+            (CONNECTION_STRING_FILE_VARIABLE, os.environ.get(CONNECTION_STRING_FILE_VARIABLE) or None),
+        )
+        or given.configured
+    )
+    if named is not None:
+        return named
     addresses = [name for name in ADDRESSES if os.environ.get(name)]
     if addresses:
         raise CommandError(

@@ -45,8 +45,9 @@ EXIT_CODES_HELP = (
 runs; 4 no such queue, topic, subscription or rule; 130 interrupted by Ctrl-C; 129 the terminal was closed; 141 the reader
 closed the output; 143 terminated.
 
-[bold]Connection[/bold]: --connection-string before the command, else the variable KAFKABUS_CONNECTION_STRING, else
-the namespace that 'kafkabus up' runs on this machine.""".replace("\n\n", "\0")
+[bold]Connection[/bold]: --connection-string before the command, or a file that holds it, --connection-string-file; else
+the variable KAFKABUS_CONNECTION_STRING or KAFKABUS_CONNECTION_STRING_FILE; else the
+namespace that 'kafkabus up' runs on this machine.""".replace("\n\n", "\0")
     .replace("\n", " ")
     .replace("\0", "\n\n")
 )

@@ -44,7 +44,7 @@ _COMMANDS = {
 _LOOK: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
 """Settings of all commands. The program prints an error in one line; --debug shows Python's own traceback."""
 
-_GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--debug": ""}
+_GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--connection-string-file": " …", "--debug": ""}
 
 
 class _Commands(Mapping[str, Any]):
@@ -127,6 +127,10 @@ def _global_options(
             help="The namespace to use: Endpoint=sb://…, as 'kafkabus up' prints it.",
         ),
     ] = None,
+    connection_string_file: Annotated[
+        str | None,
+        typer.Option("--connection-string-file", metavar="FILE", help="A file that holds the connection string."),
+    ] = None,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error, and more of the log.")
     ] = False,
@@ -136,6 +140,7 @@ def _global_options(
 ) -> None:
     options = context.ensure_object(GlobalOptions)
     options.connection_string = connection_string
+    options.connection_string_file = connection_string_file
     options.debug = debug
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.DEBUG if debug else logging.WARNING)
     if not debug:

@@ -4,6 +4,7 @@
 client, so two that tend the same entity for a moment harm nothing.
 """
 
-from kafkabus.upkeep.service import Upkeep, serve
+from kafkabus.upkeep.process import serve
+from kafkabus.upkeep.service import Upkeep
 
 __all__ = ["Upkeep", "serve"]

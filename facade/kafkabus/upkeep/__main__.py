@@ -12,7 +12,7 @@ import sys
 
 from kafkabus._core.settings import parse_settings
 from kafkabus._runtime.repetitions import limit_repetitions
-from kafkabus.upkeep.service import serve
+from kafkabus.upkeep.process import serve
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if __name__ == "__main__":

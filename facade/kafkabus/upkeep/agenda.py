@@ -9,9 +9,14 @@ from kafkabus._async.compat import Bell
 
 
 class Agenda:
-    """The entities to tend, each at the earliest of the times that were asked for."""
+    """The entities to tend, each at the earliest of the times that were asked for.
+
+    Attributes:
+        due_at: The time for which the entity was asked for that ``next`` returned last, on the monotonic clock.
+    """
 
     def __init__(self) -> None:
+        self.due_at = 0.0
         self._due: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._sooner = Bell()
@@ -40,7 +45,7 @@ class Agenda:
                 heapq.heappop(self._heap)
             wait = self._heap[0][0] - time.monotonic() if self._heap else None
             if wait is not None and wait <= 0:
-                _, entity = heapq.heappop(self._heap)
+                self.due_at, entity = heapq.heappop(self._heap)
                 del self._due[entity]
                 return entity
             await self._sooner.wait(wait)

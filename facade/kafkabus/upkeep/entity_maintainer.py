@@ -127,6 +127,7 @@ class EntityMaintainer:
         self._last_ends: dict[int, int] = {}
         self._ends_before: dict[int, int] = {}
         self._needed: dict[tuple[str, int], int] = {}
+        self._written_at = self._seen_unwritten_at = time.monotonic()
         self._idleness = Idleness(context)
         self._quota = Quota(context)
         self._holes = Holes(context)
@@ -194,6 +195,32 @@ class EntityMaintainer:
     def is_written(self, ledger: Ledger, changed: str | None) -> bool:
         """Return whether a ledger whose last change is named so was written down since; None: Redis lost it."""
         return changed is not None and changed == self._clean.get(ledger.partition)
+
+    def unwritten_for(self, changed: Sequence[str | None]) -> float:
+        """Return for how long, in seconds, changes of the ledgers have not been written down; 0 if all are.
+
+        Args:
+            changed: The text that names the last change of each ledger now; None: Redis lost it.
+        """
+        if all(text is None or text == self._clean.get(partition) for partition, text in enumerate(changed)):
+            self._seen_unwritten_at = math.inf
+            return 0.0
+        now = time.monotonic()
+        self._seen_unwritten_at = min(self._seen_unwritten_at, now)
+        return now - max(self._written_at, self._seen_unwritten_at)
+
+    def first_unsettled(self, partition: int) -> int | None:
+        """Return the first offset of a partition that was not settled by the last checkpoint; None if there is none yet.
+
+        Deferred and scheduled messages do not count.
+        """
+        snapshot = self._written.get(partition)
+        return None if snapshot is None else snapshot.watermark_without(snapshot.aside)
+
+    @property
+    def holes(self) -> Mapping[int, int]:
+        """How many offsets that wait to be received hold no message, by partition, as far as there are any."""
+        return self._holes.counts
 
     def _wake_ready(self, seconds: float) -> None:
         """Have the entity tended again after some seconds, and before, so that the brokers' clock is known by then."""
@@ -466,6 +493,7 @@ class EntityMaintainer:
             # Records that all subscriptions have settled are their topic's to delete.
             topic = EntityPath(entity.description.topic_entity)
             await self._context.ledger_client.ask_upkeep(entity.namespace, topic, TRIM_EVERY)
+        self._written_at = began
         await self._drop_settled(entity)
         for partition, snapshot in self._written.items():
             if snapshot.dedup_upto is None or partition in self._scanned_to_the_end:

@@ -47,6 +47,11 @@ class Holes:
         self._told: dict[int, int] = {}
         self._tell_at = 0.0
 
+    @property
+    def counts(self) -> Mapping[int, int]:
+        """How many holes there were at the last look, by partition, as far as there are any."""
+        return self._told
+
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Look for holes beyond the cursors, and tell how many there are.
 

@@ -26,12 +26,14 @@ class LogWatch:
 
     Attributes:
         pause: How long to wait before the next look, in seconds.
+        answered: Whether a broker answered at the last look.
     """
 
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._stuck_at = time.monotonic() + STUCK_EVERY
         self.pause = SOONEST
+        self.answered = False
 
     async def moved(self, maintainers: Iterable[EntityMaintainer]) -> list[EntityMaintainer]:
         """Return those whose entity's logs end elsewhere than when they last looked, or, now and then, have open transactions.
@@ -47,6 +49,7 @@ class LogWatch:
         known = [(one, one.entity.topic, one.ends) for one in maintainers if one.entity and one.ends]
         topics = {topic: len(seen) for _, topic, seen in known}
         ends = await context.pool.run(context.topics.ends_of, topics)
+        self.answered = any(ends.values())
         self.pause = min(LATEST, max(SOONEST, SHARE * (time.monotonic() - began)))
         moved = [one for one, topic, seen in known if ends.get(topic, {}).items() - seen.items()]
         if began >= self._stuck_at:

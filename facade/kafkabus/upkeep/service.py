@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from kafkabus._async.compat import uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.redis.upkeep_events import LOOK_EVERYWHERE, UpkeepEvents
 from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import upkeep_key
-from kafkabus._runtime.arenas import limit_arenas
-from kafkabus._runtime.garbage import collect_rarely
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError, UnsuitableRedisError
 from kafkabus.upkeep.agenda import Agenda
 from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
 from kafkabus.upkeep.forwarder import Forwarder, forwards
+from kafkabus.upkeep.health import Health
 from kafkabus.upkeep.log_watch import LogWatch
 from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
@@ -47,6 +45,18 @@ AT_ONCE = 16
 """How many entities are tended at a time."""
 
 
+class UpkeepObserver(Protocol):
+    """Gets reports of an instance's work."""
+
+    def tending(self, late: float) -> None:
+        """Note that an entity is tended, so many seconds after the time for which it was asked for."""
+        ...
+
+    def failed(self) -> None:
+        """Note that something failed; it is tried again."""
+        ...
+
+
 class Upkeep:
     """One instance of the service, for one namespace.
 
@@ -55,16 +65,25 @@ class Upkeep:
 
     Args:
         settings: The namespace and its addresses.
+
+    Attributes:
+        health: Whether the instance is ready.
+        observer: Gets reports of the instance's work; by default there is none.
+        context: The parts of the instance while it runs, else None.
+        members: The ids of the instances that serve the namespace, as of the last heartbeat.
     """
 
     def __init__(self, settings: Settings) -> None:
+        self.health = Health()
+        self.observer: UpkeepObserver | None = None
+        self.context: ClientContext | None = None
+        self.members: list[str] = []
         self._settings = settings
         self._agenda = Agenda()
         self._maintainers: dict[str, EntityMaintainer] = {}
         self._tending: dict[str, asyncio.Task[None]] = {}
         self._forwarding: dict[str, asyncio.Task[None]] = {}
         self._descriptions: dict[str, EntityDescription] = {}
-        self._members: list[str] = []
         self._described = ""
         self._retake = False
         self._look_again_at = 0.0
@@ -77,7 +96,7 @@ class Upkeep:
         Raises:
             UnsuitableRedisError: kafkabus cannot use this Redis, and waiting does not change that.
         """
-        context = ClientContext(self._settings)
+        self.context = context = ClientContext(self._settings)
         LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, context.client_id)
         events = UpkeepEvents(context.connections.redis, self._settings.namespace)
         watch = LogWatch(context)
@@ -97,14 +116,29 @@ class Upkeep:
             for ended in done - {stopping}:
                 ended.result()
         finally:
+            for task in rounds:
+                task.cancel()
+            # Before the rest ends, which may take long if Kafka does not answer: others take over a second after this.
+            leaving = asyncio.ensure_future(
+                context.ledger_client.leave(
+                    [upkeep_key(self._settings.namespace)], context.client_id, HEARTBEAT_LIFETIME
+                )
+            )
             await _end({stopping, *rounds})
             await _end({*self._tending.values(), *self._forwarding.values()})
             await events.close()
-            await context.ledger_client.leave(
-                [upkeep_key(self._settings.namespace)], context.client_id, HEARTBEAT_LIFETIME
-            )
+            await leaving
             await context.close()
             LOGGER.info("upkeep_stopped namespace=%s", self._settings.namespace)
+
+    @property
+    def maintainers(self) -> list[EntityMaintainer]:
+        """The maintainers of the entities that the instance tends."""
+        return list(self._maintainers.values())
+
+    def _note_failure(self) -> None:
+        if self.observer is not None:
+            self.observer.failed()
 
     async def _repeat(self, work: Callable[[], Awaitable[None]], pause: Callable[[], float]) -> None:
         """Do some work again and again, also if it fails."""
@@ -114,9 +148,11 @@ class Upkeep:
             except UnsuitableRedisError:
                 raise
             except ServiceBusError as error:
+                self._note_failure()
                 LOGGER.warning("upkeep namespace=%s error=%s", self._settings.namespace, error)
                 await asyncio.sleep(AGAIN)
             except Exception:
+                self._note_failure()
                 LOGGER.exception("upkeep namespace=%s", self._settings.namespace)
                 await asyncio.sleep(AGAIN)
             await asyncio.sleep(pause())
@@ -125,24 +161,29 @@ class Upkeep:
 
     async def _share_out(self, context: ClientContext) -> None:
         """Begin to tend this instance's entities, and leave those of other instances."""
-        # An instance that never reached Kafka takes no entity from others.
-        await context.connections.reach_kafka()
+        if not context.topics.reached:
+            # An instance that never reached Kafka takes no entity from others.
+            with self.health.doing("kafka"):
+                await context.connections.reach_kafka()
         context.connections.open_transfer_producer()
-        members = await context.ledger_client.heartbeat(
-            upkeep_key(self._settings.namespace), context.client_id, HEARTBEAT_LIFETIME
-        )
-        news = self._retake or sorted(members) != self._members
+        with self.health.doing("redis"):
+            members = await context.ledger_client.heartbeat(
+                upkeep_key(self._settings.namespace), context.client_id, HEARTBEAT_LIFETIME
+            )
+        news = self._retake or sorted(members) != self.members
         self._retake = False
-        self._members = sorted(members)
+        self.members = sorted(members)
         if time.monotonic() >= self._look_again_at:
             self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
-            news |= await self._look_for_entities(context)
+            with self.health.doing("descriptions"):
+                news |= await self._look_for_entities(context)
         if news:
             await self._take_entities(context)
 
     async def _look_for_entities(self, context: ClientContext) -> bool:
         """Look up the descriptions if any was changed; return whether any was."""
-        await context.descriptions.catch_up()
+        with self.health.doing("kafka"):
+            await context.descriptions.catch_up()
         edition = await context.descriptions.edition()
         if edition == self._described:
             return False
@@ -158,7 +199,7 @@ class Upkeep:
             for path in (*EntityPath(one.name).all, *map(EntityPath, relatives)):
                 self._wake(path.key)
         for description in descriptions:
-            home = is_home(EntityPath(description.name).key, context.client_id, self._members)
+            home = is_home(EntityPath(description.name).key, context.client_id, self.members)
             ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
             if home and description.status is EntityStatus.DELETING and ours:
                 # An instance did not finish deleting an unused entity; or a subscription would be in its topic's way.
@@ -174,11 +215,12 @@ class Upkeep:
             for description in self._descriptions.values()
             if description.status is not EntityStatus.DELETING
             for path in _paths_of(description)
-            if is_home(path.key, context.client_id, self._members)
+            if is_home(path.key, context.client_id, self.members)
         }
         for key in self._maintainers.keys() - mine.keys():
             self._leave(key)
         new = {key: path for key, path in mine.items() if key not in self._maintainers}
+        LOGGER.info("upkeep_tends entities=%d instances=%d", len(mine), len(self.members))
         dead_letters = [path for path in new.values() if path.is_dead_letter]
         there = await context.pool.run(context.topics.names) if dead_letters else set()
         for path in new.values():
@@ -203,7 +245,7 @@ class Upkeep:
             return
         self._looked_for[path.key] = time.monotonic() + LOOK_FOR_DEAD_LETTERS
         for one in _paths_of(self._descriptions[path.name.lower()])[1:]:
-            mine = one.key not in self._maintainers and is_home(one.key, context.client_id, self._members)
+            mine = one.key not in self._maintainers and is_home(one.key, context.client_id, self.members)
             if mine and await context.catalog.exists(one):
                 self._take(context, one)
 
@@ -229,14 +271,14 @@ class Upkeep:
                     self._wake(key, event.within)
 
     async def _watch(self, watch: LogWatch) -> None:
-        for maintainer in await watch.moved(list(self._maintainers.values())):
+        for maintainer in await watch.moved(self.maintainers):
             self._wake(maintainer.path.key)
+        if watch.answered:
+            self.health.succeeded("kafka")
 
     async def _sweep(self, context: ClientContext) -> None:
         """Tend entities with ledgers that were changed and not written down, or that Redis lost."""
-        ledgers = [
-            (one, ledger) for one in list(self._maintainers.values()) if one.entity for ledger in one.entity.ledgers
-        ]
+        ledgers = [(one, ledger) for one in self.maintainers if one.entity for ledger in one.entity.ledgers]
         for first in range(0, len(ledgers), SWEPT_AT_ONCE):
             some = ledgers[first : first + SWEPT_AT_ONCE]
             changes = await context.ledger_client.changes([ledger for _, ledger in some])
@@ -249,6 +291,7 @@ class Upkeep:
     async def _tend_next(self, context: ClientContext) -> None:
         """Begin to tend the next entity that is due, if there is room."""
         key = await self._agenda.next()
+        due_at = self._agenda.due_at
         if key in self._tending:
             # It is tended now, and what was asked for meanwhile may have come too late.
             self._agenda.wake(key, _SPACING)
@@ -258,6 +301,8 @@ class Upkeep:
         if maintainer is None:
             self._room.release()
             return
+        if self.observer is not None:
+            self.observer.tending(time.monotonic() - due_at)
         self._tending[key] = asyncio.create_task(self._tend(context, maintainer))
 
     async def _tend(self, context: ClientContext, maintainer: EntityMaintainer) -> None:
@@ -270,9 +315,11 @@ class Upkeep:
         except MessagingEntityNotFoundError:
             found = False
         except ServiceBusError as error:
+            self._note_failure()
             LOGGER.warning("upkeep_entity entity=%s error=%s", path, error)
             maintainer.wake_in(AGAIN)
         except Exception:
+            self._note_failure()
             LOGGER.exception("upkeep_entity entity=%s", path)
             maintainer.wake_in(AGAIN)
         finally:
@@ -301,31 +348,15 @@ class Upkeep:
                 except MessagingEntityNotFoundError:
                     return
                 except ServiceBusError as error:
+                    self._note_failure()
                     LOGGER.warning("upkeep_entity entity=%s error=%s", maintainer.path, error)
                 except Exception:
+                    self._note_failure()
                     LOGGER.exception("upkeep_entity entity=%s", maintainer.path)
                 await asyncio.sleep(AGAIN)
         finally:
             await uninterrupted(forwarder.close())
             del self._forwarding[maintainer.path.key]
-
-
-async def serve(settings: Settings) -> None:
-    """Tend a namespace until SIGINT or SIGTERM.
-
-    Args:
-        settings: The namespace and its addresses.
-
-    Raises:
-        UnsuitableRedisError: kafkabus cannot use this Redis.
-    """
-    limit_arenas()
-    collect_rarely()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    await Upkeep(settings).run(stop)
 
 
 async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:

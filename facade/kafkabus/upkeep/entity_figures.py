@@ -1,0 +1,160 @@
+"""Figures of the entities that an instance tends, for its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from kafkabus._async.context import ClientContext
+from kafkabus._core.entity import Entity, has_sessions
+from kafkabus._ledger.operations import LedgerFigures
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
+from kafkabus.upkeep.oldest_messages import OldestMessages
+from kafkabus_mapping.entities import SubscriptionDescription
+from kafkabus_mapping.names import SubQueue
+
+LEDGERS_AT_ONCE = 50
+"""How many ledgers are asked for in one round trip, between which upkeep's own work goes on: some 2 ms each."""
+
+
+@dataclass(slots=True)
+class EntityFigures:
+    """The figures of one entity, or of several together.
+
+    A figure that an entity does not have is None.
+
+    Attributes:
+        active: Messages that wait or are locked, deferred ones included, as the administration counts them.
+        scheduled: Messages that wait for their time.
+        deferred: Deferred messages.
+        locked: Locked messages; None if there are sessions.
+        held_sessions: Sessions that clients hold; None if there are none.
+        moving: Messages on their way into another log.
+        stored: Records that the log ever had.
+        settled: Offsets below the cursor that hold no message that is left.
+        oldest: The age of the oldest message that is not settled, in seconds; 0 if there is none.
+        skew: The active messages of the fullest partition, against the mean of all partitions.
+        unwritten: For how long, in seconds, changes have not been in a checkpoint; 0 if all are.
+    """
+
+    active: int | None = None
+    scheduled: int | None = None
+    deferred: int | None = None
+    locked: int | None = None
+    held_sessions: int | None = None
+    moving: int | None = None
+    stored: int | None = None
+    settled: int | None = None
+    oldest: float | None = None
+    skew: float | None = None
+    unwritten: float | None = None
+
+    def add(self, other: EntityFigures) -> None:
+        """Add another entity's: numbers are summed, of times the longest counts, and the skew is unknown."""
+        for name in _SUMMED:
+            setattr(self, name, _joined(sum, getattr(self, name), getattr(other, name)))
+        for name in _LONGEST:
+            setattr(self, name, _joined(max, getattr(self, name), getattr(other, name)))
+        self.skew = None
+
+
+_SUMMED = ("active", "scheduled", "deferred", "locked", "held_sessions", "moving", "stored", "settled")
+_LONGEST = ("oldest", "unwritten")
+
+
+@dataclass(frozen=True, slots=True)
+class TendedEntity:
+    """An entity that the instance tends, and its figures.
+
+    Attributes:
+        name: The name of the queue, topic or subscription.
+        sub_queue: The sub-queue of it whose figures these are, or none.
+        figures: The figures.
+    """
+
+    name: str
+    sub_queue: SubQueue
+    figures: EntityFigures
+
+
+class FiguresReader:
+    """Reads the figures of entities: the ledgers' from Redis in few round trips, the rest from what upkeep knows.
+
+    Kafka is asked for the oldest records alone, if they were not read yet.
+
+    Args:
+        context: The service's parts.
+    """
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+        self._oldest = OldestMessages(context.connections.offset_reader)
+
+    async def read(self, maintainers: Iterable[EntityMaintainer]) -> list[TendedEntity]:
+        """Return the figures of the entities that some maintainers tend.
+
+        Raises:
+            ServiceBusError: Redis cannot be reached.
+        """
+        tended = [(one, one.entity) for one in maintainers if one.entity is not None and one.ends]
+        read = await self._ledgers([entity for _, entity in tended])
+        several = [(*pair, ledgers) for pair, ledgers in zip(tended, read, strict=True)]
+        await self._oldest.update(several)
+        return [
+            TendedEntity(entity.description.name, entity.path.sub_queue, self._figures_of(maintainer, entity, ledgers))
+            for maintainer, entity, ledgers in several
+        ]
+
+    async def _ledgers(self, entities: Sequence[Entity]) -> list[list[LedgerFigures | None]]:
+        """Return the figures of the ledgers of some entities."""
+        ledgers = [ledger for entity in entities for ledger in entity.ledgers]
+        found: list[LedgerFigures | None] = []
+        for first in range(0, len(ledgers), LEDGERS_AT_ONCE):
+            found += await self._context.ledger_client.figures(ledgers[first : first + LEDGERS_AT_ONCE])
+            await asyncio.sleep(0)
+        rest = iter(found)
+        return [[next(rest) for _ in entity.ledgers] for entity in entities]
+
+    def _figures_of(
+        self, maintainer: EntityMaintainer, entity: Entity, ledgers: Sequence[LedgerFigures | None]
+    ) -> EntityFigures:
+        ends = [maintainer.ends.get(partition, 0) for partition in range(entity.partitions)]
+        known = [one for one in ledgers if one is not None]
+        figures = EntityFigures(
+            scheduled=sum(one.scheduled for one in known),
+            moving=sum(one.moving for one in known),
+            unwritten=maintainer.unwritten_for([None if one is None else one.changed for one in ledgers]),
+        )
+        if entity.path.is_dead_letter or not isinstance(entity.description, SubscriptionDescription):
+            figures.stored = sum(ends)
+        if entity.is_topic:
+            return figures
+        active = [
+            _active(one, end, maintainer.holes.get(partition, 0))
+            for partition, (one, end) in enumerate(zip(ledgers, ends, strict=True))
+        ]
+        figures.active = sum(active)
+        figures.skew = max(active) * len(active) / sum(active) if any(active) else 1.0
+        figures.deferred = sum(one.deferred for one in known)
+        figures.settled = sum(max(0, one.cursor - max(0, one.in_flight - one.scheduled)) for one in known)
+        figures.oldest = self._oldest.age_of(entity)
+        if has_sessions(entity.path, entity.description):
+            figures.held_sessions = sum(one.held_sessions for one in known)
+        else:
+            figures.locked = sum(one.locked for one in known)
+        return figures
+
+
+def _active(ledger: LedgerFigures | None, end: int, holes: int) -> int:
+    """Return how many messages of a partition wait or are locked; see ``Administration._counts``."""
+    if ledger is None:
+        return 0
+    waiting = max(0, end - ledger.cursor - ledger.skipped - holes)
+    return waiting + max(0, ledger.in_flight - ledger.scheduled - ledger.moving)
+
+
+def _joined(join: Callable[[list[float]], float], *figures: float | None) -> float | None:
+    """Return figures joined by a function; None if none is known."""
+    known = [figure for figure in figures if figure is not None]
+    return join(known) if known else None

@@ -1,0 +1,106 @@
+"""The ages of the oldest messages of entities, with few reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kafkabus._async.kafka.offset_reader import OffsetReader
+from kafkabus._core.entity import Entity
+from kafkabus._ledger.operations import LedgerFigures
+from kafkabus.exceptions import ServiceBusError
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
+
+READ_AT_ONCE = 100
+"""How many records are read at the most at each update; the others are read at the next ones."""
+READ_FOR = 1.0
+"""For how long, in seconds, records are read at the most at each update."""
+LOOKED_PAST = 10
+"""How many offsets behind the oldest one are read, too, because some hold no message."""
+
+
+@dataclass(slots=True)
+class _Oldest:
+    """The oldest message of a partition.
+
+    Attributes:
+        topic: The Kafka topic.
+        offset: The message's offset.
+        last: The last offset to read, if that one holds no message.
+        stored_at: When the message was stored, in seconds since 1970, or an earlier one if it was not read yet; None: unknown.
+        is_read: Whether it was read.
+    """
+
+    topic: str
+    offset: int
+    last: int
+    stored_at: float | None = None
+    is_read: bool = False
+
+
+class OldestMessages:
+    """Knows how long ago the oldest message of each entity was stored; each such message is read once.
+
+    Args:
+        reader: Reads records by offset.
+    """
+
+    def __init__(self, reader: OffsetReader) -> None:
+        self._reader = reader
+        self._known: dict[tuple[str, int], _Oldest] = {}
+
+    async def update(self, tended: Sequence[tuple[EntityMaintainer, Entity, Sequence[LedgerFigures | None]]]) -> None:
+        """Go by the present figures of entities, which are all that there are; read some records that are the oldest now."""
+        before, self._known = self._known, {}
+        for maintainer, entity, ledgers in tended:
+            if entity.is_topic:
+                continue
+            for partition, figures in enumerate(ledgers):
+                offset = None if figures is None else _first_of(maintainer, partition, figures)
+                if offset is not None:
+                    place = entity.path.key, partition
+                    last = min(offset + LOOKED_PAST, maintainer.ends[partition] - 1)
+                    self._known[place] = _as_known(_Oldest(entity.topic, offset, last), before.get(place))
+        await self._read()
+
+    def age_of(self, entity: Entity) -> float:
+        """Return the age of an entity's oldest message, in seconds; 0 if there is none, or none was read yet."""
+        known = (self._known.get((entity.path.key, partition)) for partition in range(entity.partitions))
+        times = [one.stored_at for one in known if one is not None and one.stored_at is not None]
+        return max(0.0, time.time() - min(times)) if times else 0.0
+
+    async def _read(self) -> None:
+        """Read messages that were not read yet, those first of which no earlier one is known."""
+        unread = [(place, one) for place, one in self._known.items() if not one.is_read and one.last >= one.offset]
+        unread.sort(key=lambda one: one[1].stored_at or 0.0)
+        until = time.monotonic() + READ_FOR
+        for (_, partition), one in unread[:READ_AT_ONCE]:
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            try:
+                records = await self._reader.read(one.topic, partition, one.offset, one.last, left)
+            except ServiceBusError:
+                # The next update tries again; upkeep itself tells of what it cannot read.
+                continue
+            one.is_read = True
+            one.stored_at = records[0].timestamp()[1] / 1000 if records else None
+
+
+def _first_of(maintainer: EntityMaintainer, partition: int, figures: LedgerFigures) -> int | None:
+    """Return the offset of the oldest message of a partition that is neither deferred nor scheduled; None: there is none."""
+    end = maintainer.ends.get(partition, 0)
+    if figures.in_flight > figures.scheduled + figures.deferred:
+        first = maintainer.first_unsettled(partition)
+        # A new message may not be in a checkpoint yet.
+        return None if first is None else min(first, max(0, end - 1))
+    return figures.cursor if figures.cursor < end else None
+
+
+def _as_known(now: _Oldest, before: _Oldest | None) -> _Oldest:
+    """Return what is known of a message: all, if it was the oldest before; else that it is no older than that one."""
+    if before is None or before.offset > now.offset or before.topic != now.topic:
+        return now
+    now.stored_at, now.is_read = before.stored_at, before.is_read and before.offset == now.offset
+    return now
