@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kafkabus.upkeep.entity_figures import EntityFigures, TendedEntity
-from kafkabus.upkeep.metrics import OTHERS, chosen
+from kafkabus.upkeep.metrics import OTHERS, Growth, chosen
 from kafkabus_mapping.names import SubQueue
 
 
@@ -25,3 +25,27 @@ def test_entities_beyond_the_bound_are_summed() -> None:
     }
     assert found[SubQueue.DEAD_LETTER] == {OTHERS: EntityFigures(active=16)}
     assert found[SubQueue.TRANSFER_DEAD_LETTER] == {}
+
+
+def test_counters_of_summed_entities_grow_by_what_theirs_do() -> None:
+    """An entity that comes adds nothing, and one that goes takes nothing away: either would look like a burst of messages."""
+    growth = Growth()
+
+    def count(**stored: int) -> int | None:
+        tended = [TendedEntity(name, SubQueue.NONE, EntityFigures(stored=value)) for name, value in stored.items()]
+        labels = chosen(tended, most=1, pattern=None)
+        growth.count(tended, labels)
+        return labels[SubQueue.NONE][OTHERS].stored
+
+    assert count(a=100, b=50) == 0
+    assert count(a=200, b=53, c=70) == 3
+    assert count(a=200, c=71) == 4
+    assert count(a=200, b=54, c=71) == 5
+    assert count(a=200, b=2, c=71) == 7  # another entity of that name
+
+
+def test_a_counter_does_not_fall() -> None:
+    """Prometheus would take that for a restart, and the whole counter for growth."""
+    figures = EntityFigures(stored=5, settled=3)
+    figures.hold(EntityFigures(stored=4, settled=4))
+    assert (figures.stored, figures.settled) == (5, 4)

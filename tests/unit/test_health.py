@@ -19,6 +19,8 @@ def test_a_service_is_ready_once_all_parts_were_done() -> None:
     with health.doing("redis"), health.doing("descriptions"):
         pass
     assert health.reasons() == {}
+    health.end()
+    assert health.reasons() == {"service": "it was told to end"}
 
 
 def test_a_failure_that_passes_is_no_reason() -> None:

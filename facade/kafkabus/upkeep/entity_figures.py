@@ -31,8 +31,8 @@ class EntityFigures:
         locked: Locked messages; None if there are sessions.
         held_sessions: Sessions that clients hold; None if there are none.
         moving: Messages on their way into another log.
-        stored: Records that the log ever had.
-        settled: Offsets below the cursor that hold no message that is left.
+        stored: Records that the log ever had; it never falls.
+        settled: Offsets below the cursor that hold no message that is left; it never falls.
         oldest: The age of the oldest message that is not settled, in seconds; 0 if there is none.
         skew: The active messages of the fullest partition, against the mean of all partitions.
         unwritten: For how long, in seconds, changes have not been in a checkpoint; 0 if all are.
@@ -51,16 +51,23 @@ class EntityFigures:
     unwritten: float | None = None
 
     def add(self, other: EntityFigures) -> None:
-        """Add another entity's: numbers are summed, of times the longest counts, and the skew is unknown."""
+        """Add another entity's: numbers are summed, of times the longest counts, and skew and counters are unknown."""
         for name in _SUMMED:
             setattr(self, name, _joined(sum, getattr(self, name), getattr(other, name)))
         for name in _LONGEST:
             setattr(self, name, _joined(max, getattr(self, name), getattr(other, name)))
         self.skew = None
 
+    def hold(self, before: EntityFigures) -> None:
+        """Let no counter fall below an earlier one: a message that is activated, for one, counts as open for a moment."""
+        for name in COUNTERS:
+            setattr(self, name, _joined(max, getattr(self, name), getattr(before, name)))
 
-_SUMMED = ("active", "scheduled", "deferred", "locked", "held_sessions", "moving", "stored", "settled")
+
+_SUMMED = ("active", "scheduled", "deferred", "locked", "held_sessions", "moving")
 _LONGEST = ("oldest", "unwritten")
+COUNTERS = ("stored", "settled")
+"""The figures that only grow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,7 @@ class FiguresReader:
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._oldest = OldestMessages(context.connections.offset_reader)
+        self._highest: dict[str, EntityFigures] = {}
 
     async def read(self, maintainers: Iterable[EntityMaintainer]) -> list[TendedEntity]:
         """Return the figures of the entities that some maintainers tend.
@@ -101,10 +109,15 @@ class FiguresReader:
         read = await self._ledgers([entity for _, entity in tended])
         several = [(*pair, ledgers) for pair, ledgers in zip(tended, read, strict=True)]
         await self._oldest.update(several)
-        return [
-            TendedEntity(entity.description.name, entity.path.sub_queue, self._figures_of(maintainer, entity, ledgers))
-            for maintainer, entity, ledgers in several
-        ]
+        before, self._highest = self._highest, {}
+        found: list[TendedEntity] = []
+        for maintainer, entity, ledgers in several:
+            figures, key = self._figures_of(maintainer, entity, ledgers), f"{entity.path.key} {entity.generation}"
+            self._highest[key] = figures
+            if key in before:
+                figures.hold(before[key])
+            found.append(TendedEntity(entity.description.name, entity.path.sub_queue, figures))
+        return found
 
     async def _ledgers(self, entities: Sequence[Entity]) -> list[list[LedgerFigures | None]]:
         """Return the figures of the ledgers of some entities."""

@@ -34,6 +34,11 @@ class Health:
         self._clock = clock
         self._succeeded_at: dict[Part, float] = {}
         self._errors: dict[Part, str] = {}
+        self._is_ending = False
+
+    def end(self) -> None:
+        """Note that the service ends: it is not ready any more."""
+        self._is_ending = True
 
     def succeeded(self, part: Part) -> None:
         """Note that a part was done."""
@@ -56,6 +61,8 @@ class Health:
 
     def reasons(self) -> dict[str, str]:
         """Return why the service is not ready, by part; nothing if it is ready."""
+        if self._is_ending:
+            return {"service": "it was told to end"}
         now = self._clock()
         return {
             part: self._reason(part, now)

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.metrics import instrument, uninstrument
-from kafkabus.upkeep.entity_figures import EntityFigures, FiguresReader, TendedEntity
+from kafkabus.upkeep.entity_figures import COUNTERS, EntityFigures, FiguresReader, TendedEntity
 from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.names import SubQueue
 
@@ -140,6 +140,7 @@ class UpkeepMetrics(Collector):
         self._reading: asyncio.Task[None] | None = None
         self._read_at = -FRESH_FOR
         self._read_for = 0.0
+        self._growth = Growth()
         self._entities: dict[SubQueue, dict[str, EntityFigures]] | None = None
         self._registry = CollectorRegistry()
         self._late = Histogram(
@@ -205,10 +206,15 @@ class UpkeepMetrics(Collector):
         self._reader = self._reader or FiguresReader(context)
         try:
             tended = await self._reader.read(self._upkeep.maintainers)
-            self._entities = chosen(tended, most=self._most_entities, pattern=self._pattern)
+            entities = chosen(tended, most=self._most_entities, pattern=self._pattern)
+            self._growth.count(tended, entities)
+            self._entities = entities
         except ServiceBusError as error:
             self._entities = None
             LOGGER.warning("metrics_incomplete namespace=%s error=%s", context.settings.namespace, error)
+        except Exception:
+            self._entities = None
+            LOGGER.exception("metrics_incomplete namespace=%s", context.settings.namespace)
         self._read_at = time.monotonic()
         self._read_for = self._read_at - began
 
@@ -246,6 +252,35 @@ class UpkeepMetrics(Collector):
         )
         for metric in _ENTITY_METRICS:
             yield _family(metric, namespace, {} if entities is None else entities[metric.sub_queue])
+
+
+class Growth:
+    """Counters of the entities without metrics of their own: what theirs grew by, since entities come and go among them."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, SubQueue, str], int] = {}
+        self._grown: dict[tuple[SubQueue, str], int] = {}
+
+    def count(self, tended: Sequence[TendedEntity], labels: dict[SubQueue, dict[str, EntityFigures]]) -> None:
+        """Add to the sum of these entities by how much their counters grew.
+
+        Args:
+            tended: All entities.
+            labels: Their figures by sub-queue and label; the sum gets its counters.
+        """
+        for name, sub_queue, figures in ((one.name, one.sub_queue, one.figures) for one in tended):
+            for counter in COUNTERS:
+                value = getattr(figures, counter)
+                if value is None:
+                    continue
+                before, self._seen[name, sub_queue, counter] = self._seen.get((name, sub_queue, counter), value), value
+                if name not in labels[sub_queue]:
+                    # If it fell, this is another entity of that name.
+                    more = value - before if value >= before else value
+                    self._grown[sub_queue, counter] = self._grown.get((sub_queue, counter), 0) + more
+        for (sub_queue, counter), grown in self._grown.items():
+            if OTHERS in labels[sub_queue]:
+                setattr(labels[sub_queue][OTHERS], counter, grown)
 
 
 def chosen(

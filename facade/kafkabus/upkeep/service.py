@@ -116,6 +116,7 @@ class Upkeep:
             for ended in done - {stopping}:
                 ended.result()
         finally:
+            self.health.end()
             for task in rounds:
                 task.cancel()
             # Before the rest ends, which may take long if Kafka does not answer: others take over a second after this.
