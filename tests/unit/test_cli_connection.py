@@ -15,9 +15,7 @@ PASSWORD = "open-sesame"
 
 def string(namespace: str) -> str:
     """Return the connection string of a namespace."""
-    return (
-        f"Endpoint=sb://{namespace}.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://:{PASSWORD}@127.0.0.1:1/0"
-    )
+    return f"Endpoint=sb://{namespace}.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://:{PASSWORD}@127.0.0.1:1/0"
 
 
 def namespace(options: GlobalOptions) -> str:

@@ -220,6 +220,7 @@ FIELDS = (
         Reading.NUMBER,
         "0",
     ),
+    Field("returned", "deliveries after which messages waited again; for metrics, and in no checkpoint"),
     Field("closed", "1 if no transaction prepares anything any more"),
     Field("transacts", "1 if transactions may have stored records"),
     Field("ring", "which hash of ids is filled, and since when each was; see duplicates.lua"),

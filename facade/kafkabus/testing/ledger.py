@@ -169,6 +169,7 @@ class MemoryLedger:
         self._skipped: set[int] = set()
         self._slots: dict[str, tuple[int, str]] = {}
         self._locks: dict[str, Lock] = {}
+        self._returned = 0
         self._free: dict[str, None] = {}
         self._filer: str | None = None
         self._unplaced = False
@@ -232,6 +233,7 @@ class MemoryLedger:
             len(self._in(MessageState.DEFERRED)),
             len(self._in(MessageState.REDELIVERABLE)),
             len(self._locks),
+            self._returned,
         ]
 
     def request(self, slot: str, number: int, operations: Sequence[Arguments], now: int) -> str:
@@ -517,6 +519,7 @@ class MemoryLedger:
 
     def _put_back(self, message: Message, counted: int) -> None:
         message.count += counted
+        self._returned += counted
         lock = self._locks.get(message.lease)
         if message.deferred:
             message.state = MessageState.DEFERRED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafkabus._async.context import ClientContext
@@ -33,6 +33,7 @@ class EntityFigures:
         moving: Messages on their way into another log.
         stored: Records that the log ever had; it never falls.
         settled: Offsets below the cursor that hold no message that is left; it never falls.
+        returned: Deliveries after which a message waited again; it never falls.
         oldest: The age of the oldest message that is not settled, in seconds; 0 if there is none.
         skew: The active messages of the fullest partition, against the mean of all partitions.
         unwritten: For how long, in seconds, changes have not been in a checkpoint; 0 if all are.
@@ -46,6 +47,7 @@ class EntityFigures:
     moving: int | None = None
     stored: int | None = None
     settled: int | None = None
+    returned: int | None = None
     oldest: float | None = None
     skew: float | None = None
     unwritten: float | None = None
@@ -66,7 +68,7 @@ class EntityFigures:
 
 _SUMMED = ("active", "scheduled", "deferred", "locked", "held_sessions", "moving")
 _LONGEST = ("oldest", "unwritten")
-COUNTERS = ("stored", "settled")
+COUNTERS = ("stored", "settled", "returned")
 """The figures that only grow."""
 
 
@@ -106,28 +108,32 @@ class FiguresReader:
             ServiceBusError: Redis cannot be reached.
         """
         tended = [(one, one.entity) for one in maintainers if one.entity is not None and one.ends]
-        read = await self._ledgers([entity for _, entity in tended])
-        several = [(*pair, ledgers) for pair, ledgers in zip(tended, read, strict=True)]
-        await self._oldest.update(several)
-        before, self._highest = self._highest, {}
-        found: list[TendedEntity] = []
-        for maintainer, entity, ledgers in several:
-            figures, key = self._figures_of(maintainer, entity, ledgers), f"{entity.path.key} {entity.generation}"
-            self._highest[key] = figures
-            if key in before:
-                figures.hold(before[key])
-            found.append(TendedEntity(entity.description.name, entity.path.sub_queue, figures))
-        return found
+        highest: dict[str, EntityFigures] = {}
+        found: list[tuple[Entity, EntityFigures]] = []
+        with self._oldest.noting() as note:
+            for some in _batches(tended):
+                ledgers = iter(
+                    await self._context.ledger_client.figures([one for _, entity in some for one in entity.ledgers])
+                )
+                for maintainer, entity in some:
+                    own = [next(ledgers) for _ in entity.ledgers]
+                    note(maintainer, entity, own)
+                    figures, key = self._figures_of(maintainer, entity, own), f"{entity.path.key} {entity.generation}"
+                    if key in self._highest:
+                        figures.hold(self._highest[key])
+                    highest[key] = figures
+                    found.append((entity, figures))
+        self._highest = highest
+        await self._oldest.read()
+        return [await self._with_age(*one) for one in found]
 
-    async def _ledgers(self, entities: Sequence[Entity]) -> list[list[LedgerFigures | None]]:
-        """Return the figures of the ledgers of some entities."""
-        ledgers = [ledger for entity in entities for ledger in entity.ledgers]
-        found: list[LedgerFigures | None] = []
-        for first in range(0, len(ledgers), LEDGERS_AT_ONCE):
-            found += await self._context.ledger_client.figures(ledgers[first : first + LEDGERS_AT_ONCE])
-            await asyncio.sleep(0)
-        rest = iter(found)
-        return [[next(rest) for _ in entity.ledgers] for entity in entities]
+    async def _with_age(self, entity: Entity, figures: EntityFigures) -> TendedEntity:
+        """Return an entity with its figures, and the age of its oldest message among them."""
+        if not entity.is_topic:
+            figures.oldest = self._oldest.age_of(entity)
+        # Upkeep's own work goes on.
+        await asyncio.sleep(0)
+        return TendedEntity(entity.description.name, entity.path.sub_queue, figures)
 
     def _figures_of(
         self, maintainer: EntityMaintainer, entity: Entity, ledgers: Sequence[LedgerFigures | None]
@@ -151,12 +157,28 @@ class FiguresReader:
         figures.skew = max(active) * len(active) / sum(active) if any(active) else 1.0
         figures.deferred = sum(one.deferred for one in known)
         figures.settled = sum(max(0, one.cursor - max(0, one.in_flight - one.scheduled)) for one in known)
-        figures.oldest = self._oldest.age_of(entity)
+        figures.returned = sum(one.returned for one in known)
         if has_sessions(entity.path, entity.description):
             figures.held_sessions = sum(one.held_sessions for one in known)
         else:
             figures.locked = sum(one.locked for one in known)
         return figures
+
+
+def _batches(
+    tended: Iterable[tuple[EntityMaintainer, Entity]],
+) -> Iterator[list[tuple[EntityMaintainer, Entity]]]:
+    """Yield entities in batches with up to ``LEDGERS_AT_ONCE`` ledgers, or of one entity."""
+    batch: list[tuple[EntityMaintainer, Entity]] = []
+    ledgers = 0
+    for maintainer, entity in tended:
+        if batch and ledgers + entity.partitions > LEDGERS_AT_ONCE:
+            yield batch
+            batch, ledgers = [], 0
+        batch.append((maintainer, entity))
+        ledgers += entity.partitions
+    if batch:
+        yield batch
 
 
 def _active(ledger: LedgerFigures | None, end: int, holes: int) -> int:

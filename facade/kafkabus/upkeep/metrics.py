@@ -109,6 +109,12 @@ _ENTITY_METRICS = (
         "settled",
     ),
     _EntityMetric(
+        "kafkabus_returned_messages_total",
+        "Deliveries after which a message waited again, because it was abandoned or its lock expired; since Redis has had the "
+        "ledgers.",
+        "returned",
+    ),
+    _EntityMetric(
         "kafkabus_dead_lettered_messages_total",
         "Records that the log of the dead-letter queue ever had.",
         "stored",
@@ -206,9 +212,7 @@ class UpkeepMetrics(Collector):
         self._reader = self._reader or FiguresReader(context)
         try:
             tended = await self._reader.read(self._upkeep.maintainers)
-            entities = chosen(tended, most=self._most_entities, pattern=self._pattern)
-            self._growth.count(tended, entities)
-            self._entities = entities
+            self._entities = await asyncio.to_thread(self._labelled, tended)
         except ServiceBusError as error:
             self._entities = None
             LOGGER.warning("metrics_incomplete namespace=%s error=%s", context.settings.namespace, error)
@@ -217,6 +221,12 @@ class UpkeepMetrics(Collector):
             LOGGER.exception("metrics_incomplete namespace=%s", context.settings.namespace)
         self._read_at = time.monotonic()
         self._read_for = self._read_at - began
+
+    def _labelled(self, tended: Sequence[TendedEntity]) -> dict[SubQueue, dict[str, EntityFigures]]:
+        """Return the figures by sub-queue and label."""
+        entities = chosen(tended, most=self._most_entities, pattern=self._pattern)
+        self._growth.count(tended, entities)
+        return entities
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics that are not counted by themselves."""

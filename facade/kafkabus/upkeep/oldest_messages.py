@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kafkabus._async.kafka.offset_reader import OffsetReader
@@ -12,10 +13,13 @@ from kafkabus._ledger.operations import LedgerFigures
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 
+Note = Callable[[EntityMaintainer, Entity, Sequence[LedgerFigures | None]], None]
+"""Takes note of an entity, and of the figures of its ledgers."""
+
 READ_AT_ONCE = 100
-"""How many records are read at the most at each update; the others are read at the next ones."""
+"""How many records are read at the most in one go; the others are read in the next ones."""
 READ_FOR = 1.0
-"""For how long, in seconds, records are read at the most at each update."""
+"""For how long, in seconds, records are read at the most in one go."""
 LOOKED_PAST = 10
 """How many offsets behind the oldest one are read, too, because some hold no message."""
 
@@ -50,19 +54,25 @@ class OldestMessages:
         self._reader = reader
         self._known: dict[tuple[str, int], _Oldest] = {}
 
-    async def update(self, tended: Sequence[tuple[EntityMaintainer, Entity, Sequence[LedgerFigures | None]]]) -> None:
-        """Go by the present figures of entities, which are all that there are; read some records that are the oldest now."""
-        before, self._known = self._known, {}
-        for maintainer, entity, ledgers in tended:
-            if entity.is_topic:
-                continue
-            for partition, figures in enumerate(ledgers):
+    @contextmanager
+    def noting(self) -> Generator[Note, None, None]:
+        """Forget all entities but those that are noted in a block.
+
+        Yields:
+            A function that goes by the present figures of an entity's ledgers.
+        """
+        before, known = self._known, dict[tuple[str, int], _Oldest]()
+
+        def note(maintainer: EntityMaintainer, entity: Entity, ledgers: Sequence[LedgerFigures | None]) -> None:
+            for partition, figures in enumerate(() if entity.is_topic else ledgers):
                 offset = None if figures is None else _first_of(maintainer, partition, figures)
                 if offset is not None:
                     place = entity.path.key, partition
                     last = min(offset + LOOKED_PAST, maintainer.ends[partition] - 1)
-                    self._known[place] = _as_known(_Oldest(entity.topic, offset, last), before.get(place))
-        await self._read()
+                    known[place] = _as_known(_Oldest(entity.topic, offset, last), before.get(place))
+
+        yield note
+        self._known = known
 
     def age_of(self, entity: Entity) -> float:
         """Return the age of an entity's oldest message, in seconds; 0 if there is none, or none was read yet."""
@@ -70,7 +80,7 @@ class OldestMessages:
         times = [one.stored_at for one in known if one is not None and one.stored_at is not None]
         return max(0.0, time.time() - min(times)) if times else 0.0
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
         """Read messages that were not read yet, those first of which no earlier one is known."""
         unread = [(place, one) for place, one in self._known.items() if not one.is_read and one.last >= one.offset]
         unread.sort(key=lambda one: one[1].stored_at or 0.0)
@@ -82,7 +92,7 @@ class OldestMessages:
             try:
                 records = await self._reader.read(one.topic, partition, one.offset, one.last, left)
             except ServiceBusError:
-                # The next update tries again; upkeep itself tells of what it cannot read.
+                # The next time tries again; upkeep itself tells of what it cannot read.
                 continue
             one.is_read = True
             one.stored_at = records[0].timestamp()[1] / 1000 if records else None

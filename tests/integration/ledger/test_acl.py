@@ -47,7 +47,7 @@ EXAMPLES = 60
 USER = "scripts"
 COMMANDS = (
     *("eval", "evalsha", "time", "publish", "del", "exists", "expire", "get", "set"),
-    *("hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hset", "hvals", "unlink"),
+    *("hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys", "hlen", "hmget", "hset", "hvals", "unlink"),
     *("zadd", "zcard", "zrange", "zrangebyscore", "zrem", "zremrangebyscore", "zrevrangebyscore", "zscore"),
 )
 """All commands that the scripts need; none of them reaches a key or a channel that it does not name."""

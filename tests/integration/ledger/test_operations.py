@@ -260,7 +260,11 @@ def test_figures_count_what_is_not_settled(bench: Bench) -> None:
     figures = bench.figures()
     assert bench.snapshot() == before
     assert (figures.cursor, figures.in_flight, figures.skipped) == (8, 6, 1)
-    assert (figures.deferred, figures.waiting, figures.locked) == (1, 2, 3)
+    assert (figures.deferred, figures.waiting, figures.locked, figures.returned) == (1, 2, 3, 2)
+    bench.settle("release", bench.claim(1))
+    bench.pass_time(LOCK_MS + 1)
+    bench.claim(1)
+    assert bench.figures().returned == 5
 
 
 def test_a_purge_settles_what_waits_and_nothing_else(bench: Bench) -> None:

@@ -3,7 +3,8 @@
 -- KEYS  see layout.lua; the slot is not used
 -- ARGV  1 how many ranges are counted at the most of those that wait to be granted again
 -- Reply nothing if there is no ledger, else {the text "changed", cursor, in flight, scheduled, moving, records beyond
---       the cursor that no claim may grant, deferred, waiting to be granted again, sessions that clients hold}
+--       the cursor that no claim may grant, deferred, waiting to be granted again, sessions that clients hold, deliveries after
+--       which messages waited again}
 -- Effect: none.
 
 if not ledger.cursor then
@@ -21,5 +22,5 @@ end
 return {
   ledger.changed, num(ledger.cursor), num(ledger.in_flight), num(redis.call('ZCARD', SCHEDULED)),
   num(math.max(0, ledger.moving)), num(skipped), num(redis.call('ZCARD', DEFERRED)), num(waiting),
-  num(SESSIONS and redis.call('HLEN', HOLDERS) or 0)
+  num(SESSIONS and redis.call('HLEN', HOLDERS) or 0), redis.call('HGET', META, 'returned') or '0'
 }

@@ -51,6 +51,7 @@
 --   schedules        1 if records of scheduled messages are in the log
 --   scheduled        how many wait for their time
 --   moving           how many transfers are under way, unless a script died; a checkpoint counts them anew
+--   returned         deliveries after which messages waited again; for metrics, and in no checkpoint
 --   closed           1 if no transaction prepares anything any more
 --   transacts        1 if transactions may have stored records
 --   ring             which hash of ids is filled, and since when each was; see duplicates.lua

@@ -123,6 +123,9 @@ end
 -- or the deferred messages. A session's messages that were delivered too often become returned ranges, for a client or
 -- upkeep to dead-letter.
 local function put_back(segment, first, last, count)
+  if count > segment.count then
+    ledger.returned = ledger.returned + last - first + 1
+  end
   if segment.kind == 'd' then
     return set_aside(first, last, count)
   end

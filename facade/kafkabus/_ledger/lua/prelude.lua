@@ -17,6 +17,8 @@ ledger.epoch_at = ledger.cursor
 ledger.log_truncated, ledger.notify = false, false
 -- Whether the request changed anything, and when upkeep has to look again because of it, ms.
 ledger.wrote, ledger.due = false, math.huge
+-- How many deliveries end without a settlement.
+ledger.returned = 0
 local at_start = {
   cursor = ledger.cursor, in_flight = ledger.in_flight, moving = ledger.moving, dedup_upto = ledger.dedup_upto,
   schedules = ledger.schedules or false,

@@ -128,6 +128,7 @@ class LedgerFigures:
         deferred: How many are deferred.
         waiting: How many wait to be granted again.
         held_sessions: How many sessions clients hold.
+        returned: After how many deliveries messages waited again, since Redis has had the ledger.
     """
 
     changed: str
@@ -139,6 +140,7 @@ class LedgerFigures:
     deferred: int
     waiting: int
     held_sessions: int
+    returned: int
 
     @property
     def locked(self) -> int:
