@@ -39,6 +39,7 @@ BROKEN = {
         "put_back(segment, first, last, segment.count + 1)\n  end)",
         "put_back(segment, first, last, segment.count)\n  end)",
     ),
+    "deliveries that return are not counted": ("if count > segment.count then", "if false then"),
     "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
     "messages overtake each other": (
         "op.exclusive and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)",
