@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
@@ -24,7 +24,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep.endpoint import CONNECTIONS
+from kafkabus.upkeep.endpoint import CONNECTIONS, LONGEST
 from kafkabus.upkeep.process import END_WITHIN
 from tests.processes import PROCESSES
 from tests.proxy import Proxy
@@ -160,13 +160,20 @@ def test_logs_name_event_and_namespace(server: Serving, namespace: str) -> None:
 
 
 def test_hanging_clients_keep_no_other_from_an_answer(server: Serving) -> None:
-    """More of them than there are connections send half a request, and read nothing."""
+    """More of them than may be connected send half a request; the oldest one is cut off."""
     host, port = server.event("http_listening")["address"].split(":")
     with ExitStack() as stack:
+        hanging: list[socket.socket] = []
         for _ in range(CONNECTIONS + 5):
-            hanging = stack.enter_context(socket.create_connection((host, int(port))))
-            hanging.sendall(b"GET /livez HTTP/1.1\r\nHost:")
+            hanging.append(stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S)))
+            hanging[-1].sendall(b"GET /livez HTTP/1.1\r\nHost:")
         assert server.get("/livez")[0] == 200
+        hanging[0].settimeout(LONGEST / 2)
+        with suppress(ConnectionResetError):
+            assert hanging[0].recv(1) == b""
+        hanging[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            hanging[-1].recv(1)
 
 
 def test_metrics_count_messages_of_an_entity(server: Serving, namespace: str) -> None:
