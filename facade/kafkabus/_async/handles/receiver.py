@@ -429,6 +429,7 @@ class ServiceBusReceiver:
         if missing:
             await self._put_back(messages)
             raise _not_deferred(entity, missing)
+        self._note_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
 
     @guarded
@@ -688,9 +689,12 @@ class ServiceBusReceiver:
         if self._mode is ServiceBusReceiveMode.PEEK_LOCK:
             on_left(partial(self._restock, messages))
         self._renew_automatically(messages)
+        self._note_received(messages)
+        return messages
+
+    def _note_received(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         if instruments.observer is not None and messages:
             instruments.observer.received(self.entity_path, len(messages))
-        return messages
 
     def _note_failure(self, operation: str, error: BaseException) -> None:
         if instruments.observer is not None and isinstance(error, Exception):
