@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -21,15 +22,20 @@ os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 
 def docker(*arguments: str, patience: float = 60.0, environment: Mapping[str, str] | None = None) -> str:
-    """Run a command of Docker's and return its output, standard error included; it must succeed.
+    """Run a command of Docker's and return its output; see ``run``."""
+    return run("docker", *arguments, patience=patience, environment=environment)
+
+
+def run(*command: str, patience: float, environment: Mapping[str, str] | None = None) -> str:
+    """Run a command and return its output, standard error included; it must succeed.
 
     Args:
-        *arguments: The command.
+        *command: The command.
         patience: How long it may take, in seconds.
         environment: Variables that it has besides those of this process.
     """
     done = subprocess.run(
-        ["docker", *arguments],
+        command,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -37,7 +43,7 @@ def docker(*arguments: str, patience: float = 60.0, environment: Mapping[str, st
         check=False,
         env={**os.environ, **(environment or {})},
     )
-    assert done.returncode == 0, f"docker {' '.join(arguments)}: {done.stdout[-8000:]}"
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-8000:]}"
     return done.stdout
 
 
@@ -72,6 +78,29 @@ def emulator_image() -> str:
 def kafkabus_image() -> str:
     """The image with the command line."""
     return build("kafkabus")
+
+
+@pytest.fixture(scope="session")
+def compose_images(emulator_image: str) -> None:
+    """The images of Kafka and Redis that ``docker/compose.yaml`` names, or stand-ins under their names."""
+    text = (ROOT / "docker" / "compose.yaml").read_text()
+    folder = ROOT / "tests" / "containers" / "stand_ins"
+    for target in ("kafka", "redis"):
+        found = re.search(rf"\$\{{{target.upper()}_IMAGE:-(.+)\}}", text)
+        assert found is not None
+        if not _is_there(found[1]):
+            docker(
+                *("build", "--network", "host", "--target", target, "--tag", found[1], str(folder)),
+                patience=BUILD_PATIENCE_S,
+            )
+
+
+def _is_there(image: str) -> bool:
+    """Return whether an image is here or can be pulled."""
+    return any(
+        subprocess.run(["docker", *words, image], capture_output=True, check=False).returncode == 0
+        for words in (("image", "inspect"), ("pull", "--quiet"))
+    )
 
 
 @pytest.fixture(scope="session")
