@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import time
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
@@ -102,7 +103,9 @@ class KafkabusContainer(DockerContainer):
             return client.host()
         if mode is ConnectionMode.gateway_ip:
             bridge: Any = client.client.networks.get("bridge")
-            return str(bridge.attrs["IPAM"]["Config"][0]["Gateway"])
+            network = bridge.attrs["IPAM"]["Config"][0]
+            # A daemon that made the network itself does not name the gateway before its next start.
+            return str(network.get("Gateway") or next(ip_network(network["Subnet"]).hosts()))
         raise RuntimeError(
             "this program runs in a container itself, and Kafka must be told under which name it reaches Docker's host: set "
             "TESTCONTAINERS_HOST_OVERRIDE to that name"
