@@ -1,12 +1,12 @@
-"""A Kafka broker of a test's own that asks for a password and grants rights, with an open listener for administrators."""
+"""A Kafka broker of a test's own that authenticates its users and grants rights, with an open listener for administrators."""
 
 from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -20,32 +20,61 @@ from kafkabus.embedded.cluster import Addresses
 from kafkabus.embedded.java import java_for_kafka
 from kafkabus.embedded.kafka_jars import installed_jars
 from kafkabus.embedded.ports import HOST, ReservedPort
+from tests.certificates import Authority
 
 PATIENCE = 120.0
 USER, PASSWORD = "app", "secret"
-"""The only user that has a password."""
-_JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
+"""A user and the password of all users."""
+USERS = (USER, "administrator", "sender", "receiver", "upkeep", "stranger")
+"""The users that have a password for SASL/PLAIN."""
+_MODULES = "org.apache.kafka.common.security"
+_PLAIN = (
+    f"{_MODULES}.plain.PlainLoginModule required {' '.join(f'user_{user}={PASSWORD!r}' for user in USERS)};".replace(
+        "'", '"'
+    )
+)
+_SCRAM = f"{_MODULES}.scram.ScramLoginModule required;"
+# Kafka's own checker of tokens without signatures, which is there for tests.
+_TOKENS = f'{_MODULES}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+_DOORS = {"SASL_PLAINTEXT": "SASL_PLAINTEXT", "TLS": "SASL_SSL", "MUTUAL": "SSL"}
+"""The listeners that ask who comes, and their protocols."""
 
 
 @dataclass(frozen=True)
 class GuardedBroker(Broker):
-    """A broker with two listeners: one gives all clients all rights, the other serves users with SASL/PLAIN and ACLs.
+    """A broker with an open listener that gives all clients all rights, and others, which serve users with ACLs.
 
     Attributes:
-        sasl_port: Port of the latter.
+        doors: Ports of the others, by name.
+        authority: Signs the broker's certificate and those of clients.
     """
 
-    sasl_port: int = 0
+    doors: Mapping[str, int] = field(default_factory=dict[str, int])
+    authority: Authority | None = None
 
     @override
     def _settings(self) -> dict[str, object]:
-        settings, door = super()._settings(), f",SASL_PLAINTEXT://{HOST}:{self.sasl_port}"
+        assert self.authority is not None
+        settings = super()._settings()
+        doors = "".join(f",{name}://{HOST}:{port}" for name, port in self.doors.items())
+        protocols = "".join(f",{name}:{protocol}" for name, protocol in _DOORS.items())
         return settings | {
-            "listeners": f"{settings['listeners']}{door}",
-            "advertised.listeners": f"{settings['advertised.listeners']}{door}",
-            "listener.security.protocol.map": f"{settings['listener.security.protocol.map']},SASL_PLAINTEXT:SASL_PLAINTEXT",
+            "listeners": f"{settings['listeners']}{doors}",
+            "advertised.listeners": f"{settings['advertised.listeners']}{doors}",
+            "listener.security.protocol.map": f"{settings['listener.security.protocol.map']}{protocols}",
             "sasl.enabled.mechanisms": "PLAIN",
-            "listener.name.sasl_plaintext.plain.sasl.jaas.config": _JAAS,
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": _PLAIN,
+            "listener.name.tls.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+            "listener.name.tls.plain.sasl.jaas.config": _PLAIN,
+            "listener.name.tls.scram-sha-256.sasl.jaas.config": _SCRAM,
+            "listener.name.tls.scram-sha-512.sasl.jaas.config": _SCRAM,
+            "listener.name.tls.oauthbearer.sasl.jaas.config": _TOKENS,
+            "listener.name.mutual.ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1/",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.authority.certify("broker").both,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.authority.file,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }
@@ -57,35 +86,52 @@ class Guarded:
 
     Attributes:
         open: Address of the listener that gives all clients all rights.
-        sasl: Address of the other one.
+        sasl: Address of the listener with passwords, without TLS.
+        tls: Address of the listener with TLS, and with passwords or tokens.
+        mutual: Address of the listener with TLS and certificates of clients.
+        authority: Signs the broker's certificate and those of clients.
     """
 
     open: str
     sasl: str
+    tls: str
+    mutual: str
+    authority: Authority
 
 
 @contextmanager
 def guarded(folder: Path) -> Generator[Guarded]:
     """Run a broker on an empty folder; Kafka's jars are there already."""
-    jars, java, reserved = installed_jars(), java_for_kafka(), ReservedPort()
+    jars, java, reserved = installed_jars(), java_for_kafka(), {name: ReservedPort() for name in _DOORS}
     assert jars is not None
     addresses = Addresses(folder, 1)
     log = folder / "broker.log"
     place = folder / "broker"
+    authority = Authority(folder)
     broker = GuardedBroker(
-        1, addresses.cluster, place, log, java, jars, ClassArchive(java, jars), sasl_port=reserved.number
+        1,
+        addresses.cluster,
+        place,
+        log,
+        java,
+        jars,
+        ClassArchive(java, jars),
+        doors={name: port.number for name, port in reserved.items()},
+        authority=authority,
     )
     broker.prepare()
     subprocess.run(broker.format_command(), cwd=place, check=True, capture_output=True)
     process = spawn(broker.command(), place, folder / "broker.out")
     try:
         _wait_until_it_serves(addresses.cluster.bootstrap_servers, process, folder / "broker.out")
-        yield Guarded(addresses.cluster.bootstrap_servers, f"{HOST}:{reserved.number}")
+        sasl, tls, mutual = (f"{HOST}:{port.number}" for port in reserved.values())
+        yield Guarded(addresses.cluster.bootstrap_servers, sasl, tls, mutual, authority)
     finally:
         process.terminate()
         process.wait(PATIENCE)
         addresses.release()
-        reserved.release()
+        for port in reserved.values():
+            port.release()
 
 
 def _wait_until_it_serves(servers: str, process: subprocess.Popen[bytes], output: Path) -> None:

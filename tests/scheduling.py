@@ -31,6 +31,7 @@ BUSY = (
     "tests/integration/facade/test_duplicates.py",
     "tests/integration/facade/test_forwarded.py",
     "tests/integration/facade/test_kafka_rights.py",
+    "tests/integration/clusters/",
 )
 """Tests that start servers of their own, or Spark: folders and files, the longest first."""
 BUSY_WORKERS = 3

@@ -1,7 +1,8 @@
 """Connection strings: their parts, and the addresses of Kafka and Redis in them.
 
 Azure's own connection strings are accepted unchanged. Extra parts of the string (``KafkaBootstrapServers=…;Redis=…``), or
-``KAFKABUS_…`` variables that the caller passes, give the addresses of Kafka and Redis.
+``KAFKABUS_…`` variables that the caller passes, give the addresses of Kafka and Redis. A secret may stand in a file, which the
+caller reads; a part or a variable names the file.
 
 Semicolons separate the parts. A value that contains a semicolon, or begins with a double quote or a blank, is written in
 double quotes, with each quote inside it doubled: ``KafkaSaslPassword="a;b""c"`` is the password ``a;b"c``.
@@ -11,7 +12,7 @@ double quotes, with each quote inside it doubled: ``KafkaSaslPassword="a;b""c"``
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
@@ -28,6 +29,28 @@ BOOTSTRAP_SERVERS_VARIABLE: Final = "KAFKABUS_BOOTSTRAP_SERVERS"
 _BROKER = re.compile(r"(?:\w+://)?(?:[^\s:/@\[\]]+|\[[0-9A-Fa-f:.%\w]+\]):[0-9]{1,5}")
 """The address of a broker, as librdkafka accepts it; an IPv6 literal is in brackets."""
 
+_KAFKA_OPTIONS = {
+    "KafkaSecurityProtocol": "security.protocol",
+    "KafkaSaslMechanism": "sasl.mechanism",
+    "KafkaSaslUsername": "sasl.username",
+    "KafkaSaslPassword": "sasl.password",
+    "KafkaSslCaLocation": "ssl.ca.location",
+    "KafkaSslCertificateLocation": "ssl.certificate.location",
+    "KafkaSslKeyLocation": "ssl.key.location",
+    "KafkaSslKeyPassword": "ssl.key.password",
+}
+"""The parts for TLS and SASL, and librdkafka's names of their options."""
+_OPTION, _OPTION_FILE = "Kafka.", "KafkaFile."
+"""The beginnings of parts that are named after an option of librdkafka; the rest is its name."""
+_OPTIONS_OF_CONNECTIONS = re.compile(
+    r"(?:api\.version|broker|client|connections|https|reconnect|sasl|socket|ssl)\..+|enable\.ssl\.certificate\.verification"
+)
+"""The options that such parts may set. The others decide what is stored and read, which is not the user's choice."""
+_FILE = "File"
+"""The end of the name of a part, and ``_FILE`` of a variable, that names the file with the value of another one."""
+_SECRET_PARTS = {"SharedAccessKey", "SharedAccessSignature", "KafkaSaslPassword", "KafkaSslKeyPassword", "Redis"}
+_IN_FILES = ("KafkaSaslPassword", "KafkaSslKeyPassword", "Redis", "RedisPassword")
+"""The values that a file may hold; the password of Redis has no part of its own, as the URL has a place for it."""
 _PARTS = {
     name.lower(): name
     for name in (
@@ -40,16 +63,12 @@ _PARTS = {
         # Ignored, as azure.servicebus does: it selects the transport of AMQP.
         "TransportType",
         "KafkaBootstrapServers",
-        "KafkaSecurityProtocol",
-        "KafkaSaslMechanism",
-        "KafkaSaslUsername",
-        "KafkaSaslPassword",
-        "KafkaSslCaLocation",
+        *_KAFKA_OPTIONS,
         "KafkaReplicationFactor",
         "Redis",
+        *(name + _FILE for name in _IN_FILES),
     )
 }
-_SECRET_PARTS = {"SharedAccessKey", "SharedAccessSignature", "KafkaSaslPassword", "Redis"}
 _PART = re.compile(
     r"""
     (?P<name>[^=;]*)
@@ -59,13 +78,9 @@ _PART = re.compile(
     re.VERBOSE,
 )
 """One part with the semicolon behind it; the pattern does not match a part with broken quotes."""
-_KAFKA_OPTIONS = {
-    "KafkaSecurityProtocol": "security.protocol",
-    "KafkaSaslMechanism": "sasl.mechanism",
-    "KafkaSaslUsername": "sasl.username",
-    "KafkaSaslPassword": "sasl.password",
-    "KafkaSslCaLocation": "ssl.ca.location",
-}
+
+ReadFile = Callable[[str], str]
+"""Returns the text of a file; raises ``OSError`` if that is impossible."""
 
 
 @dataclass(kw_only=True)
@@ -120,8 +135,8 @@ def parse_connection_string(conn_str: str) -> ServiceBusConnectionStringProperti
     """
     parts = _split(conn_str)
     for name in parts:
-        if name not in _PARTS.values() and name.lower() != "sharedaccesssignature":
-            raise ValueError(f"connection string: unknown part {name!r}; did you mean {_PARTS[name.lower()]!r}?")
+        if name != _proper(name) and name.lower() != "sharedaccesssignature":
+            raise ValueError(f"connection string: unknown part {name!r}; did you mean {_proper(name)!r}?")
     return properties_of(parts)
 
 
@@ -135,7 +150,7 @@ def parse_parts(conn_str: str) -> dict[str, str]:
     Raises:
         ValueError: A part is unknown, has no value or broken quotes, or the string has no parts; the error shows no value.
     """
-    return {_PARTS[name.lower()]: value for name, value in _split(conn_str).items()}
+    return {_proper(name) or name: value for name, value in _split(conn_str).items()}
 
 
 def format_connection_string(parts: Mapping[str, str]) -> str:
@@ -147,24 +162,112 @@ def format_connection_string(parts: Mapping[str, str]) -> str:
     return ";".join(f"{name}={_quoted(value)}" for name, value in parts.items())
 
 
-def kafka_options(parts: Mapping[str, str]) -> dict[str, str | Secret]:
-    """Return the TLS and SASL options among the parts of a connection string, by librdkafka's names."""
-    return {
-        option: Secret(parts[part]) if part in _SECRET_PARTS else parts[part]
-        for part, option in _KAFKA_OPTIONS.items()
-        if part in parts
-    }
+def variable_of(part: str) -> str:
+    """Return the variable that stands for a part: ``KAFKABUS_SASL_PASSWORD`` for ``KafkaSaslPassword``."""
+    words = re.findall("[A-Z][a-z]*", part.removeprefix("Kafka"))
+    if words == ["Redis"]:
+        words.append("Url")
+    return "_".join(["KAFKABUS", *map(str.upper, words)])
 
 
-def parse_kafka_location(conn_str: str, environment: Mapping[str, str]) -> KafkaLocation:
+def value_of(part: str, parts: Mapping[str, str], environment: Mapping[str, str], read: ReadFile) -> str | None:
+    """Return the value of a part: its own, that of its file, of its variable, or of its variable's file; else None.
+
+    Args:
+        part: The part's name.
+        parts: The parts of the connection string.
+        environment: ``KAFKABUS_…`` variables.
+        read: Reads a file.
+
+    Raises:
+        ValueError: The string has both the value and a file, or the file cannot be read or is empty.
+    """
+    variable = variable_of(part)
+    sources = ((part, part + _FILE, parts), (variable, f"{variable}_{_FILE.upper()}", environment))
+    for name, its_file, values in sources:
+        given, file = values.get(name), values.get(its_file) if part in _IN_FILES else None
+        if given and file:
+            raise ValueError(f"{name} and {its_file} are both given: drop one of them")
+        if given or file:
+            return given or _text_of(its_file, file or "", read)
+    return None
+
+
+def kafka_options(parts: Mapping[str, str], environment: Mapping[str, str], read: ReadFile) -> dict[str, str | Secret]:
+    """Return the TLS and SASL options of a connection string, and those that it passes on, by librdkafka's names.
+
+    The variables describe the brokers of ``KAFKABUS_BOOTSTRAP_SERVERS``: if the string names brokers itself, only the variables
+    of secrets count.
+
+    Args:
+        parts: The parts of the connection string.
+        environment: ``KAFKABUS_…`` variables.
+        read: Reads a file.
+
+    Raises:
+        ValueError: A part names an option that it may not set, or a file that cannot be read.
+    """
+    elsewhere = "KafkaBootstrapServers" in parts
+    options: dict[str, str | Secret] = {}
+    for part, option in _KAFKA_OPTIONS.items():
+        is_secret = part in _SECRET_PARTS
+        value = value_of(part, parts, {} if elsewhere and not is_secret else environment, read)
+        if value is not None:
+            options[option] = Secret(value) if is_secret else value
+    return options | dict(_passed_on(parts, read))
+
+
+def _passed_on(parts: Mapping[str, str], read: ReadFile) -> Iterator[tuple[str, Secret]]:
+    """Yield the options that are parts by librdkafka's names; any of them may be a secret."""
+    own = {option: part for part, option in _KAFKA_OPTIONS.items()}
+    for part, value in parts.items():
+        beginning = next((one for one in (_OPTION, _OPTION_FILE) if part.startswith(one)), None)
+        if beginning is None:
+            continue
+        option = part[len(beginning) :]
+        if option in own:
+            raise ValueError(f"connection string: {part}: write {own[option]} instead")
+        if not _OPTIONS_OF_CONNECTIONS.fullmatch(option):
+            raise ValueError(
+                f"connection string: {part}: kafkabus itself sets what is stored and read; only options of connections may be "
+                "given, such as Kafka.sasl.oauthbearer.method or Kafka.socket.keepalive.enable"
+            )
+        yield option, Secret(value if beginning == _OPTION else _text_of(part, value, read))
+
+
+def _text_of(name: str, file: str, read: ReadFile) -> str:
+    """Return what a file holds, without the newline at its end.
+
+    Raises:
+        ValueError: The file cannot be read, or is empty.
+    """
+    try:
+        text = read(file).removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise ValueError(
+            f"{name}={file!r}: the file cannot be read ({error.strerror or type(error).__name__}); name a file that this "
+            "program's user may read"
+        ) from error
+    except UnicodeDecodeError:
+        # The error would show what the file holds.
+        raise ValueError(
+            f"{name}={file!r}: the file is no text in UTF-8; write the value into it, and nothing else"
+        ) from None
+    if not text:
+        raise ValueError(f"{name}={file!r}: the file is empty; write the value into it")
+    return text
+
+
+def parse_kafka_location(conn_str: str, environment: Mapping[str, str], read: ReadFile) -> KafkaLocation:
     """Return the Kafka cluster of a connection string's namespace; the string need not name Redis.
 
     Args:
         conn_str: Azure's connection string, with or without the parts that kafkabus adds.
         environment: ``KAFKABUS_…`` variables, which supply the parts that the string leaves out.
+        read: Reads a file that the string or the environment names.
 
     Raises:
-        ValueError: The string is malformed, or neither it nor the environment names Kafka's brokers.
+        ValueError: The string is malformed, neither it nor the environment names Kafka's brokers, or a file cannot be read.
     """
     parts = parse_parts(conn_str)
     properties = properties_of(parts)
@@ -174,7 +277,7 @@ def parse_kafka_location(conn_str: str, environment: Mapping[str, str]) -> Kafka
         host,
         bootstrap_servers_of(host, parts.get("KafkaBootstrapServers"), environment),
         properties.entity_path,
-        kafka_options(parts),
+        kafka_options(parts, environment, read),
     )
 
 
@@ -295,16 +398,29 @@ def _split(conn_str: str) -> dict[str, str]:
 
 def _check_name(name: str, before: str) -> None:
     """Raise ValueError if a part is unknown; the error does not show a part that may be the end of a secret."""
-    if name.lower() in _PARTS:
+    if _proper(name) is not None:
         return
     near = get_close_matches(name.lower(), _PARTS, n=1, cutoff=0.8)
     remedy = f"did you mean {_PARTS[near[0]]!r}?" if near else f"known parts: {', '.join(_PARTS.values())}"
-    secret = _PARTS.get(before.lower()) in _SECRET_PARTS
+    secret = _may_be_secret(_proper(before) or "")
     if name.isalpha() and not secret:
         raise ValueError(f"connection string: unknown part {name!r}; {remedy}")
     place = f"the part after {before}" if before else "the first part"
     quotes = f"; a value with ';' stands in quotes, {before}=\"…;…\"" if secret else ""
     raise ValueError(f"connection string: {place} is unknown (not shown: it may be secret){quotes}; {remedy}")
+
+
+def _proper(name: str) -> str | None:
+    """Return a part's proper name; None if there is no such part."""
+    lowered = name.lower()
+    for beginning in (_OPTION, _OPTION_FILE):
+        if lowered.startswith(beginning.lower()) and len(name) > len(beginning):
+            return beginning + lowered[len(beginning) :]
+    return _PARTS.get(lowered)
+
+
+def _may_be_secret(part: str) -> bool:
+    return part in _SECRET_PARTS or part.startswith(_OPTION)
 
 
 def _quoted(value: str) -> str:

@@ -203,6 +203,11 @@ def compacted_topic_name(namespace: str, purpose: str) -> str:
     return f"{_encode(namespace)}.{purpose.upper()}"
 
 
+def owned_name(namespace: str, *words: str) -> str:
+    """Return the name of a consumer group or a transactional id; it begins with the namespace, as topics do, for ACLs."""
+    return ".".join([_encode(namespace), *words])
+
+
 def parse_topic(topic: str) -> tuple[str, EntityPath] | None:
     """Return the namespace and the entity that a topic belongs to, or None if the topic belongs to no entity."""
     namespace, dot, rest = topic.partition(".")

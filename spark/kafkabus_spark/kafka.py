@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
@@ -24,20 +25,37 @@ KAFKA_SCHEMA: Final = (
 )
 """The schema of Spark's Kafka source, headers included."""
 
+_SAME_IN_JAVA: Final = ("security.protocol", "sasl.mechanism", "ssl.key.password")
+"""The options that have the same name in librdkafka and in Kafka's Java client."""
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 
 
 def java_options(location: KafkaLocation) -> dict[str, str]:
-    """Return the options of Kafka's Java client for a namespace: brokers, TLS and SASL."""
+    """Return the options of Kafka's Java client for a namespace: brokers, TLS and SASL.
+
+    Raises:
+        ValueError: The SASL mechanism is OAUTHBEARER, or a file of a certificate cannot be read.
+    """
     given = {option: revealed(value) for option, value in location.kafka_options.items()}
+    mechanism = given.get("sasl.mechanism", "PLAIN")
+    if mechanism == "OAUTHBEARER":
+        raise ValueError(
+            "KafkaSaslMechanism='OAUTHBEARER': Spark's reader takes a user with a password, or a certificate; use another "
+            "connection string for it"
+        )
     options = {"bootstrap.servers": location.bootstrap_servers}
-    authority = given.pop("ssl.ca.location", None)
-    if authority is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": authority}
-    user, password = given.pop("sasl.username", None), given.pop("sasl.password", None)
-    if user is not None:
-        options["sasl.jaas.config"] = _jaas(given.get("sasl.mechanism", "PLAIN"), user, password or "")
-    return options | given
+    options |= {option: given[option] for option in _SAME_IN_JAVA if option in given}
+    if "ssl.ca.location" in given:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": given["ssl.ca.location"]}
+    if "ssl.certificate.location" in given:
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _text_of(given["ssl.certificate.location"]),
+            "ssl.keystore.key": _text_of(given.get("ssl.key.location", given["ssl.certificate.location"])),
+        }
+    if "sasl.username" in given:
+        options["sasl.jaas.config"] = _jaas(mechanism, given["sasl.username"], given.get("sasl.password", ""))
+    return options
 
 
 def check_connector(spark: SparkSession) -> None:
@@ -119,6 +137,20 @@ def _translated(error: Py4JJavaError, location: KafkaLocation, path: EntityPath,
 
 def _jvm(spark: SparkSession) -> Any:
     return getattr(spark, "_jvm", None)
+
+
+def _text_of(file: str) -> str:
+    try:
+        return read_text(file)
+    except OSError as error:
+        raise ValueError(
+            f"{file!r} cannot be read ({error.strerror}): name the file of a certificate or key"
+        ) from error
+
+
+def read_text(file: str) -> str:
+    """Return the text of a file that a connection string names."""
+    return Path(file).read_text(encoding="utf-8")
 
 
 def _jaas(mechanism: str, user: str, password: str) -> str:

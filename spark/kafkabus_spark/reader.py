@@ -19,7 +19,7 @@ from kafkabus_mapping.names import (
     topic_name,
 )
 from kafkabus_spark.columns import Choice, decoded
-from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, java_options, look_up
+from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, java_options, look_up, read_text
 from kafkabus_spark.subscriptions import choice, described_subscription
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _meant(
 
 
 def _location(connection: str, environment: Mapping[str, str] | None) -> KafkaLocation:
-    return parse_kafka_location(connection, os.environ if environment is None else environment)
+    return parse_kafka_location(connection, os.environ if environment is None else environment, read_text)
 
 
 def _source_options(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> dict[str, str]:

@@ -191,6 +191,7 @@ def test_tls_and_sasl_parts_reach_the_java_client() -> None:
         "Endpoint=sb://t/;KafkaBootstrapServers=x:1;KafkaSecurityProtocol=SASL_SSL;KafkaSaslMechanism=SCRAM-SHA-512;"
         'KafkaSaslUsername=me;KafkaSaslPassword=a"b\\c;KafkaSslCaLocation=ca.pem',
         {},
+        str,
     )
     assert java_options(location) == {
         "bootstrap.servers": "x:1",

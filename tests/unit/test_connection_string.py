@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabus import ServiceBusClient, parse_connection_string
-from kafkabus._core.settings import host_of, parse_settings
+from kafkabus._core.settings import host_of, parse_settings, settings_for
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string, parse_parts
-from kafkabus_mapping.secret import Secret
+from kafkabus_mapping.secret import Secret, revealed
 
 AZURE = "Endpoint=sb://my-bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=secret="
 OURS = f"{AZURE};KafkaBootstrapServers=a:1,b:2;Redis=redis://:pw=@c:3/0"
+WHERE = {"KAFKABUS_BOOTSTRAP_SERVERS": "a:1", "KAFKABUS_REDIS_URL": "redis://c:3/0"}
 
 
 def test_azures_string_is_read() -> None:
@@ -235,3 +237,138 @@ def test_an_incomplete_whereabouts_says_what_to_add(text: str, complaint: str) -
     """Neither the string nor the environment has the missing part."""
     with pytest.raises(ValueError, match=complaint):
         parse_settings(text, {})
+
+
+def test_each_option_of_kafka_has_a_variable() -> None:
+    """An unchanged string of Azure's then reaches brokers with TLS and passwords."""
+    options: dict[str, tuple[str, str | Secret]] = {
+        "KAFKABUS_SECURITY_PROTOCOL": ("security.protocol", "SASL_SSL"),
+        "KAFKABUS_SASL_MECHANISM": ("sasl.mechanism", "PLAIN"),
+        "KAFKABUS_SASL_USERNAME": ("sasl.username", "app"),
+        "KAFKABUS_SASL_PASSWORD": ("sasl.password", Secret("hush")),
+        "KAFKABUS_SSL_CA_LOCATION": ("ssl.ca.location", "ca.pem"),
+        "KAFKABUS_SSL_CERTIFICATE_LOCATION": ("ssl.certificate.location", "app.pem"),
+        "KAFKABUS_SSL_KEY_LOCATION": ("ssl.key.location", "app.key"),
+        "KAFKABUS_SSL_KEY_PASSWORD": ("ssl.key.password", Secret("hush")),
+    }
+    environment = {name: revealed(value) for name, (_, value) in options.items()} | WHERE
+    assert parse_settings(AZURE, environment).kafka_options == dict(options.values())
+
+
+def test_variables_describe_the_brokers_of_the_environment() -> None:
+    """A string that names brokers says itself how to reach them; its secrets may come from the environment all the same."""
+    environment = {"KAFKABUS_SECURITY_PROTOCOL": "SSL", "KAFKABUS_SASL_PASSWORD": "hush", **WHERE}
+    assert parse_settings(OURS, environment).kafka_options == {"sasl.password": Secret("hush")}
+
+
+def test_a_secret_may_stand_in_a_file(tmp_path: Path) -> None:
+    """A part or a variable names it. The newline at its end is no part of the secret, and a blank is."""
+    file = tmp_path / "secret"
+    for written, value in (("hush", "hush"), ("hush\n", "hush"), ("hush\r\n", "hush"), (" hu\nsh \n\n", " hu\nsh \n")):
+        file.write_bytes(written.encode())
+        for text, environment in (
+            (f"{OURS};KafkaSaslPasswordFile={file}", {}),
+            (OURS, {"KAFKABUS_SASL_PASSWORD_FILE": str(file)}),
+            (f"{OURS};KafkaFile.sasl.password.of.mine={file}", {}),
+        ):
+            options = parse_settings(text, environment).kafka_options
+            assert list(options.values()) == [Secret(value)]
+            assert "hush" not in repr(options)
+
+
+def test_the_url_of_redis_or_its_password_may_stand_in_a_file(tmp_path: Path) -> None:
+    """A password in the URL comes first."""
+    url, password = tmp_path / "url", tmp_path / "password"
+    url.write_text("redis://app@c:3/0\n")
+    password.write_text("p/w\n")
+    whole = {"KAFKABUS_BOOTSTRAP_SERVERS": "a:1", "KAFKABUS_REDIS_URL_FILE": str(url)}
+    assert parse_settings(AZURE, whole).redis_url == Secret("redis://app@c:3/0")
+    for environment in (
+        whole | {"KAFKABUS_REDIS_PASSWORD_FILE": str(password)},
+        whole | {"KAFKABUS_REDIS_PASSWORD": "p/w"},
+    ):
+        assert parse_settings(AZURE, environment).redis_url == Secret("redis://app:p%2Fw@c:3/0")
+    text = f"{AZURE};KafkaBootstrapServers=a:1;RedisFile={url};RedisPasswordFile={password}"
+    assert parse_settings(text, {}).redis_url == Secret("redis://app:p%2Fw@c:3/0")
+    assert parse_settings(f"{OURS};RedisPasswordFile={password}", {}).redis_url == Secret("redis://:pw=@c:3/0")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """An empty one and one that holds no text are named as well, and a secret that is given twice."""
+    (tmp_path / "empty").write_text("\n")
+    (tmp_path / "binary").write_bytes(b"hush\xff")
+    for name, why in (("none", "No such file"), ("", "Is a directory"), ("empty", "is empty"), ("binary", "no text")):
+        with pytest.raises(ValueError, match=rf"^KafkaSaslPasswordFile='{tmp_path / name}': .*{why}") as caught:
+            parse_settings(f"{OURS};KafkaSaslPasswordFile={tmp_path / name}", {})
+        assert "hush" not in str(caught.value)
+        with pytest.raises(ValueError, match=rf"^KAFKABUS_SASL_PASSWORD_FILE=.*{why}"):
+            parse_settings(OURS, {"KAFKABUS_SASL_PASSWORD_FILE": str(tmp_path / name)})
+    with pytest.raises(ValueError, match="KafkaSaslPassword and KafkaSaslPasswordFile are both given"):
+        parse_settings(f"{OURS};KafkaSaslPassword=x;KafkaSaslPasswordFile=y", {})
+
+
+def test_options_of_kafkas_client_are_passed_on() -> None:
+    """Their names are those of librdkafka, in any case of letters; any of them may be secret."""
+    settings = parse_settings(
+        f"{OURS};Kafka.sasl.oauthbearer.method=oidc;kafka.SSL.endpoint.identification.algorithm=none", {}
+    )
+    assert settings.kafka_options == {
+        "sasl.oauthbearer.method": Secret("oidc"),
+        "ssl.endpoint.identification.algorithm": Secret("none"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("part", "complaint"),
+    [
+        ("Kafka.acks=0", "Kafka.acks: kafkabus itself sets what is stored"),
+        ("Kafka.isolation.level=read_uncommitted", "kafkabus itself sets"),
+        ("Kafka.sasl.password=x", "Kafka.sasl.password: write KafkaSaslPassword instead"),
+        ("Kafka.=x", "unknown"),
+    ],
+)
+def test_options_that_decide_what_is_stored_are_not_passed_on(part: str, complaint: str) -> None:
+    """Nor is an option that has a part of its own."""
+    with pytest.raises(ValueError, match=complaint):
+        parse_settings(f"{OURS};{part}", {})
+
+
+TOKENS = f"{OURS};KafkaSecurityProtocol=SASL_SSL;KafkaSaslMechanism=OAUTHBEARER"
+
+
+class Credential:
+    """As those of azure.identity."""
+
+    def get_token(self, scope: str) -> str:
+        """Return a token."""
+        return f"token for {scope}"
+
+
+class AsyncCredential:
+    """As those of azure.identity.aio."""
+
+    async def get_token(self, _scope: str) -> str:
+        """Return a token."""
+        return "token"
+
+
+def test_tokens_have_a_provider() -> None:
+    """A function, a credential, or Kafka's client itself. Without any the error names all three."""
+
+    def provide() -> tuple[str, float]:
+        return "token", 0.0
+
+    assert parse_settings(TOKENS, {}, kafka_token_provider=provide).kafka_token_provider is provide
+    assert parse_settings(f"{TOKENS};Kafka.sasl.oauthbearer.method=oidc", {}).kafka_token_provider is None
+    assert parse_settings(OURS, {}, kafka_token_provider=provide).kafka_token_provider is None
+    parts = parse_parts(TOKENS)
+    for scope, more in (
+        ("https://servicebus.azure.net/.default", {}),
+        ("api://x", {"Kafka.sasl.oauthbearer.scope": "api://x"}),
+    ):
+        provider = settings_for("a.b", parts=parts | more, environment={}, credential=Credential()).kafka_token_provider
+        assert provider is not None
+        assert provider() == f"token for {scope}"
+    for credential in (None, AsyncCredential()):
+        with pytest.raises(ValueError, match=r"kafka_token_provider=.*get_token.*oauthbearer\.method=oidc"):
+            settings_for("a.b", parts=parts, environment={}, credential=credential)

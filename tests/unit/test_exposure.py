@@ -78,7 +78,7 @@ def test_clients_elsewhere_have_a_connection_string_of_their_own(
     addresses = Addresses(tmp_path, 2, exposure)
     addresses.release()
     text = addresses.cluster.connection_string("kafkabus", exposure.listeners[0])
-    assert parse_kafka_location(text, {}).bootstrap_servers == "kafkabus:19092,kafkabus:19093"
+    assert parse_kafka_location(text, {}, str).bootstrap_servers == "kafkabus:19092,kafkabus:19093"
     assert f"redis://:pass%2Fword@kafkabus:{redis}/0" in text
     here = addresses.cluster.connection_string("kafkabus")
     assert f"@127.0.0.1:{redis}/0" in here

@@ -6,11 +6,13 @@ import logging
 import re
 import threading
 import time
+from typing import cast
 
 from confluent_kafka import KafkaError
 from typing_extensions import override
 
-from kafkabus._core.settings import Settings
+from kafkabus._core.settings import Settings, TokenProvider
+from kafkabus_mapping.names import owned_name
 from kafkabus_mapping.secret import revealed
 
 AGAIN_AFTER = 60.0
@@ -71,7 +73,35 @@ def common_options(settings: Settings) -> Options:
         "topic.metadata.propagation.max.ms": 5_000,
         "log_level": 3,
         **{option: revealed(value) for option, value in settings.kafka_options.items()},
+        # The stubs of Kafka's client know no callbacks here.
+        **({"oauth_cb": cast("str", Tokens(provider))} if (provider := settings.kafka_token_provider) else {}),
     }
+
+
+class Tokens:
+    """The callback by which a client of Kafka asks for a token: when it is made, and before the last token expires.
+
+    Args:
+        provider: Returns a token.
+
+    Attributes:
+        failure: The error of the provider when it was last asked, or None.
+    """
+
+    def __init__(self, provider: TokenProvider) -> None:
+        self._provider = provider
+        self.failure: Exception | None = None
+
+    def __call__(self, _options: str) -> tuple[str, float]:
+        """Return a token, and when it expires, in seconds since 1970."""
+        try:
+            found = self._provider()
+            token, expires_on = found if isinstance(found, tuple) else (found.token, found.expires_on)
+            self.failure = None
+            return str(token), float(expires_on)
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 def producer_options(settings: Settings, *, message_timeout: float) -> Options:
@@ -113,16 +143,16 @@ def transactional_options(
     }
 
 
-def _consumer_options(settings: Settings, group: str) -> Options:
+def _consumer_options(settings: Settings, role: str) -> Options:
     """Return options of a consumer that assigns its partitions itself and never commits.
 
     Args:
         settings: Settings with Kafka's address.
-        group: The group's name, which Kafka's client requires.
+        role: The last part of the group's name. Kafka's client requires a group.
     """
     return {
         **common_options(settings),
-        "group.id": group,
+        "group.id": owned_name(settings.namespace, role),
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
@@ -145,7 +175,7 @@ def prompt_consumer_options(settings: Settings) -> Options:
         settings: Settings with Kafka's address.
     """
     return {
-        **_consumer_options(settings, "kafkabus.prompt"),
+        **_consumer_options(settings, "prompt"),
         "fetch.wait.max.ms": 20,
         "queued.min.messages": 20_000,
         "queued.max.messages.kbytes": 32_768,
@@ -159,7 +189,7 @@ def patient_consumer_options(settings: Settings) -> Options:
         settings: Settings with Kafka's address.
     """
     return {
-        **_consumer_options(settings, "kafkabus.patient"),
+        **_consumer_options(settings, "patient"),
         "fetch.wait.max.ms": 2_000,
         "queued.min.messages": 1_000,
         "queued.max.messages.kbytes": 16_384,
@@ -173,7 +203,7 @@ def offset_reader_options(settings: Settings) -> Options:
         settings: Settings with Kafka's address.
     """
     return {
-        **_consumer_options(settings, "kafkabus.offset_reader"),
+        **_consumer_options(settings, "offset_reader"),
         "fetch.wait.max.ms": 10,
         "queued.min.messages": 1,
         "queued.max.messages.kbytes": 1_024,

@@ -20,7 +20,7 @@ from kafkabus._core.exceptions import (
     ServiceBusError,
 )
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_options import common_options
+from kafkabus._kafka.client_options import Tokens, common_options
 
 AT_FIRST = 1.5
 """How long to wait for a broker's answer before looking for the cause, in seconds."""
@@ -54,6 +54,28 @@ def no_rights(servers: str, action: str, error: KafkaError) -> ServiceBusAuthori
         f"Kafka {servers} does not let its user {action}: {error.str()}; grant that with 'kafka-acls.sh --add', or name "
         "another user as KafkaSaslUsername",
         error=KafkaException(error),
+    )
+
+
+def refused_options(servers: str, options: Mapping[str, object], error: KafkaException) -> ServiceBusError:
+    """Return the error for options with which Kafka's client cannot be made.
+
+    Args:
+        servers: Kafka's address.
+        options: The options.
+        error: The client's error.
+    """
+    tokens = options.get("oauth_cb")
+    if isinstance(tokens, Tokens):
+        reason = tokens.failure or error.args[0].str()
+        return ServiceBusAuthenticationError(
+            f"there is no token for Kafka {servers}: {reason}; see to kafka_token_provider, or to the credential",
+            error=error,
+        )
+    return ServiceBusError(
+        f"Kafka's client refuses its options for {servers}: {error.args[0].str()}; see to the parts Kafka… of the connection "
+        "string, and to the files that they name",
+        error=error,
     )
 
 
@@ -126,15 +148,22 @@ class FirstContact:
     def _unreachable(self, causes: Mapping[str, KafkaError]) -> ServiceBusError:
         servers, options = self._settings.bootstrap_servers, self._settings.kafka_options
         protocol = options.get("security.protocol", "PLAINTEXT")
+        is_token = options.get("sasl.mechanism") == "OAUTHBEARER"
         told = "; ".join(list(causes)[:_SHOWN])
         error = KafkaException(next(iter(causes.values()))) if causes else None
         if _of_credentials(causes):
+            of_user = "KafkaSaslUsername, KafkaSaslPassword"
             return ServiceBusAuthenticationError(
-                f"Kafka {servers} refuses the credentials: {told}; see to KafkaSaslUsername, KafkaSaslPassword, "
+                f"Kafka {servers} refuses the credentials: {told}; see to {'the tokens' if is_token else of_user}, "
                 "KafkaSaslMechanism and KafkaSecurityProtocol",
                 error=error,
             )
-        if "certificate" in told:
+        if "alert" in told:
+            remedy = (
+                "does it ask for a certificate? Name its file as KafkaSslCertificateLocation, and that of its key as "
+                "KafkaSslKeyLocation"
+            )
+        elif "certificate" in told:
             remedy = "name the file of the authority that signed it as KafkaSslCaLocation"
         elif "SSL" in told or "security.protocol" in told:
             remedy = f"KafkaSecurityProtocol is {protocol}: does the listener at this address speak that?"

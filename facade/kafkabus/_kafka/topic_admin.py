@@ -40,7 +40,7 @@ from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusEr
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_options import LOGGER, common_options
 from kafkabus._kafka.closed import CLOSED
-from kafkabus._kafka.errors import NO_RIGHTS, FirstContact, no_rights
+from kafkabus._kafka.errors import NO_RIGHTS, FirstContact, no_rights, refused_options
 from kafkabus._ledger.operations import Tail
 from kafkabus._runtime import instruments
 
@@ -101,6 +101,10 @@ class Topics:
     Args:
         settings: Settings with Kafka's address.
         timeout: The longest time for one call, in seconds.
+
+    Raises:
+        ServiceBusAuthenticationError: The provider of tokens failed.
+        ServiceBusError: Kafka's client refuses an option, or a file that one names.
     """
 
     def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
@@ -109,7 +113,10 @@ class Topics:
         self._timeout = timeout
         # A stopped broker's connection stays open, and may be the only one, until a request has waited for so long.
         options = common_options(settings) | {"socket.timeout.ms": round(1000 * ASKED_FOR)}
-        self._client = AdminClient(options, logger=LOGGER)
+        try:
+            self._client = AdminClient(options, logger=LOGGER)
+        except KafkaException as error:
+            raise refused_options(self._servers, options, error) from error
         self._contact = FirstContact(settings, self._client)
 
     @property

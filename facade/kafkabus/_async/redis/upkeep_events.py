@@ -7,6 +7,7 @@ from typing import NamedTuple
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from kafkabus._async.redis.subscription import Subscription
 from kafkabus._core.exceptions import ServiceBusCommunicationError
 from kafkabus._ledger.keys import EVERYWHERE, WHOLE_ENTITY, upkeep_channel
 from kafkabus._redis.replies import text_of
@@ -42,7 +43,7 @@ class UpkeepEvents:
 
     def __init__(self, redis: Redis, namespace: str) -> None:
         self._channel = upkeep_channel(namespace)
-        self._pubsub = redis.pubsub(ignore_subscribe_messages=True)
+        self._subscription = Subscription(redis)
         self._listening = False
 
     async def next(self) -> UpkeepEvent | None:
@@ -52,18 +53,19 @@ class UpkeepEvents:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         try:
-            if not self._listening:
-                await self._pubsub.subscribe(self._channel)
-                self._listening = True
-                return LOOK_EVERYWHERE
-            message = await self._pubsub.get_message(timeout=WAIT)
+            message = await self._subscription.hear({self._channel}, WAIT if self._listening else 0.0)
         except RedisError as error:
             self._listening = False
             raise ServiceBusCommunicationError(f"upkeep hears of no events: {error}", error=error) from error
+        if not self._listening:
+            self._listening = True
+            return LOOK_EVERYWHERE
         if message is None:
             return None
-        data: bytes | str = message["data"]  # pyright: ignore[reportAssignmentType]
-        text = text_of(data)
+        if text_of(message["type"]) == "subscribe":
+            # redis-py connected and subscribed again by itself.
+            return LOOK_EVERYWHERE
+        text = text_of(message["data"])
         if text == EVERYWHERE:
             return LOOK_EVERYWHERE
         within, partition, entity = text.split(" ", 2)
@@ -72,4 +74,4 @@ class UpkeepEvents:
     async def close(self) -> None:
         """Stop listening."""
         self._listening = False
-        await self._pubsub.aclose()
+        await self._subscription.close()

@@ -37,7 +37,7 @@ from kafkabus._core.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus._core.record import size_of
-from kafkabus._core.settings import Settings, host_of, parse_settings, settings_for
+from kafkabus._core.settings import Settings, TokenProvider, host_of, parse_settings, settings_for
 from kafkabus._ledger.keys import holes_key
 from kafkabus._ledger.operations import Peek
 from kafkabus._ledger.ranges import NEVER
@@ -81,7 +81,8 @@ class Administration:
 
     Args:
         fully_qualified_namespace: Host name of the namespace; see ``ServiceBusClient``.
-        credential: Carried, not checked.
+        credential: See ``ServiceBusClient``.
+        kafka_token_provider: See ``ServiceBusClient``.
         **unsupported: See ``ServiceBusClient``.
 
     Raises:
@@ -91,15 +92,26 @@ class Administration:
     def __init__(
         self,
         fully_qualified_namespace: str,
-        credential: object = None,  # noqa: ARG002 - carried, not checked
+        credential: object = None,
+        *,
+        kafka_token_provider: TokenProvider | None = None,
         **unsupported: object,
     ) -> None:
         warn_unsupported(unsupported)
-        self._open(settings_for(host_of(fully_qualified_namespace)))
+        self._open(
+            settings_for(
+                host_of(fully_qualified_namespace), credential=credential, kafka_token_provider=kafka_token_provider
+            )
+        )
 
     @classmethod
     def from_connection_string(
-        cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
+        cls,
+        conn_str: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        kafka_token_provider: TokenProvider | None = None,
+        **unsupported: object,
     ) -> Self:
         """Return an administration client of the namespace that a connection string names.
 
@@ -107,6 +119,7 @@ class Administration:
             conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
                 twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
+            kafka_token_provider: See ``ServiceBusClient``.
             **unsupported: See ``ServiceBusClient``.
 
         Raises:
@@ -114,7 +127,7 @@ class Administration:
         """
         warn_unsupported(unsupported)
         client = cls.__new__(cls)
-        client._open(parse_settings(conn_str, environment))
+        client._open(parse_settings(conn_str, environment, kafka_token_provider=kafka_token_provider))
         return client
 
     def _open(self, settings: Settings) -> None:

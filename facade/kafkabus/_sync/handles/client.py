@@ -20,7 +20,7 @@ from kafkabus._core.enums import (
     ServiceBusSubQueue,
 )
 from kafkabus._core.exceptions import ServiceBusError
-from kafkabus._core.settings import Settings, host_of, parse_settings, settings_for
+from kafkabus._core.settings import Settings, TokenProvider, host_of, parse_settings, settings_for
 from kafkabus._runtime import forks
 from kafkabus._runtime.weak import WeakList
 from kafkabus._sync.compat import guarded
@@ -47,7 +47,11 @@ class ServiceBusClient:
     Args:
         fully_qualified_namespace: Host name of the namespace; the environment has the addresses of Kafka and Redis
             (``KAFKABUS_BOOTSTRAP_SERVERS``, ``KAFKABUS_REDIS_URL``).
-        credential: Accepted, not checked: Kafka and Redis decide about access.
+        credential: Accepted, not checked: Kafka and Redis decide about access. If Kafka takes tokens (OAUTHBEARER), its
+            method ``get_token`` provides them; it must need no ``await``.
+        kafka_token_provider: A function that returns a token for Kafka with the time at which it expires, in seconds since
+            1970: ``(token, expires_on)``, or an object with these attributes. Kafka's client calls it in a thread of its own
+            whenever it needs another token.
         **unsupported: Named in a warning, except those that mean nothing here: ``retry_…``, ``user_agent``,
             ``logging_enable`` (configure the logger ``kafkabus``).
 
@@ -55,21 +59,33 @@ class ServiceBusClient:
         fully_qualified_namespace: Host name of the namespace.
 
     Raises:
-        ValueError: The host name names no namespace, or the address of Kafka or Redis is missing.
+        ValueError: The host name names no namespace, the address of Kafka or Redis is missing, the file of a secret cannot
+            be read, or nothing provides the tokens that Kafka takes.
     """
 
     def __init__(
         self,
         fully_qualified_namespace: str,
-        credential: object = None,  # noqa: ARG002 - carried, not checked
+        credential: object = None,
+        *,
+        kafka_token_provider: TokenProvider | None = None,
         **unsupported: object,
     ) -> None:
         warn_unsupported(unsupported)
-        self._open(settings_for(host_of(fully_qualified_namespace)))
+        self._open(
+            settings_for(
+                host_of(fully_qualified_namespace), credential=credential, kafka_token_provider=kafka_token_provider
+            )
+        )
 
     @classmethod
     def from_connection_string(
-        cls, conn_str: str, *, environment: Mapping[str, str] | None = None, **unsupported: object
+        cls,
+        conn_str: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        kafka_token_provider: TokenProvider | None = None,
+        **unsupported: object,
     ) -> Self:
         """Return a client of the namespace that a connection string names: Azure's own, or one that ``kafkabus up`` prints.
 
@@ -77,14 +93,16 @@ class ServiceBusClient:
             conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
                 twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
+            kafka_token_provider: See the class.
             **unsupported: See the class.
 
         Raises:
-            ValueError: The string is malformed (the message says which part), or the address of Kafka or Redis is missing.
+            ValueError: The string is malformed (the message says which part), the address of Kafka or Redis is missing, the
+                file of a secret cannot be read, or nothing provides the tokens that Kafka takes.
         """
         warn_unsupported(unsupported)
         client = cls.__new__(cls)
-        client._open(parse_settings(conn_str, environment))
+        client._open(parse_settings(conn_str, environment, kafka_token_provider=kafka_token_provider))
         return client
 
     def _open(self, settings: Settings) -> None:

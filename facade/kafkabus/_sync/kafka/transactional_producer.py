@@ -18,6 +18,7 @@ from kafkabus._kafka.client_options import transactional_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 from kafkabus._sync.compat import Pool
 from kafkabus._sync.kafka.producer import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
+from kafkabus_mapping.names import owned_name
 
 TIMEOUT = 10.0
 """After how many seconds the broker aborts a transaction that its client did not end: readers wait behind it until then."""
@@ -244,7 +245,7 @@ class TransactionalProducers:
             if self._idle:
                 return self._idle.pop()
             self._count += 1
-            name = f"kafkabus.{self._settings.namespace}.{self._client_id}.{self._count}"
+            name = owned_name(self._settings.namespace, self._client_id, str(self._count))
             return TransactionalProducer(self._settings, self._pool, name)
 
     def give_back(self, transactional_producer: TransactionalProducer) -> None:

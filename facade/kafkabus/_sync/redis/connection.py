@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
@@ -16,10 +16,11 @@ from kafkabus._core import in_memory_registry
 from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
-from kafkabus._redis.driver import driver_info
 from kafkabus._redis.errors import of_cluster, passes, translated
 from kafkabus._redis.replies import text_of
 from kafkabus._sync.compat import Lock, Semaphore
+from kafkabus._sync.redis.cluster import ClusterRedis, by_slot
+from kafkabus._sync.redis.opening import open_redis
 
 LOGGER = logging.getLogger("kafkabus.ledger")
 
@@ -27,8 +28,6 @@ T = TypeVar("T")
 
 CALLS_AT_ONCE = 32
 """How many calls wait for Redis at a time at the most, each with a connection; redis-py refuses a call that finds none."""
-REPLY_TIMEOUT = 10.0
-"""How long, in seconds, Redis may take to answer; then the request is made again, under its number."""
 
 _UPTO = "$upto"
 """The cache's field with the offset of the topic up to which it is complete; no entity's name begins with a dollar sign."""
@@ -43,9 +42,7 @@ def connect(url: str) -> Redis:
     here = in_memory_registry.find(url)
     if here is not None:
         return cast("Redis", here.redis())
-    return Redis.from_url(
-        url, protocol=2, socket_connect_timeout=5.0, socket_timeout=REPLY_TIMEOUT, driver_info=driver_info()
-    )
+    return open_redis(url)
 
 
 class RedisConnection:
@@ -79,7 +76,7 @@ class RedisConnection:
             ServiceBusAuthenticationError: Redis refuses the credentials.
             ServiceBusAuthorizationError: The credentials do not allow the call.
             ServiceBusServerBusyError: Redis takes no writes, because its memory is full or it cannot save.
-            UnsuitableRedisError: Redis would drop locks, or is part of a cluster; the call was not made.
+            UnsuitableRedisError: Redis would drop locks, or is a cluster and its URL does not say so; the call was not made.
             LedgerError: Redis refuses the call for another reason.
         """
 
@@ -131,30 +128,49 @@ class RedisConnection:
     def _may_be_another(self, error: RedisError) -> None:
         """Have Redis checked and its address looked up again, because the next call may reach another Redis."""
         self._looked_at = False
-        if isinstance(error, ResponseError):
+        if isinstance(self.redis, ClusterRedis):
+            self.redis.look_again()
+        elif isinstance(error, ResponseError):
             self.redis.connection_pool.disconnect(inuse_connections=False)
 
     def _look_at(self) -> None:
-        """Refuse a Redis that drops keys when it is full or is part of a cluster; warn of one that persists nothing."""
+        """Refuse a Redis that drops keys when it is full, and a cluster that is not called so; warn if nothing is persisted."""
         try:
-            info = self.redis.info()
+            infos = self.infos()
         except ResponseError as error:
             if passes(error):
                 raise
-            info = {}  # The credentials may not ask, as with some hosted Redis.
-        if info.get("redis_mode") == "cluster":
-            raise of_cluster(self.address)
-        policy = info.get("maxmemory_policy", "noeviction")
-        if policy != "noeviction":
-            raise UnsuitableRedisError(
-                f"Redis {self.address} has maxmemory-policy {policy!r} and would drop locks when it is full: set it to "
-                "noeviction"
-            )
+            infos = []  # The credentials may not ask, as with some hosted Redis.
+        for info in infos:
+            if info.get("redis_mode") == "cluster" and not isinstance(self.redis, ClusterRedis):
+                raise of_cluster(self.address)
+            policy = info.get("maxmemory_policy", "noeviction")
+            if policy != "noeviction":
+                raise UnsuitableRedisError(
+                    f"Redis {self.address} has maxmemory-policy {policy!r} and would drop locks when it is full: set it to "
+                    "noeviction"
+                )
         # The server that answered may be gone by now; then the call that follows fails, and the next one checks again.
         self._looked_at = True
         # A Redis that loads its data says that it has no append-only file, too.
-        if info.get("aof_enabled") == 0 and not info.get("loading") and self._saves_nothing():
+        unsaved = [info for info in infos if info.get("aof_enabled") == 0 and not info.get("loading")]
+        if unsaved and self._saves_nothing():
             LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", self.address)
+
+    def infos(self, section: str | None = None) -> list[dict[str, Any]]:
+        """Return what the server tells of itself; of a cluster, what each primary does.
+
+        Raises:
+            RedisError: It does not answer, or the credentials may not ask.
+        """
+        if isinstance(self.redis, ClusterRedis):
+            return self.redis.infos(section)
+        return [(self.redis.info() if section is None else self.redis.info(section))]
+
+    def groups(self, keys: Sequence[str], at_once: int) -> list[Sequence[str]]:
+        """Return keys in groups of which one script may use all, of ``at_once`` keys at the most."""
+        several = by_slot(keys) if isinstance(self.redis, ClusterRedis) else [keys]
+        return [some[start : start + at_once] for some in several for start in range(0, len(some), at_once)]
 
     def _saves_nothing(self) -> bool:
         try:

@@ -12,7 +12,6 @@ import time
 from typing import Any, Protocol
 
 from redis import Redis
-from redis.client import PubSub
 from redis.exceptions import RedisError
 
 from kafkabus._core.entity import Entity
@@ -20,6 +19,7 @@ from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._redis.replies import text_of
 from kafkabus._sync.compat import Worker, sleep
 from kafkabus._sync.redis.ledger_client import LedgerClient
+from kafkabus._sync.redis.subscription import Subscription
 
 LOGGER = logging.getLogger("kafkabus.reader")
 
@@ -122,19 +122,18 @@ class Notifications:
             worker.join()
 
     def _work(self) -> None:
-        pubsub, subscribed = self._redis.pubsub(), set[str]()
+        subscription = Subscription(self._redis)
         try:
             while True:
                 try:
                     self.depart()
                     if not self._goes_on():
                         return
-                    self._hear(pubsub, subscribed)
+                    self._hear(subscription)
                 except RedisError as error:
                     if not self._goes_on():
                         return
                     LOGGER.warning("notifications client=%s error=%s", self._client_id, error)
-                    subscribed.clear()
                     sleep(RETRY)
                 except (OSError, ValueError, AttributeError, TypeError):
                     # A connection that the client closes meanwhile fails in any of these ways.
@@ -145,7 +144,7 @@ class Notifications:
                     self._heartbeat_at = time.monotonic() + HEARTBEAT
                     self._give_heartbeats()
         finally:
-            pubsub.close()
+            subscription.close()
 
     def _goes_on(self) -> bool:
         """Return whether there are listeners; if not, the next listener begins another worker."""
@@ -154,20 +153,14 @@ class Notifications:
                 self._worker = None
             return bool(self._listeners)
 
-    def _hear(self, pubsub: PubSub, subscribed: set[str]) -> None:
+    def _hear(self, subscription: Subscription) -> None:
         """Subscribe to what is listened to now, and wait for a notification."""
         with self._guard:
             wanted = set(self._listeners)
-        if subscribed - wanted:
-            pubsub.unsubscribe(*(subscribed - wanted))
-            subscribed &= wanted
-        if wanted - subscribed:
-            pubsub.subscribe(*(wanted - subscribed))
-            subscribed |= wanted
-        message: dict[str, Any] | None = pubsub.get_message(timeout=WAIT)
+        message = subscription.hear(wanted, WAIT)
         while message is not None:
             self._pass_on(message)
-            message = pubsub.get_message(timeout=0.0)
+            message = subscription.hear(wanted, 0.0)
 
     def _pass_on(self, message: dict[str, Any]) -> None:
         with self._guard:
