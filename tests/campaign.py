@@ -25,9 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 import kafkabus_spark
-from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.embedded.java import spark_java_home
-from tests.faults import kill
+from tests.faults import failover, kill
 from tests.faults.fuzz_rules import fuzz
 from tests.integration.ledger import test_model as model
 from tests.servers import scratch_folder
@@ -36,6 +35,9 @@ from tests.spark import test_filters
 KILLS = 3
 """How many parties are killed in a turn."""
 TABLE_WIDTH = 120
+BROKERS = 3
+EVERY = 60.0
+"""How long, in seconds, a turn of load has one failover."""
 STORIES = 100
 """How many stories Hypothesis makes up in a turn."""
 FUZZED_FOR = 5.0
@@ -78,9 +80,19 @@ class Ground:
         self._stack = stack
 
     @cached_property
-    def runtime(self) -> EmbeddedRuntime:
+    def runtime(self) -> kill.Embedded:
         """Kafka, Redis and upkeep."""
         return self._stack.enter_context(kill.servers())
+
+    @cached_property
+    def brokers(self) -> kill.Embedded:
+        """Three brokers, Redis and upkeep."""
+        return self._stack.enter_context(kill.servers(BROKERS))
+
+    @cached_property
+    def watched(self) -> failover.WatchedServers:
+        """Kafka, a Redis that Sentinels watch, and upkeep."""
+        return self._stack.enter_context(failover.watched_servers())
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -104,8 +116,35 @@ def kill_parties(sessions: int, flow: str, ground: Ground, number: int, tally: T
     Raises:
         AssertionError: Something was lost, made up, delivered again or out of order.
     """
+    _tell(tally, kill.run(ground.runtime, number, KILLS, sessions, flow))
+
+
+def fail_over_redis(ground: Ground, number: int, tally: Tally) -> None:
+    """Kill the Redis that is the primary, once in a minute of load, so that Sentinels promote a replica.
+
+    Raises:
+        AssertionError: Something was lost or made up, or delivered again although it was settled long before.
+    """
+    _tell(tally, kill.run(ground.watched, number, 1, victims=["failover"], lasts=EVERY))
+
+
+def kill_one_broker(ground: Ground, number: int, tally: Tally) -> None:
+    """Kill one of three brokers, once in a minute of load.
+
+    Raises:
+        AssertionError: Something was lost, made up or delivered again.
+    """
+    names = [f"broker-{broker}" for broker in range(1, BROKERS + 1)]
+    _tell(tally, kill.run(ground.brokers, number, 1, victims=names, lasts=EVERY))
+
+
+def _tell(tally: Tally, became: kill.Count) -> None:
+    """Add the outcome of a turn.
+
+    Raises:
+        AssertionError: It is not as it should be.
+    """
     tally.runs += 1
-    became = kill.run(ground.runtime, number, KILLS, sessions, flow)
     tally.messages += became.sent
     tally.kills += sum(became.kills.values())
     tally.lost += len(became.lost)
@@ -160,6 +199,8 @@ FLOWS: dict[str, DescriptionLock] = {
             "ledgers that detect duplicates": model.BothDetecting,
         }.items()
     },
+    "sentinel failover": fail_over_redis,
+    "brokers, one killed": kill_one_broker,
     "compare filters in Spark": compare_filters,
     "fuzz rules": make_rules_up,
 }

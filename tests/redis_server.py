@@ -98,6 +98,9 @@ class Server:
         self._folder.mkdir(exist_ok=True)
         log = self._folder / "redis.log"
         settings = {"--bind": HOST, "--port": str(self.port), "--save": "", "--maxmemory-policy": "noeviction"}
+        if self._program.version >= (7, 0):
+            # As in Redis 6: tests point a server at a folder that it cannot write to.
+            settings["--enable-protected-configs"] = "local"
         self._process = spawn(self._command(settings), self._folder, log)
         deadline = time.monotonic() + PATIENCE
         while not answers_ping(self.port, 1):
@@ -270,8 +273,8 @@ class ClusterOfNodes:
     def owner_of(self, slot: int) -> Server:
         """Return the node that has a slot."""
         ranges = self.nodes[0].ask("CLUSTER SLOTS")
-        assert isinstance(ranges, dict)
-        port = next(servers["primary"][1] for (first, last), servers in ranges.items() if first <= slot <= last)
+        assert isinstance(ranges, list)
+        port = next(primary[1] for first, last, primary, *_ in ranges if first <= slot <= last)
         return next(one for one in self.nodes if one.port == port)
 
     def move(self, slot: int, pause: Callable[[], None] = lambda: None) -> None:

@@ -47,6 +47,7 @@ from datetime import timedelta
 from itertools import pairwise
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import Protocol
 
 import redis
 from rich.console import Console
@@ -105,6 +106,8 @@ HOUR = 3600.0
 """By how much, in seconds, Redis's clock is wrong."""
 WRITTEN_WITHIN = 30.0
 """After how many seconds a settlement is certainly written down, despite the kills."""
+LAG = 2.0
+"""How many seconds a replica may lag behind its primary on a busy machine: what was settled then may come again."""
 SLACK = 5.0
 """How many seconds after a message's life a receiver may write down that it received it in time. Pauses do not count."""
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
@@ -124,6 +127,34 @@ CASES = [
 """Number of sessions, and flow: the cases that run for every change."""
 MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks")]
 """More cases, which ``make test-all`` and ``make campaign`` run as well."""
+
+
+class Ground(Protocol):
+    """The servers of a run."""
+
+    @property
+    def connection_string(self) -> str:
+        """The connection string of the namespace ``NAMESPACE``."""
+        ...
+
+    @property
+    def redis_url(self) -> str:
+        """The address of a Redis that can be emptied."""
+        ...
+
+    @property
+    def data(self) -> Path:
+        """The folder with the data of that Redis."""
+        ...
+
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """The processes of the servers that can be killed, by their names."""
+        ...
+
+    def fail_over(self) -> None:
+        """Kill the primary, if Sentinels watch over Redis, and return once another one serves."""
+        ...
 
 
 @dataclass
@@ -320,29 +351,42 @@ class Copies:
         folder: The folder for the copies.
     """
 
-    def __init__(self, runtime: EmbeddedRuntime, folder: Path) -> None:
-        self._file = runtime.data / "redis" / "appendonly.aof"
-        self._copy = folder / "earlier.aof"
+    def __init__(self, runtime: Ground, folder: Path) -> None:
+        stored = runtime.data / "redis"
+        # Redis 7 has a folder of files.
+        self._stored = next(one for one in (stored / "appendonlydir", stored / "appendonly.aof") if one.exists())
+        self._copy = folder / "earlier"
         self.taken_at = 0.0
 
     def take(self) -> None:
         """Take another copy; changes that come meanwhile may be in it."""
         self.taken_at = time.time()
-        shutil.copy2(self._file, self._copy)
+        _copy(self._stored, self._copy)
 
     def put_back(self) -> None:
         """Have Redis hold the last copy when it starts the next time."""
-        shutil.copy2(self._copy, self._copy.with_suffix(".again"))
-        self._copy.with_suffix(".again").replace(self._file)
+        again = self._copy.with_name("again")
+        _copy(self._copy, again)
+        self._stored.rename(self._copy.with_name(f"replaced-{time.time()}"))
+        again.rename(self._stored)
 
 
-def forget_all(runtime: EmbeddedRuntime) -> None:
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file, or a folder of files, in place of an earlier copy."""
+    if not source.is_dir():
+        shutil.copy2(source, target)
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target)
+
+
+def forget_all(runtime: Ground) -> None:
     """Empty Redis."""
     with redis.Redis.from_url(runtime.redis_url) as server:
         server.flushall()
 
 
-def set_wrong(runtime: EmbeddedRuntime, chance: random.Random) -> None:
+def set_wrong(runtime: Ground, chance: random.Random) -> None:
     """Have Redis's clock be wrong for a while."""
     wrong = chance.choice([HOUR, -HOUR])
     step(runtime.redis_url, NAMESPACE, QUEUE, wrong)
@@ -350,12 +394,14 @@ def set_wrong(runtime: EmbeddedRuntime, chance: random.Random) -> None:
     step(runtime.redis_url, NAMESPACE, QUEUE, -wrong)
 
 
-def strike(party: str, chance: random.Random, runtime: EmbeddedRuntime, parties: list[Party]) -> bool:
+def strike(party: str, chance: random.Random, runtime: Ground, parties: list[Party]) -> bool:
     """Kill a party; return False if it does not run at the moment."""
     if party in {"sender", "receiver"}:
         victim = chance.choice([one for one in parties if (one.role == "send") == (party == "sender")])
         victim.kill()
         victim.start()
+    elif party == "failover":
+        runtime.fail_over()
     elif party in {"emptied", "clock"}:
         try:
             forget_all(runtime) if party == "emptied" else set_wrong(runtime, chance)
@@ -391,18 +437,62 @@ def go_on(parties: list[Party]) -> None:
         time.sleep(0.05)
 
 
+@dataclass
+class Embedded:
+    """Embedded servers, of which there is one Redis.
+
+    Attributes:
+        runtime: The servers.
+    """
+
+    runtime: EmbeddedRuntime
+
+    @property
+    def connection_string(self) -> str:
+        """The connection string of the namespace."""
+        return self.runtime.connection_string
+
+    @property
+    def redis_url(self) -> str:
+        """The address of Redis."""
+        return self.runtime.redis_url
+
+    @property
+    def data(self) -> Path:
+        """The folder with the servers' data."""
+        return self.runtime.data
+
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """The servers' processes."""
+        return self.runtime.processes
+
+    def fail_over(self) -> None:
+        """Refuse: no other Redis could serve."""
+        raise NotImplementedError
+
+
 @contextmanager
-def servers() -> Generator[EmbeddedRuntime]:
+def servers(brokers: int = 1) -> Generator[Embedded]:
     """The servers of any number of runs."""
     data = scratch_folder()
     try:
-        with EmbeddedRuntime(data, namespace=NAMESPACE) as runtime:
-            yield runtime
+        with EmbeddedRuntime(data, namespace=NAMESPACE, brokers=brokers) as runtime:
+            yield Embedded(runtime)
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
 
-def run(runtime: EmbeddedRuntime, seed: int, kills: int, sessions: int = 0, flow: str = "plain") -> Count:
+def run(
+    runtime: Ground,
+    seed: int,
+    kills: int,
+    sessions: int = 0,
+    flow: str = "plain",
+    *,
+    victims: Sequence[str] = (),
+    lasts: float = 0.0,
+) -> Count:
     """Kill parties in an order that the seed decides, and count; messages go through queues of the run's own.
 
     Args:
@@ -411,20 +501,23 @@ def run(runtime: EmbeddedRuntime, seed: int, kills: int, sessions: int = 0, flow
         kills: How many parties are killed.
         sessions: In how many sessions the messages are; 0: in none.
         flow: The tasks beyond sending and receiving: one of ``FLOWS``.
+        victims: The parties of which some are killed, if not the usual ones of the flow.
+        lasts: How long, in seconds, there is load at least.
 
     Raises:
         TimeoutError: No sender can send any more.
     """
-    journals = scratch_folder()
+    journals, chance = scratch_folder(), random.Random(seed)
+    order = [chance.choice(victims) for _ in range(kills)] if victims else _victims(chance, kills, flow)
     try:
         with queues_for(runtime, sessions, flow):
-            return _run_once(runtime, journals, seed, kills, sessions, flow)
+            return _run_once(runtime, journals, chance, order, sessions, flow, lasts)
     finally:
         shutil.rmtree(journals, ignore_errors=True)
 
 
 @contextmanager
-def queues_for(runtime: EmbeddedRuntime, sessions: int, flow: str) -> Generator[None]:
+def queues_for(runtime: Ground, sessions: int, flow: str) -> Generator[None]:
     """The queues of a run, deleted afterwards."""
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         if flow in SUBSCRIBING:
@@ -469,9 +562,16 @@ def _topic(administration: ServiceBusAdministrationClient, sessions: int) -> Gen
         administration.delete_topic(QUEUE)
 
 
-def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, sessions: int, flow: str) -> Count:
-    chance = random.Random(seed)
-    victims = _victims(chance, kills, flow)
+def _run_once(
+    runtime: Ground,
+    journals: Path,
+    chance: random.Random,
+    victims: Sequence[str],
+    sessions: int,
+    flow: str,
+    lasts: float,
+) -> Count:
+    began = time.monotonic()
     parties = [
         Party(role, number, journals, runtime.connection_string, sessions, flow)
         for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
@@ -483,6 +583,7 @@ def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, s
         for party in parties:
             party.start()
         forgotten = _strike_all(runtime, journals, chance, victims, parties)
+        time.sleep(max(0.0, began + lasts - time.monotonic()))
         go_on(parties)
         for party in parties:
             if party.role == "send":
@@ -497,7 +598,7 @@ def _run_once(runtime: EmbeddedRuntime, journals: Path, seed: int, kills: int, s
 
 
 def _strike_all(
-    runtime: EmbeddedRuntime, journals: Path, chance: random.Random, victims: Sequence[str], parties: list[Party]
+    runtime: Ground, journals: Path, chance: random.Random, victims: Sequence[str], parties: list[Party]
 ) -> list[tuple[float, float]]:
     """Kill all victims, one after the other.
 
@@ -511,6 +612,7 @@ def _strike_all(
         if chance.random() < 0.5:
             go_on(parties)
         time.sleep(chance.uniform(0.2, 2.0))
+        struck_at = time.time()
         if which == "older":
             copies.put_back()
         while not strike("redis" if which == "older" else which, chance, runtime, parties):
@@ -518,6 +620,8 @@ def _strike_all(
         if which in {"emptied", "older"}:
             now = time.time()
             forgotten.append((copies.taken_at if which == "older" else now - WRITTEN_WITHIN, now + SLACK))
+        elif which == "failover":
+            forgotten.append((struck_at - LAG, time.time()))
         copies.take()
     return forgotten
 

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkabus.embedded import EmbeddedRuntime
 from tests.effort import SEED, effort
-from tests.faults.kill import CASES, MORE_CASES, PARTIES, run, servers
+from tests.faults.kill import CASES, MORE_CASES, PARTIES, Embedded, run, servers
 
 pytestmark = pytest.mark.faults
 
 
 @pytest.fixture(scope="module")
-def namespace() -> Iterator[EmbeddedRuntime]:
+def namespace() -> Iterator[Embedded]:
     """The servers of all runs, which are killed as well."""
     with servers() as runtime:
         yield runtime
@@ -24,9 +23,7 @@ def namespace() -> Iterator[EmbeddedRuntime]:
 @pytest.mark.parametrize(
     ("sessions", "flow"), [*CASES, *(pytest.param(*case, marks=pytest.mark.extended) for case in MORE_CASES)]
 )
-def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(
-    namespace: EmbeddedRuntime, sessions: int, flow: str
-) -> None:
+def test_nothing_is_lost_doubled_or_made_up_whoever_is_killed(namespace: Embedded, sessions: int, flow: str) -> None:
     """Receivers, senders, the broker, Redis, the upkeep service, and receivers that sleep past the expiry of their locks."""
     kills = effort(3, len(PARTIES))
     count = run(namespace, SEED + [*CASES, *MORE_CASES].index((sessions, flow)), kills, sessions, flow)

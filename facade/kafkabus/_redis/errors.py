@@ -51,6 +51,8 @@ def code_of(error: BaseException) -> str:
     if not isinstance(error, RedisError):
         return ""
     text = str(error)
+    if "cluster support disabled" in text:
+        return "NOCLUSTER"
     inside = _CODE_IN_SCRIPT.search(text)
     if inside is not None:
         return inside[1]
@@ -86,6 +88,7 @@ _CLUSTER = (
     "Redis {address} is part of a Redis Cluster: begin its URL with redis+cluster:// or rediss+cluster://, and name some of "
     "its nodes, redis+cluster://:password@node-1:6379,node-2:6379"
 )
+_NO_CLUSTER = "Redis {address} is no Redis Cluster: begin its URL with redis:// or rediss://"
 _TOLD: Mapping[str, tuple[type[ServiceBusError], str]] = {
     "NOAUTH": (
         ServiceBusAuthenticationError,
@@ -104,6 +107,7 @@ _TOLD: Mapping[str, tuple[type[ServiceBusError], str]] = {
         "Redis {address} takes no writes as it cannot save them: {reason}; see to its disk, and try again",
     ),
     **dict.fromkeys(("MOVED", "ASK", "CROSSSLOT"), (UnsuitableRedisError, _CLUSTER)),
+    "NOCLUSTER": (UnsuitableRedisError, _NO_CLUSTER),
     **{
         code: (
             ServiceBusCommunicationError,

@@ -7,7 +7,7 @@ it raises other errors than a client of one server. See decision 0045.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -167,23 +167,21 @@ class ClusterRedis(Redis):
         causes: list[RedisError] = []
         for node in dict.fromkeys([*self._known, *self._hosts]):
             try:
-                # A node that does not know its own host's name leaves it out.
-                ranges = await self._client_of(node).execute_command("CLUSTER SLOTS", current_host=node[0])
+                ranges = await self._client_of(node).execute_command("CLUSTER SLOTS")
             except (ConnectionError, TimeoutError) as error:
                 causes.append(error)
                 continue
-            self._take(ranges)
+            self._take(node, ranges)
             return
         raise causes[0]
 
-    def _take(self, ranges: Mapping[Any, Any]) -> None:
+    def _take(self, asked: Node, ranges: Sequence[Any]) -> None:
         """Take over a node's answer: the first and the last of some slots, with their primary and its replicas."""
         owners: dict[int, Node] = {}
         known: dict[Node, None] = {}
-        for (first, last), servers in ranges.items():
-            primary, *replicas = (
-                (text_of(host), int(port)) for host, port in (servers["primary"], *servers["replicas"])
-            )
+        for first, last, *servers in ranges:
+            # A node that does not know its own host leaves it out.
+            primary, *replicas = ((text_of(host) or asked[0], int(port)) for host, port, *_ in servers)
             owners |= dict.fromkeys(range(int(first), int(last) + 1), primary)
             known |= dict.fromkeys([primary, *replicas])
         if not owners:

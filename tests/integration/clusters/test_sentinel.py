@@ -1,0 +1,125 @@
+"""A Redis that Sentinels watch: clients, upkeep and notifications follow the primary."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+
+import pytest
+
+from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._async.redis import subscription as aio_subscription
+from kafkabus._sync.redis import subscription
+from kafkabus.embedded import RunningNamespace
+from kafkabus.embedded.redis_server import find_redis
+from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus_mapping.connection import format_connection_string, parse_parts
+from tests.effort import SEED
+from tests.faults.failover import watched_servers
+from tests.faults.kill import run
+from tests.redis_server import Watched, watched
+from tests.servers import scratch_folder
+from tests.upkeep import upkeep
+
+pytestmark = pytest.mark.faults
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def sentinels() -> Iterator[Watched]:
+    """Servers and Sentinels of the module's own."""
+    folder = scratch_folder()
+    try:
+        with watched(find_redis(), folder) as found:
+            yield found
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def elsewhere(untended: str, runtime: RunningNamespace, sentinels: Watched) -> str:
+    """The connection string of an empty namespace."""
+    assert runtime.redis_url in untended
+    return format_connection_string(parse_parts(untended) | {"Redis": sentinels.url})
+
+
+def test_client_and_upkeep_follow_the_new_primary(elsewhere: str, sentinels: Watched) -> None:
+    """The primary is killed, and its locks are still there. The test waits for the election, and for a message's time."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(elsewhere) as administration,
+        ServiceBusClient.from_connection_string(elsewhere) as client,
+        upkeep(elsewhere),
+    ):
+        administration.create_queue("orders")
+        sender, receiver = client.get_queue_sender("orders"), client.get_queue_receiver("orders")
+        sender.send_messages(ServiceBusMessage("one"))
+        (one,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        sentinels.wait_for_replicas()
+        before = sentinels.primary()
+        before.kill()
+        receiver.complete_message(one)
+        assert sentinels.wait_for_another(before) is not before
+        due = datetime.now(timezone.utc) + timedelta(seconds=1)
+        sender.schedule_messages(ServiceBusMessage("two"), due)
+        (two,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        receiver.complete_message(two)
+        assert (str(one), str(two)) == ("one", "two")
+        assert administration.get_queue_runtime_properties("orders").total_message_count == 0
+        before.start()
+
+
+@pytest.mark.extended
+def test_a_waiting_receiver_leaves_a_primary_that_hangs(
+    elsewhere: str, sentinels: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its connections stay open, and say nothing. The receiver hears of the next message at the new primary."""
+    for module in (subscription, aio_subscription):
+        monkeypatch.setattr(module, "PING_AFTER", 0.5)
+        monkeypatch.setattr(module, "ANSWERS_WITHIN", 1.0)
+    with (
+        ServiceBusAdministrationClient.from_connection_string(elsewhere) as administration,
+        ServiceBusClient.from_connection_string(elsewhere) as client,
+    ):
+        administration.create_queue("orders")
+        sender, receiver = client.get_queue_sender("orders"), client.get_queue_receiver("orders")
+        assert receiver.receive_messages(1, max_wait_time=0.5) == []
+        sentinels.wait_for_replicas()
+        before = sentinels.primary()
+        os.kill(before.pid, signal.SIGSTOP)
+        try:
+            sentinels.wait_for_another(before)
+            sender.send_messages(ServiceBusMessage("one"))
+            (one,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+            receiver.complete_message(one)
+        finally:
+            os.kill(before.pid, signal.SIGCONT)
+
+
+@pytest.mark.extended
+def test_a_service_that_no_sentinel_knows_is_told(
+    elsewhere: str, sentinels: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names it, and the Sentinels."""
+    monkeypatch.setattr("kafkabus._sync.redis.connection.stop_after_delay", lambda _seconds: lambda _state: True)
+    unknown = elsewhere.replace("/ledgers/", "/unknown/")
+    with ServiceBusAdministrationClient.from_connection_string(unknown) as administration:
+        with pytest.raises(ServiceBusCommunicationError, match=r"redis\+sentinel://.*No master found for 'unknown'"):
+            administration.create_queue("orders")
+    assert sentinels.sentinels
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(400)
+def test_nothing_is_lost_when_the_primary_is_killed_under_load() -> None:
+    """Three failovers, as in ``python -m tests.campaign --only sentinel``. What was settled long before does not come again."""
+    with watched_servers() as servers:
+        began = time.monotonic()
+        count = run(servers, SEED, 3, victims=["failover"])
+        assert count.fine, str(count)
+        assert count.sent > 1000, f"{count} in {time.monotonic() - began:.0f} s"
