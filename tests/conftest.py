@@ -16,6 +16,7 @@ pytest_plugins = (
     "tests.named_tests",
     "tests.scheduling",
     "tests.server_logs",
+    "tests.ran_on",
     "tests.time_spent",
 )
 

@@ -258,7 +258,7 @@ def test_another_tenant_reaches_nothing(shop: Shop, servers: tuple[str, int, Adm
             lambda: administration.create_queue("mine"),
         ):
             refused(work)
-    with redis.Redis(HOST, servers[1], "0", username="stranger", password=PASSWORD) as server:
+    with redis.Redis(HOST, servers[1], username="stranger", password=PASSWORD) as server:
         for command in (
             ("HGETALL", f"{{{shop.namespace}}}:descriptions"),
             ("EVAL", "return redis.call('DEL', KEYS[1])", 1, f"{{{shop.namespace}}}:descriptions"),

@@ -266,12 +266,14 @@ def test_a_redis_that_begins_to_evict_is_noticed_when_it_comes_back(connection: 
 def test_a_cluster_is_refused_by_name(
     untended: str, runtime: RunningNamespace, tmp_path: Path, server: redis.Redis
 ) -> None:
-    """The refusal comes before a topic is created."""
+    """Its URL does not say that it is one. The refusal comes before a topic is created, and says what to write."""
     with serving(find_redis(), tmp_path / "node", "--cluster-enabled", "yes") as port:
         connection = untended.replace(runtime.redis_url, f"redis://{HOST}:{port}/0")
         settled = parse_settings(connection)
         with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
-            with pytest.raises(UnsuitableRedisError, match="Redis Cluster, which kafkabus does not support"):
+            with pytest.raises(
+                UnsuitableRedisError, match=r"is part of a Redis Cluster: begin its URL with redis\+cluster:"
+            ):
                 administration.create_queue("orders")
         assert Topics(settled).describe(topic_name(settled.namespace, EntityPath("orders"))) is None
 

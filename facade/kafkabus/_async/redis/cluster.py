@@ -95,9 +95,9 @@ class ClusterRedis(Redis):
             for index in left:
                 there[self._place_of(commands[index][0])].append(index)
             works = [partial(self._run_at, node, [commands[index] for index in some]) for node, some in there.items()]
-            for some, found in zip(there.values(), await all_of(works), strict=True):
+            for (node, some), found in zip(there.items(), await all_of(works), strict=True):
                 for index, reply in zip(some, found, strict=True):
-                    replies[index] = await self._follow(commands[index], reply)
+                    replies[index] = await self._follow(commands[index], reply, node)
             left = [index for index in left if isinstance(replies[index], MovedError)]
             if not left:
                 return replies
@@ -119,17 +119,19 @@ class ClusterRedis(Redis):
         found: list[Any] = await pipeline.execute(raise_on_error=False)
         return found
 
-    async def _follow(self, command: Command, reply: Any) -> Any:
-        """Return the reply to a command of which a node said that another one takes it meanwhile."""
-        if isinstance(reply, MovedError):
-            # Not looked up again: other nodes may learn later than this one.
-            self._owners[int(reply.slot_id)] = _node_of(reply)
-            return reply
+    async def _follow(self, command: Command, reply: Any, asked: Node) -> Any:
+        """Return the reply to a command; that of another node, if the one that was asked names one while a slot moves."""
         if not isinstance(reply, AskError):
             return reply
+        # A node that does not know its own host leaves it out.
+        node = reply.host or asked[0], reply.port
+        if isinstance(reply, MovedError):
+            # Not looked up again: other nodes may learn later than this one.
+            self._owners[int(reply.slot_id)] = node
+            return reply
         words, options = command
-        self._receiving[_node_of(reply)] = None
-        pipeline = self._client_of(_node_of(reply)).pipeline(transaction=False)
+        self._receiving[node] = None
+        pipeline = self._client_of(node).pipeline(transaction=False)
         pipeline.execute_command("ASKING")
         pipeline.execute_command(*words, **options)
         _, answer = await pipeline.execute(raise_on_error=False)
@@ -250,10 +252,6 @@ class ClusterPipeline(Pipeline):
         commands, self.command_stack = self.command_stack, []
         replies = await self._cluster.run([(tuple(words), dict(options)) for words, options in commands])
         return [_checked(reply) for reply in replies] if raise_on_error else replies
-
-
-def _node_of(redirection: AskError) -> Node:
-    return redirection.host, redirection.port
 
 
 def _checked(reply: Any) -> Any:
