@@ -40,6 +40,8 @@ ORDER = (*BUSY, "tests/contract/", "tests/integration/")
 """The order of the tests: waiting tests beside busy ones, and short tests last, so that all workers end together."""
 TOGETHER = "tests/spark/"
 """Tests that run on one worker: Spark takes longer to start than most of its tests do."""
+CLUSTERS = "tests/integration/clusters/"
+"""Tests of existing servers, which run on one worker: most of them share a Kafka of their own."""
 CONTAINERS = "tests/containers/"
 """Tests in containers, which run on one worker: the images are built once, and one container serves most of them."""
 ONE_BY_ONE = (
@@ -54,8 +56,9 @@ class Scheduling(LoadScopeScheduling):
     """Give busy files to the first workers, and the tests of the others to any free worker."""
 
     def _split_scope(self, nodeid: str) -> str:
-        if nodeid.startswith(TOGETHER):
-            return TOGETHER
+        for folder in (TOGETHER, CLUSTERS):
+            if nodeid.startswith(folder):
+                return folder
         if nodeid.startswith(CONTAINERS) or "[container" in nodeid:
             return CONTAINERS
         return nodeid if nodeid.startswith(ONE_BY_ONE) else nodeid.partition("::")[0]

@@ -1,16 +1,31 @@
-"""What the suites of existing servers share: they tell on which versions they ran."""
+"""The suites of existing servers share a Kafka, and tell on which versions they ran."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
+from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.kafka_jars import KAFKA_VERSION
 from kafkabus.embedded.redis_server import RedisProgram, find_redis
+from tests.kafka_server import PASSWORD, USER, Guarded, guarded
 from tests.ran_on import PROPERTY
 from tests.redis_server import program_with_tls
+from tests.servers import scratch_folder
 
 
 @pytest.fixture(autouse=True)
@@ -25,3 +40,39 @@ def ran_on(request: pytest.FixtureRequest, record_property: Callable[[str, objec
 @cache
 def _program(has_tls: bool) -> RedisProgram | None:
     return program_with_tls() if has_tls else find_redis()
+
+
+@pytest.fixture(scope="session")
+def kafka(runtime: RunningNamespace) -> Iterator[Guarded]:
+    """A Kafka whose first user may do everything, and whose others may do nothing; the run's servers have fetched its jars."""
+    assert runtime.bootstrap_servers
+    folder = scratch_folder()
+    try:
+        with guarded(folder) as serving:
+            _allow(AdminClient({"bootstrap.servers": serving.open}))
+            yield serving
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _allow(admin: AdminClient) -> None:
+    """Let the user do everything, and give it a password for SCRAM."""
+    everything = [
+        AclBinding(
+            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.ALLOW
+        )
+        for kind, name in (
+            (ResourceType.TOPIC, "*"),
+            (ResourceType.GROUP, "*"),
+            (ResourceType.BROKER, "kafka-cluster"),
+            (ResourceType.TRANSACTIONAL_ID, "*"),
+        )
+    ]
+    for added in admin.create_acls(everything).values():
+        added.result()
+    passwords = [
+        UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
+        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
+    ]
+    for one in passwords:
+        admin.alter_user_scram_credentials([one])[USER].result()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,65 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._kafka import errors
-from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import ServiceBusAuthenticationError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string, parse_parts
-from tests.kafka_server import PASSWORD, USER, Guarded, guarded
-from tests.servers import REACHED_WITHIN, scratch_folder
+from tests.kafka_server import PASSWORD, USER, Guarded
+from tests.servers import REACHED_WITHIN
 
 KEY_PASSWORD = "open sesame"
 OIDC_SECRET = "hush"
-
-
-@pytest.fixture(scope="module")
-def kafka(runtime: RunningNamespace) -> Iterator[Guarded]:
-    """A Kafka of the module's own, whose user may do everything; the run's servers have fetched its jars."""
-    assert runtime.bootstrap_servers
-    folder = scratch_folder()
-    try:
-        with guarded(folder) as serving:
-            _allow(AdminClient({"bootstrap.servers": serving.open}))
-            yield serving
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _allow(admin: AdminClient) -> None:
-    """Let the user do everything, and give it a password for SCRAM."""
-    everything = [
-        AclBinding(
-            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.ALLOW
-        )
-        for kind, name in (
-            (ResourceType.TOPIC, "*"),
-            (ResourceType.GROUP, "*"),
-            (ResourceType.BROKER, "kafka-cluster"),
-            (ResourceType.TRANSACTIONAL_ID, "*"),
-        )
-    ]
-    for added in admin.create_acls(everything).values():
-        added.result()
-    passwords = [
-        UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-    ]
-    for one in passwords:
-        admin.alter_user_scram_credentials([one])[USER].result()
 
 
 @dataclass

@@ -25,13 +25,12 @@ from confluent_kafka.admin import (
 )
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
-from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import ServiceBusAuthorizationError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string
-from tests.kafka_server import PASSWORD, USER, guarded
+from tests.kafka_server import PASSWORD, USER, Guarded
 from tests.redis_server import serving
 from tests.servers import scratch_folder
 from tests.upkeep import upkeep
@@ -131,12 +130,11 @@ class Shop:
 
 
 @pytest.fixture(scope="module")
-def servers(runtime: RunningNamespace) -> Iterator[tuple[str, int, AdminClient]]:
-    """A Kafka and a Redis of the module's own, whose users have no rights yet."""
-    assert runtime.bootstrap_servers
+def servers(kafka: Guarded) -> Iterator[tuple[str, int, AdminClient]]:
+    """A Kafka, and a Redis of the module's own, whose users have no rights yet."""
     folder = scratch_folder()
     try:
-        with guarded(folder) as kafka, serving(find_redis(), folder / "redis") as port:
+        with serving(find_redis(), folder / "redis") as port:
             yield kafka.sasl, port, AdminClient({"bootstrap.servers": kafka.open})
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -298,7 +298,7 @@ def test_a_user_with_the_documented_rights_can_do_everything(
         receiver.complete_message(one)
         administration.delete_queue("orders")
     # Only commands that redis-py and the check of Redis's settings can do without were refused.
-    assert {str(entry["object"]) for entry in server.acl_log()} <= {"client", "config"}
+    assert {str(entry["object"]).partition("|")[0] for entry in server.acl_log()} <= {"client", "config"}
 
 
 @pytest.mark.parametrize("taken", ["-eval", "-evalsha", "-hset", "-@scripting", "resetkeys"])
