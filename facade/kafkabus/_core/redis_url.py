@@ -93,12 +93,12 @@ def with_password(url: str, password: str) -> str:
 def _of_server(url: str) -> RedisUrl | None:
     try:
         split = urlsplit(url)
-        # No address has an '@' behind the host: there it ends a password that holds a '/' or '#'.
-        valid = "@" not in split.path + split.fragment and split.port != 0
+        port = split.port
     except ValueError:
         # The port is no number. The message of this error shows what stands in its place: part of the password.
-        valid = False
-    if not valid:
+        return None
+    # No address has an '@' behind the host: there it ends a password that holds a '/' or '#'.
+    if "@" in split.path + split.fragment or port == 0:
         return None
     address = f"{split.scheme}://{split.netloc.rpartition('@')[2]}{split.path}"
     return RedisUrl(Topology.SERVER, Secret(url), address, (), "", {})

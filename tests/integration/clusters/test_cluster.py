@@ -55,7 +55,7 @@ def keys_of(cluster: ClusterOfNodes) -> dict[int, list[bytes]]:
     found: dict[int, list[bytes]] = {}
     for number, node in enumerate(cluster.nodes):
         with redis.Redis(HOST, node.port) as client:
-            found[number] = client.keys("*")
+            found[number] = [key for key in client.keys("*") if isinstance(key, bytes)]
     return found
 
 

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (
     ResourcePatternType,
     ResourceType,
 )
+from redis.exceptions import NoPermissionError
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from kafkabus.embedded.ports import HOST
@@ -44,8 +45,8 @@ PATIENCE = 60.0
 
 def lines_of(namespace: str, role: str, user: str, queue: str) -> tuple[list[AclBinding], list[str]]:
     """Return the rights of a role on the page, for a user, a namespace and a queue: in Kafka, and the command for Redis."""
-    blocks = re.findall(r"^```\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    lines = [line for block in blocks for line in block.splitlines()]
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    lines = [line for language, block in blocks if not language for line in block.splitlines()]
     own = [
         re.sub(rf"(?<=[ :{{.]){NAMESPACE}(?=[./}}])", namespace, line).replace(f"User:{role}", f"User:{user}")
         for line in lines
@@ -264,5 +265,5 @@ def test_another_tenant_reaches_nothing(shop: Shop, servers: tuple[str, int, Adm
             ("SUBSCRIBE", f"kafkabus:{shop.namespace}/{QUEUE}"),
             ("SCAN", 0),
         ):
-            with pytest.raises(redis.exceptions.NoPermissionError):
+            with pytest.raises(NoPermissionError):
                 server.execute_command(*command)

@@ -22,7 +22,7 @@ from kafkabus_mapping.connection import format_connection_string, parse_parts
 from tests.effort import SEED
 from tests.faults.failover import watched_servers
 from tests.faults.kill import run
-from tests.redis_server import Watched, watched
+from tests.redis_server import Watched, at_once, watched
 from tests.servers import scratch_folder
 from tests.upkeep import upkeep
 
@@ -106,7 +106,7 @@ def test_a_service_that_no_sentinel_knows_is_told(
     elsewhere: str, sentinels: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names it, and the Sentinels."""
-    monkeypatch.setattr("kafkabus._sync.redis.connection.stop_after_delay", lambda _seconds: lambda _state: True)
+    monkeypatch.setattr("kafkabus._sync.redis.connection.stop_after_delay", at_once)
     unknown = elsewhere.replace("/ledgers/", "/unknown/")
     with ServiceBusAdministrationClient.from_connection_string(unknown) as administration:
         with pytest.raises(ServiceBusCommunicationError, match=r"redis\+sentinel://.*No master found for 'unknown'"):

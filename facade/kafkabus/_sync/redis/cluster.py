@@ -170,7 +170,7 @@ class ClusterRedis(Redis):
         causes: list[RedisError] = []
         for node in dict.fromkeys([*self._known, *self._hosts]):
             try:
-                ranges = self._client_of(node).execute_command("CLUSTER SLOTS")
+                ranges: Any = self._client_of(node).execute_command("CLUSTER SLOTS")
             except (ConnectionError, TimeoutError) as error:
                 causes.append(error)
                 continue
