@@ -41,7 +41,7 @@ class RedisUrl:
     """The parts of a URL of Redis.
 
     Attributes:
-        topology: What serves there.
+        topology: The kind of installation.
         plain: The URL as redis-py reads it, with the first host, user, password, database and options.
         address: The URL without user, password and options, for errors and logs.
         hosts: Hosts and ports: of Sentinels, or of nodes of a cluster; of a single server none.

@@ -154,7 +154,7 @@ def test_tokens_that_expire(kafka: Guarded, door: Door) -> None:
 
 
 class _Credential:
-    """What the credentials of azure.identity are, as far as it matters here."""
+    """A credential like those of azure.identity."""
 
     def __init__(self) -> None:
         self.scopes: list[str] = []

@@ -117,7 +117,7 @@ def test_a_service_that_no_sentinel_knows_is_told(
 @pytest.mark.extended
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_when_the_primary_is_killed_under_load() -> None:
-    """Three failovers, as in ``python -m tests.campaign --only sentinel``. What was settled long before does not come again."""
+    """Three failovers, as in the campaign. Messages that were settled long before do not come again."""
     with watched_servers() as servers:
         began = time.monotonic()
         count = run(servers, SEED, 3, victims=["failover"])

@@ -192,7 +192,7 @@ class ClusterRedis(Redis):
         self._owners, self._known, self._is_current = owners, known, True
         self._receiving.clear()
 
-    # What one client of one server does with one command.
+    # Commands of one server that a cluster takes several for.
 
     @override
     def mget(self, keys: Any, *args: Any) -> Any:
