@@ -12,8 +12,18 @@ from pathlib import Path
 import pytest
 from typing_extensions import override
 
+from kafkabus.embedded.class_archive import Archiving, ClassArchive
 from kafkabus.embedded.errors import EmbeddedRuntimeError
-from kafkabus.embedded.kafka_jars import MIRROR_VARIABLE, ROOTS, Jar, download, pinned_jars
+from kafkabus.embedded.java import Java
+from kafkabus.embedded.kafka_jars import (
+    JARS_VARIABLE,
+    MIRROR_VARIABLE,
+    ROOTS,
+    Jar,
+    download,
+    pinned_jars,
+    provide_jars,
+)
 
 CONTENT = {"one": b"x" * 50_000, "two": b"y" * 30_000}
 
@@ -127,3 +137,23 @@ def test_what_kafka_needs_is_pinned() -> None:
         ROOTS[0].rsplit(":", 1)[1]
     }
     assert all(len(jar.sha256) == 64 for jar in pinned.values())
+
+
+def test_jars_that_the_environment_names_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is downloaded. A folder without Kafka is refused."""
+    told: list[str] = []
+    monkeypatch.setenv(JARS_VARIABLE, str(tmp_path))
+    with pytest.raises(EmbeddedRuntimeError, match=rf"{JARS_VARIABLE} names .*{tmp_path.name}, which has no jar"):
+        provide_jars(Waiting(), told.append)
+    (tmp_path / "kafka_2.13-3.9.1.jar").touch()
+    assert provide_jars(Waiting(), told.append) == tmp_path
+    assert told == []
+
+
+def test_jars_in_a_folder_of_others_get_no_archive(tmp_path: Path) -> None:
+    """Brokers start without an archive of classes if it cannot be written beside the jars."""
+    (tmp_path / "kafka").touch()
+    (tmp_path / "classes.list").touch()
+    archive = ClassArchive(Java(Path("java"), 21, "a build", bundled=False), tmp_path / "kafka" / "libs")
+    Archiving(archive, tmp_path / "classes.list", tmp_path / "log").tend()
+    assert {one.name for one in tmp_path.iterdir()} == {"kafka", "classes.list"}

@@ -108,11 +108,18 @@ class Archiving:
         self._archive = archive
         self._lock = archive.lock()
         self._process: subprocess.Popen[bytes] | None = None
-        if archive.exists or not class_list.exists() or not self._lock.acquire():
+        if archive.exists or not class_list.exists() or not self._acquire():
             return
         self._process = spawn(archive.command(_whole_lines(class_list)), class_list.parent, log)
         with contextlib.suppress(psutil.Error):
             psutil.Process(self._process.pid).nice(_LOWEST_PRIORITY)
+
+    def _acquire(self) -> bool:
+        try:
+            return self._lock.acquire()
+        except OSError:
+            # The jars are in another user's folder; brokers start without an archive.
+            return False
 
     def tend(self) -> None:
         """Put the archive in place if it is finished."""

@@ -1,4 +1,4 @@
-"""Kafka's jars, downloaded from Maven Central once per user.
+"""Kafka's jars, downloaded from Maven Central once per user, unless the environment names a folder that has others.
 
 The file ``kafka_jars.json``, which ``tools/pin_kafka.py`` writes, lists the jars with their sizes and SHA-256 sums.
 """
@@ -30,6 +30,8 @@ ROOTS = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.apache.logging.log
 """The packages that the jars belong to. Kafka's modules include no logging backend, so the brokers' logs would be empty."""
 MIRROR_VARIABLE = "KAFKABUS_MAVEN_REPOSITORY"
 """The environment variable with the address of a Maven repository to use in place of Maven Central."""
+JARS_VARIABLE = "KAFKABUS_KAFKA_JARS"
+"""The environment variable with a folder of jars of another Kafka, to run in place of the downloaded ones."""
 PINNED = Path(__file__).with_name("kafka_jars.json")
 """The list of the jars."""
 
@@ -74,8 +76,14 @@ def installed_jars() -> Path | None:
     """Return the folder of Kafka's jars if it is complete.
 
     Returns:
-        The folder with the jars, or None if they are missing or damaged.
+        The folder that the environment names, else the one with the downloaded jars; None if these are missing or damaged.
+
+    Raises:
+        EmbeddedRuntimeError: The environment names a folder without Kafka.
     """
+    given = os.environ.get(JARS_VARIABLE)
+    if given:
+        return _checked(given)
     home = _home()
     try:
         sizes: dict[str, int] = json.loads((home / _MANIFEST).read_text())
@@ -98,7 +106,7 @@ def provide_jars(bench: Workbench, on_progress: Callable[[str], None]) -> Path:
         The folder with the jars.
 
     Raises:
-        EmbeddedRuntimeError: The jars cannot be downloaded.
+        EmbeddedRuntimeError: The jars cannot be downloaded, or the environment names a folder without Kafka.
     """
     jars = installed_jars()
     if jars is not None:
@@ -118,6 +126,17 @@ def provide_jars(bench: Workbench, on_progress: Callable[[str], None]) -> Path:
 def pinned_jars() -> list[Jar]:
     """Return the jars to download."""
     return [Jar(*one) for one in json.loads(PINNED.read_text())]
+
+
+def _checked(given: str) -> Path:
+    """Return a folder that the environment names."""
+    folder = Path(given).absolute()
+    if not any(folder.glob("kafka_*.jar")):
+        raise EmbeddedRuntimeError(
+            f"{JARS_VARIABLE} names {folder}, which has no jar of a Kafka (kafka_*.jar). Name the folder libs of an installed "
+            f"Kafka, or unset the variable to have Kafka {KAFKA_VERSION} downloaded."
+        )
+    return folder
 
 
 def _home() -> Path:
