@@ -226,7 +226,13 @@ def _sessions(brokers: int) -> dict[str, object]:
     If one of several brokers was killed, the cluster admits it again only when its last session has expired. No other broker
     can take over from a single broker, which may be slow on a busy machine.
     """
-    return {"broker.session.timeout.ms": 4_000 if brokers > 1 else 60_000, "broker.heartbeat.interval.ms": 500}
+    session_ms = 4_000 if brokers > 1 else 60_000
+    return {
+        "broker.session.timeout.ms": session_ms,
+        "broker.heartbeat.interval.ms": 500,
+        # A broker that was not fenced is admitted when its last session has expired; by default it gives up after 60 s.
+        "initial.broker.registration.timeout.ms": session_ms + 60_000,
+    }
 
 
 def _voters(cluster: Cluster) -> str:
