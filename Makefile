@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file half made by an interrupted or failed recipe must not look finished.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-fast test-unit campaign check lint types mypy pyright layers lua generated \
+.PHONY: help venv demo test test-all test-matrix test-fast test-unit campaign check lint types mypy pyright layers lua generated \
 	english commits format generate bench site docs constraints clean
 
 help: ## list the targets
@@ -41,6 +41,12 @@ test: $(READY) ## run all tests that a change must pass (ARGS=... for pytest)
 
 test-all: $(READY) ## run those as well that show again what others show (ARGS=...)
 	KAFKABUS_THOROUGH=1 $(PYTEST) $(ARGS)
+	$(MAKE) --no-print-directory test-matrix
+
+# The servers of a version are downloaded once, into the user's cache folder.
+test-matrix: $(READY) ## run the contract's core on versions of Kafka and Redis (KAFKA=3.9, REDIS=valkey-8)
+	exec $(BIN)/python -m tests.matrix $(if $(KAFKA),--kafka=$(KAFKA)) $(if $(REDIS),--redis=$(REDIS)) \
+		--numprocesses=$(WORKERS) $(ARGS)
 
 # What starts no server does little but wait.
 test-fast: WORKERS = 14

@@ -1,12 +1,14 @@
 """A pytest plugin that runs the Kafka and Redis of a run: one embedded runtime, even if several processes run tests.
 
 The process that the user started runs them, from the first test on that needs them; pytest-xdist's workers ask this
-process for them over a socket.
+process for them over a socket. The options ``--kafka-version`` and ``--redis-version`` choose other versions of them, for all
+embedded runtimes of the run; `tests.matrix` knows which there are.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import threading
@@ -17,13 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 
 from kafkabus._kafka import errors
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace, status
 from kafkabus.embedded import scratch_folder as make_scratch_folder
 from kafkabus.embedded.state import LOG_FOLDER
+from tests.matrix.errors import NotToBeHadError
+from tests.matrix.versions import KAFKA, REDIS, choose
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xdist.workermanage import WorkerController
 
 LOGS: pytest.StashKey[Path] = pytest.StashKey()
@@ -34,6 +41,9 @@ REACHED_WITHIN = errors.REACHED_WITHIN
 STALLED_FOR = 60.0
 NICENESS = 5
 """By how much workers yield to the servers, which otherwise answer late if many workers share few cores."""
+
+REPORTED = "servers: "
+"""The beginning of the line, at the end of a run, with the versions that the servers reported."""
 
 _SERVERS: pytest.StashKey[Servers] = pytest.StashKey()
 _ADDRESS = "servers"
@@ -46,9 +56,16 @@ def scratch_folder() -> Path:
 
 
 class Servers:
-    """The run's servers, started when they are first asked for, and the socket at which workers ask."""
+    """The run's servers, started when they are first asked for, and the socket at which workers ask.
+
+    Attributes:
+        expected: The beginnings of some versions that the servers must report.
+        reported: The versions that they reported; empty if they were not started.
+    """
 
     def __init__(self) -> None:
+        self.expected: Sequence[str] = ()
+        self.reported: list[str] = []
         self._guard = threading.Lock()
         self._data: Path | None = None
         self._runtime: EmbeddedRuntime | None = None
@@ -70,6 +87,9 @@ class Servers:
                 self._runtime = EmbeddedRuntime(self._data, namespace=NAMESPACE).start()
             namespace = status(self._runtime.data)
             assert namespace is not None, "the servers of the tests have ended"
+            if not self.reported:
+                self.reported = versions(namespace)
+            refuse_others(self.reported, self.expected)
             return namespace
 
     def stop(self) -> None:
@@ -96,6 +116,31 @@ class Servers:
                     connection.send(error)
 
 
+def versions(namespace: RunningNamespace) -> list[str]:
+    """Return the names and versions of a namespace's servers, as these report them."""
+    log = namespace.data / LOG_FOLDER / "broker-1.log"
+    # No request asks a broker for its version.
+    kafka = re.search(r"Kafka version: (\S+)", log.read_text(errors="replace"))
+    with redis.Redis.from_url(namespace.redis_url) as client:
+        told = client.info("server")
+    valkey = told.get("valkey_version")
+    return [
+        f"Kafka {kafka[1] if kafka else 'of an unknown version'}",
+        f"Valkey {valkey}" if valkey else f"Redis {told['redis_version']}",
+    ]
+
+
+def refuse_others(reported: Sequence[str], expected: Sequence[str]) -> None:
+    """Check that the servers are those that the run asked for.
+
+    Args:
+        reported: The names and versions of the servers.
+        expected: The beginnings of some of them.
+    """
+    absent = [beginning for beginning in expected if not any(one.startswith(beginning) for one in reported)]
+    assert absent == [], f"the tests were to run on {', '.join(absent)}, and run on {', '.join(reported)}"
+
+
 def _running(config: pytest.Config) -> RunningNamespace:
     """Return the run's servers, and start them if they do not run yet."""
     worker = getattr(config, "workerinput", None)
@@ -111,6 +156,14 @@ def _running(config: pytest.Config) -> RunningNamespace:
     return namespace
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options."""
+    group = parser.getgroup("kafkabus")
+    for server, known in (("kafka", KAFKA), ("redis", REDIS)):
+        text = f"the {server.capitalize()} of the embedded runtimes"
+        group.addoption(f"--{server}-version", choices=list(known), default=None, help=text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Listen, in the process that was started; yield to the servers, in workers."""
     errors.REACHED_WITHIN = STALLED_FOR
@@ -120,10 +173,37 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_SERVERS] = Servers()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Choose the servers, before there are workers.
+
+    Raises:
+        pytest.UsageError: A version cannot be had here.
+    """
+    config = session.config
+    servers = config.stash.get(_SERVERS, None)
+    if servers is None:
+        return
+    try:
+        choice = choose(config.getoption("--kafka-version"), config.getoption("--redis-version"))
+    except NotToBeHadError as error:
+        raise pytest.UsageError(str(error)) from error
+    # Workers, and the supervisors that tests start, inherit it.
+    os.environ.update(choice.environment)
+    servers.expected = choice.reported
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
     """Tell a worker the address at which to ask."""
     node.workerinput[_ADDRESS] = node.config.stash[_SERVERS].address
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tell the versions of the servers."""
+    servers = config.stash.get(_SERVERS, None)
+    if servers is not None and servers.reported:
+        terminalreporter.line(f"{REPORTED}{', '.join(servers.reported)}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

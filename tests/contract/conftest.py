@@ -29,6 +29,17 @@ ON_SERVERS_TOO = {"test_locks.py", "test_processors.py", "test_sending_and_recei
 ON_CONTAINERS = {"test_sending_and_receiving.py"}
 """Files of the blocking half that run on a container for every change."""
 
+CORE = {
+    "test_duplicates.py",
+    "test_scheduled.py",
+    "test_sending_and_receiving.py",
+    "test_sessions.py",
+    "test_settling.py",
+    "test_topics.py",
+    "test_transactions.py",
+}
+"""Files of the asyncio half that run on all versions of Kafka and Redis."""
+
 MakeQueue = Callable[..., str]
 MakeTopic = Callable[..., str]
 Advance = Callable[[str, float], None]
@@ -49,13 +60,22 @@ class Backend:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the rest of the blocking half on servers and containers to `make test-all`; the other half needs no container."""
+    """Leave the rest of the blocking half on servers and containers to `make test-all`; the other half needs no container.
+
+    Mark the core of the other half, for `make test-matrix`.
+    """
+    asyncio_half = BLOCKING / "aio"
     for item in items:
         if item.path.parent == BLOCKING:
             for marker, files in (("servers", ON_SERVERS_TOO), ("containers", ON_CONTAINERS)):
                 if item.get_closest_marker(marker) is not None and item.path.name not in files:
                     item.add_marker(pytest.mark.extended)
-    asyncio_half = BLOCKING / "aio"
+        elif (
+            item.path.parent == asyncio_half
+            and item.path.name in CORE
+            and item.get_closest_marker("servers") is not None
+        ):
+            item.add_marker(pytest.mark.core)
     items[:] = [
         item for item in items if item.path.parent != asyncio_half or item.get_closest_marker("containers") is None
     ]

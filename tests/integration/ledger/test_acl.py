@@ -198,6 +198,7 @@ def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(
     assert sum(store.calls.values()) > EXAMPLES
 
 
+@pytest.mark.core
 def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store: Narrow) -> None:
     """Each operation runs in each of its ways, as chance may leave one out."""
     assert _served(store) == server.version

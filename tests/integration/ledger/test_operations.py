@@ -13,6 +13,8 @@ from kafkabus.exceptions import LedgerError
 from tests.integration.ledger import bench as ledger_bench
 from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full
 
+pytestmark = pytest.mark.core
+
 
 def test_a_claim_grants_what_was_read_and_moves_the_cursor(bench: Bench) -> None:
     """It grants from the cursor on, and at most the wanted number."""

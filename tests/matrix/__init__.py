@@ -1,0 +1,1 @@
+"""The core of the contract on several versions of Kafka and of Redis: ``make test-matrix``."""
