@@ -88,18 +88,24 @@ class FirstContact:
     Args:
         settings: Settings with Kafka's address.
         admin: The client that tries first.
+        within: How long to try, in seconds; default ``REACHED_WITHIN``.
 
     Attributes:
         made: Whether a broker was reached.
     """
 
-    def __init__(self, settings: Settings, admin: AdminClient) -> None:
+    def __init__(self, settings: Settings, admin: AdminClient, *, within: float | None = None) -> None:
         self.made = False
+        self._within = within
         self._settings = settings
         self._admin = admin
         self._guard = threading.Lock()
         self._ended_at = 0.0
         self._outcome: ServiceBusError | None = None
+
+    @property
+    def _tried_for(self) -> float:
+        return REACHED_WITHIN if self._within is None else self._within
 
     def make(self) -> None:
         """Reach a broker, unless one was reached before.
@@ -134,7 +140,7 @@ class FirstContact:
         setup: dict[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log_level": 0, "error_cb": hear}
         admin = AdminClient(common_options(self._settings) | setup)
         found = _look_up(self._settings.bootstrap_servers)
-        until = time.monotonic() + REACHED_WITHIN - AT_FIRST
+        until = time.monotonic() + self._tried_for - AT_FIRST
         while (left := until - time.monotonic()) > 0 and not _of_credentials(causes):
             if _answers(admin, min(1.0, left)):
                 return None
@@ -175,7 +181,7 @@ class FirstContact:
         else:
             remedy = "is it running, and is the address right?"
         return ServiceBusCommunicationError(
-            f"Kafka {servers} cannot be reached (tried for {REACHED_WITHIN:g} s): {told}; {remedy}", error=error
+            f"Kafka {servers} cannot be reached (tried for {self._tried_for:g} s): {told}; {remedy}", error=error
         )
 
 

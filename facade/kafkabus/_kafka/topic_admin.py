@@ -157,7 +157,7 @@ class Topics:
         try:
             count: int | None = self._again(_SILENCE)(ask)
         except KafkaException as error:
-            raise self._translate(error, "ask for the cluster's brokers") from error
+            raise self.translate(error, "ask for the cluster's brokers") from error
         if count is None:
             raise ServiceBusCommunicationError(
                 f"no broker of Kafka {self._servers} serves (tried for {self._timeout:.0f} s)"
@@ -182,7 +182,7 @@ class Topics:
         try:
             self._admin.incremental_alter_configs([resource], request_timeout=self._timeout)[resource].result()
         except KafkaException as error:
-            raise self._translate(error, f"configure topic {name!r}") from error
+            raise self.translate(error, f"configure topic {name!r}") from error
 
     def create(self, name: str, partitions: int, config: Mapping[str, str], replicas: int | None = None) -> bool:
         """Create a topic; return False if it existed already.
@@ -260,7 +260,7 @@ class Topics:
         try:
             return self._again(_SILENCE, names[0], timeout)(ask)
         except KafkaException as error:
-            raise self._translate(error, f"describe topic {', '.join(map(repr, names))}") from error
+            raise self.translate(error, f"describe topic {', '.join(map(repr, names))}") from error
 
     def wait_for(self, name: str) -> Topic:
         """Return a topic that was just created, once the brokers know it and each partition's leader serves it.
@@ -360,7 +360,7 @@ class Topics:
             with _observed():
                 return set(self._admin.list_topics(timeout=self._timeout).topics)
         except KafkaException as error:
-            raise self._translate(error, "list the topics") from error
+            raise self.translate(error, "list the topics") from error
 
     def ends_of(self, topics: Mapping[str, int], *, stored: bool = False) -> dict[str, dict[int, int]]:
         """Return the ends of the logs of several topics, asked for in few requests.
@@ -383,7 +383,7 @@ class Topics:
                 wanted = dict.fromkeys(logs[first : first + LOGS_AT_ONCE], latest)
                 asked |= self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=ASKED_FOR)
         except KafkaException as error:
-            raise self._translate(error, "ask for the ends of logs") from error
+            raise self.translate(error, "ask for the ends of logs") from error
         ends: dict[str, dict[int, int]] = {name: {} for name in topics}
         with _observed():
             for where, future in asked.items():
@@ -415,7 +415,7 @@ class Topics:
             for future in deleted.values():
                 future.result()
         except KafkaException as error:
-            raise self._translate(error, f"delete records of topic {name!r}") from error
+            raise self.translate(error, f"delete records of topic {name!r}") from error
 
     def _offsets(
         self, name: str, partitions: Iterable[int], spec: OffsetSpec, timeout: float | None = None
@@ -446,7 +446,7 @@ class Topics:
             with _observed():
                 return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}
         except KafkaException as error:
-            raise self._translate(error, f"ask for the offsets of topic {name!r}") from error
+            raise self.translate(error, f"ask for the offsets of topic {name!r}") from error
 
     def _have_done(self, ask: Callable[[], Future[None]], action: str, already: int) -> bool:
         """Send a request to the controller, and repeat it if there is no answer.
@@ -474,7 +474,7 @@ class Topics:
             done: bool = self._again(_SILENCE)(attempt)
         except KafkaException as error:
             if _code(error) != already:
-                raise self._translate(error, action) from error
+                raise self.translate(error, action) from error
             # The broker may have done the action although it did not answer in time.
             return len(asked) > 1
         return done
@@ -512,7 +512,13 @@ class Topics:
             retry_error_callback=_outcome,
         )
 
-    def _translate(self, error: KafkaException, action: str) -> ServiceBusError:
+    def translate(self, error: KafkaException, action: str) -> ServiceBusError:
+        """Return the SDK's error for one of Kafka's.
+
+        Args:
+            error: Kafka's error.
+            action: The action that failed, as in "create topic 'shop.orders'".
+        """
         cause = error.args[0]
         reason = cause.str() if isinstance(cause, KafkaError) else str(error)
         if isinstance(cause, KafkaError) and cause.code() in NO_RIGHTS:

@@ -13,6 +13,8 @@ class ExitCode(IntEnum):
     USAGE = 2
     NOTHING = 3
     NOT_FOUND = 4
+    UNHEALTHY = 5
+    WARNED = 6
     HUNG_UP = 129
     INTERRUPTED = 130
     OUTPUT_CLOSED = 141
@@ -42,8 +44,8 @@ class OutputClosed(Exception):
 EXIT_CODES_HELP = (
     """\
 [bold]Exit status[/bold]: 0 done; 1 failed, stderr says why; 2 wrong usage; 3 nothing there: no message came, nothing
-runs; 4 no such queue, topic, subscription or rule; 130 interrupted by Ctrl-C; 129 the terminal was closed; 141 the reader
-closed the output; 143 terminated.
+runs; 4 no such queue, topic, subscription or rule; 5 doctor found a failure; 6 doctor found a warning, with --strict;
+130 interrupted by Ctrl-C; 129 the terminal was closed; 141 the reader closed the output; 143 terminated.
 
 [bold]Connection[/bold]: --connection-string before the command, or a file that holds it, --connection-string-file; else
 the variable KAFKABUS_CONNECTION_STRING or KAFKABUS_CONNECTION_STRING_FILE; else the

@@ -39,6 +39,7 @@ _COMMANDS = {
     "stats": "stats",
     "namespace": "namespace",
     "serve": "serve",
+    "doctor": "doctor",
 }
 """The commands in the order of the help text, and the module of each in ``commands``; one is imported when it is used."""
 _LOOK: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}

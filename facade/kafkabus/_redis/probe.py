@@ -1,0 +1,268 @@
+"""Questions to a Redis, and trials of its user's rights, for ``kafkabus doctor``; no key of an entity is changed."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.connection import SSLConnection, parse_url
+from redis.exceptions import NoScriptError, RedisError
+from redis.retry import Retry
+
+from kafkabus._core.exceptions import ServiceBusCommunicationError
+from kafkabus._core.settings import Settings
+from kafkabus._ledger.keys import LedgerKeys, descriptions_key, notification_channel
+from kafkabus._ledger.operations import Claim, Ledger
+from kafkabus._ledger.scripts import create_script, request_script
+from kafkabus._redis.driver import driver_info
+from kafkabus._redis.errors import translated
+from kafkabus._redis.replies import text_of
+from kafkabus_mapping.names import EntityPath
+
+KEYS_AT_ONCE = 1_000
+"""For how many keys one round trip asks."""
+_KEPT_S = 60
+"""After how many seconds Redis removes the keys of a trial that was cut off."""
+_PATH = EntityPath("$doctor")
+"""The path of the ledger of a trial; no entity's name begins with a dollar sign."""
+
+
+class RedisPlace(NamedTuple):
+    """The address of a Redis.
+
+    Attributes:
+        host: The host; None if it is reached at a path.
+        port: The port.
+        path: The path of its socket; None if it is reached at a host.
+        tls: Whether clients are to use TLS.
+        checks: Whether clients are to check the server's certificate.
+        authority: File of the certificate of the authority that signed it; None: those that the system trusts.
+    """
+
+    host: str | None
+    port: int = 0
+    path: str | None = None
+    tls: bool = False
+    checks: bool = True
+    authority: str | None = None
+
+
+def place_of(settings: Settings) -> RedisPlace:
+    """Return the address in the URL of Redis."""
+    given = parse_url(settings.redis_url.reveal())
+    path = given.get("path")
+    if path is not None:
+        return RedisPlace(None, path=str(path))
+    return RedisPlace(
+        str(given.get("host", "localhost")),
+        int(given.get("port", 6379)),
+        tls=issubclass(given.get("connection_class", object), SSLConnection),
+        checks=given.get("ssl_cert_reqs") != "none",
+        authority=given.get("ssl_ca_certs"),
+    )
+
+
+class RedisProbe:
+    """One look at a Redis.
+
+    Args:
+        settings: Settings with the URL of Redis.
+        timeout: The longest time for one call, in seconds.
+    """
+
+    def __init__(self, settings: Settings, *, timeout: float) -> None:
+        self._settings = settings
+        self._timeout = timeout
+        self._redis = Redis.from_url(
+            settings.redis_url.reveal(),
+            protocol=2,
+            socket_connect_timeout=timeout,
+            socket_timeout=timeout,
+            retry=Retry(NoBackoff(), 0),
+            driver_info=driver_info(),
+        )
+
+    def reach(self) -> None:
+        """Have Redis accept the client.
+
+        Raises:
+            ServiceBusAuthenticationError: Redis refuses the credentials.
+            ServiceBusCommunicationError: Redis does not answer, or cannot serve.
+        """
+        # Every user may do this.
+        self._call(lambda: self._redis.execute_command("PING"), "to answer")
+
+    def info(self) -> dict[str, Any]:
+        """Return all that Redis tells about itself.
+
+        Raises:
+            ServiceBusAuthorizationError: The user may not ask.
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        told: dict[str, Any] = self._call(self._redis.info, "INFO")
+        return told
+
+    def snapshots(self) -> str:
+        """Return Redis's setting ``save``, which says when Redis writes snapshots; empty: never.
+
+        Raises:
+            ServiceBusAuthorizationError: The user may not ask.
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        told: dict[str, str] = self._call(lambda: self._redis.config_get("save"), "CONFIG GET save")
+        return told.get("save", "")
+
+    def now_ms(self) -> float:
+        """Return Redis's time, ms since 1970.
+
+        Raises:
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        seconds, microseconds = self._call(self._redis.time, "TIME")
+        return float(seconds) * 1000 + float(microseconds) / 1000
+
+    def heard_of(self, key: str) -> list[tuple[str, float]]:
+        """Return the members of a sorted set, with their scores, ascending.
+
+        Raises:
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        found = self._call(lambda: self._redis.zrange(key, 0, -1, withscores=True), "ZRANGE")
+        return [(text_of(member), float(score)) for member, score in found]
+
+    def texts(self, keys: Sequence[str]) -> list[str]:
+        """Return the texts of keys; empty for keys that are absent.
+
+        Raises:
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        return [text_of(text) for text in self._all([("GET", key) for key in keys])]
+
+    def fields(self, keys: Sequence[str], names: Sequence[str]) -> list[list[str | None]]:
+        """Return fields of hashes; None for fields that are absent.
+
+        Raises:
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        replies = self._all([("HMGET", key, *names) for key in keys])
+        return [[None if one is None else text_of(one) for one in reply] for reply in replies]
+
+    def earliest(self, keys: Sequence[str], count: int) -> list[list[tuple[str, float]]]:
+        """Return the first members of sorted sets, with their scores.
+
+        Raises:
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        replies = self._all([("ZRANGE", key, 0, count - 1, "WITHSCORES") for key in keys])
+        return [[(text_of(member), float(score)) for member, score in _pairs(reply)] for reply in replies]
+
+    def try_keys(self) -> None:
+        """Write, read and delete a key of each of the two patterns that a client uses.
+
+        Raises:
+            ServiceBusAuthorizationError: The user lacks a right.
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        mark = uuid.uuid4().hex
+        namespace = f"{descriptions_key(self._settings.namespace)}:doctor:{mark}"
+        for key in (namespace, self._ledger(mark).keys.meta):
+            self._call(lambda key=key: self._redis.hset(key, "doctor", "1"), "HSET")  # type: ignore[misc]
+            self._call(lambda key=key: self._redis.expire(key, _KEPT_S), "EXPIRE")  # type: ignore[misc]
+            self._call(lambda key=key: self._redis.hmget(key, ["doctor"]), "HMGET")  # type: ignore[misc]
+            self._call(lambda key=key: self._redis.delete(key), "DEL")  # type: ignore[misc]
+
+    def try_scripts(self) -> None:
+        """Make a ledger, have it carry out a request, and delete it, as a client does before it creates an entity.
+
+        Raises:
+            ServiceBusAuthorizationError: The user lacks a right.
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        ledger = self._ledger(uuid.uuid4().hex)
+        ledger.pending.append(Claim.poll(ledger))
+        request = ledger.next_request()
+        if request is None:
+            return
+        script, arguments = request_script(request.names), request.script_arguments()
+        try:
+            meta = ledger.keys.meta
+            self._call(lambda: self._redis.eval(create_script().text, 1, meta, 0, 0, 0), "a script")
+            self._call(lambda: self._redis.expire(meta, _KEPT_S), "EXPIRE")
+            with self._explained("a script"):
+                try:
+                    self._redis.execute_command("EVALSHA", script.sha, *arguments)
+                except NoScriptError:
+                    self._redis.script_load(script.text)
+                    self._redis.execute_command("EVALSHA", script.sha, *arguments)
+        finally:
+            with suppress(RedisError):
+                self._redis.delete(*ledger.script_keys)
+
+    def try_channels(self) -> None:
+        """Publish a message on a channel of the namespace, and hear it.
+
+        Raises:
+            ServiceBusAuthorizationError: The user lacks a right.
+            ServiceBusError: Redis does not answer, or refuses.
+        """
+        channel = notification_channel(self._settings.namespace, _PATH)
+        with self._explained("SUBSCRIBE or PUBLISH"), self._redis.pubsub() as heard:
+            heard.subscribe(channel)
+            deadline = time.monotonic() + self._timeout
+            published = False
+            while (left := deadline - time.monotonic()) > 0:
+                message = heard.get_message(timeout=left)
+                if message is not None and message["type"] == "message":
+                    return
+                if message is not None and not published:
+                    self._redis.publish(channel, "doctor")
+                    published = True
+        raise ServiceBusCommunicationError(
+            f"Redis {self._settings.redis_address} did not pass on a message within {self._timeout:g} s"
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._redis.close()
+
+    def _ledger(self, mark: str) -> Ledger:
+        keys = LedgerKeys.of(self._settings.namespace, _PATH, mark, 0)
+        channel = notification_channel(self._settings.namespace, _PATH)
+        return Ledger(keys, partition=0, channel=channel, client_id=mark)
+
+    def _all(self, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
+        """Send commands in few round trips; return their replies."""
+        replies: list[Any] = []
+        for first in range(0, len(commands), KEYS_AT_ONCE):
+            pipeline = self._redis.pipeline(transaction=False)
+            for command in commands[first : first + KEYS_AT_ONCE]:
+                pipeline.execute_command(*command)
+            replies += self._call(pipeline.execute, str(commands[first][0]))
+        return replies
+
+    def _call(self, ask: Callable[[], Any], what: str) -> Any:
+        with self._explained(what):
+            return ask()
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Raise the SDK's errors for those of Redis."""
+        settings = self._settings
+        try:
+            yield
+        except RedisError as error:
+            raise translated(
+                error, address=settings.redis_address, namespace=settings.namespace, tried_for=self._timeout, what=what
+            ) from error
+
+
+def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield members with their scores, which a reply has one after the other, or already in pairs."""
+    if flat and isinstance(flat[0], (list, tuple)):
+        return iter([(one[0], one[1]) for one in flat])
+    return iter(zip(flat[::2], flat[1::2], strict=True))

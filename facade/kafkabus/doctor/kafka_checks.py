@@ -1,0 +1,288 @@
+"""Checks of Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kafkabus._kafka.topic_admin import CLOCK_TOPIC, COMPACTED_TOPIC, ENTITY_TOPIC, MARKER_TOPIC
+from kafkabus.doctor.check import Check, listed, of_tls
+from kafkabus.doctor.facts import Facts, Missing, known
+from kafkabus.doctor.findings import Finding, failure, ok, warning
+
+OLDEST_FETCH = 16
+"""The latest version of the request to fetch that Kafka 3.7 knows; the oldest Kafka that kafkabus is made for."""
+
+_RELEASES = {15: "3.5", 16: "3.7", 17: "3.9", 18: "4.1"}
+"""Kafka's releases by the latest version of the request to fetch that each was the first to know."""
+_ANY_REPLICAS = 3
+"""The number of replicas that kafkabus gives a topic if there are as many brokers."""
+_OF_PURPOSES: Mapping[str, Mapping[str, str]] = {"CLOCK": CLOCK_TOPIC, "TRANSACTIONS": MARKER_TOPIC}
+"""The settings of the namespace's own topics that are not compacted."""
+_OWN = frozenset({"DESCRIPTIONS", "CHECKPOINTS", "ARCHIVE", "SESSION-STATES", *_OF_PURPOSES})
+_RELIED_ON = ("message.timestamp.type", "retention.ms", "retention.bytes", "cleanup.policy", "max.message.bytes")
+_AT_LEAST = frozenset({"max.message.bytes"})
+
+
+def _addresses(facts: Facts) -> Finding:
+    addresses = known(facts.kafka.addresses)
+    problems = [one.problem for one in addresses if one.problem]
+    if not problems:
+        return ok(f"connected to {listed(one.address for one in addresses)}")
+    return (warning if len(problems) < len(addresses) else failure)(listed(problems))
+
+
+def _tls(facts: Facts) -> Finding:
+    return of_tls(known(facts.kafka.tls), "Kafka is used")
+
+
+def _authentication(facts: Facts) -> Finding:
+    refusal = known(facts.kafka.refusal)
+    return failure(refusal) if refusal else ok("a broker accepts this client")
+
+
+def _version(facts: Facts) -> Finding:
+    version = known(facts.kafka.fetch_version)
+    since = max((first for first in _RELEASES if first <= version), default=None)
+    told = f"Kafka {_RELEASES[since]} or later" if since is not None else "a Kafka older than 3.5"
+    return ok(told) if version >= OLDEST_FETCH else failure(f"{told}, and older than 3.7")
+
+
+def _brokers(facts: Facts) -> Finding:
+    brokers = known(facts.kafka.brokers)
+    problems = [f"broker {broker.number}: {reached.problem}" for broker, reached in brokers if reached.problem]
+    if problems:
+        return failure(listed(problems))
+    count = len(brokers)
+    return ok(f"{count} broker{'' if count == 1 else 's'}, each at the address that it gives")
+
+
+def _replication(facts: Facts) -> Finding:
+    topics, brokers = known(facts.kafka.topics), len(known(facts.kafka.brokers))
+    usual = min(_ANY_REPLICAS, brokers)
+    few = [
+        f"{name} has {fewest} of {wanted}"
+        for name, topic in sorted(topics.items())
+        for wanted in [usual if _purpose(name) in _OWN else facts.replicas or usual]
+        for fewest in [min((one.replicas for one in topic.partitions), default=wanted)]
+        if fewest < wanted
+    ]
+    if few:
+        return warning(f"too few replicas: {listed(few)}")
+    return ok(f"{len(topics)} topics, with {facts.replicas or usual} or more replicas")
+
+
+def _min_insync(facts: Facts) -> Finding:
+    topics, settings = known(facts.kafka.topics), known(facts.kafka.settings)
+    low: list[str] = []
+    high: list[str] = []
+    for name, topic in sorted(topics.items()):
+        replicas = min((one.replicas for one in topic.partitions), default=1)
+        least = int(settings.get(name, {}).get("min.insync.replicas") or 1)
+        if replicas >= _ANY_REPLICAS and least < 2:
+            low.append(f"{name} has {least} of {replicas} replicas")
+        if replicas > 1 and least >= replicas:
+            high.append(f"{name} asks for all {replicas} replicas")
+    if low:
+        return warning(f"an acknowledged message may be lost with one broker: {listed(low)}")
+    if high:
+        return warning(f"without one broker nothing can be sent: {listed(high)}", "set min.insync.replicas lower")
+    return ok("acknowledged messages are on as many brokers as they should be")
+
+
+def _partitions(facts: Facts) -> Finding:
+    logs = [(name, one) for name, topic in sorted(known(facts.kafka.topics).items()) for one in topic.partitions]
+    needed = {name: int(its.get("min.insync.replicas") or 1) for name, its in _settings(facts).items()}
+    dead = [f"{name}/{one.number}" for name, one in logs if not one.has_leader]
+    stopped = [f"{name}/{one.number}" for name, one in logs if one.has_leader and one.in_sync < needed.get(name, 1)]
+    behind = [f"{name}/{one.number}" for name, one in logs if one.in_sync < one.replicas]
+    if dead:
+        return failure(f"no broker leads {listed(dead)}")
+    if stopped:
+        return failure(f"too few replicas are in sync to send to {listed(stopped)}")
+    if behind:
+        return warning(f"not all replicas are in sync: {listed(behind)}")
+    return ok(f"{len(logs)} partitions are led, and in sync")
+
+
+def _settings(facts: Facts) -> Mapping[str, Mapping[str, str]]:
+    settings = facts.kafka.settings
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def _topic_settings(facts: Facts) -> Finding:
+    wrong: list[str] = []
+    for name, settings in sorted(known(facts.kafka.settings).items()):
+        for setting, wanted in _wanted(name).items():
+            found = settings.get(setting, "")
+            if found != wanted and not (setting in _AT_LEAST and found.isdigit() and int(found) >= int(wanted)):
+                wrong.append(f"{name} has {setting}={found} instead of {wanted}")
+    return failure(listed(wrong)) if wrong else ok("all topics have the settings that kafkabus relies on")
+
+
+def _wanted(name: str) -> dict[str, str]:
+    """Return the settings of a topic that kafkabus relies on."""
+    purpose = _purpose(name)
+    if purpose in _OF_PURPOSES:
+        return {setting: value for setting, value in _OF_PURPOSES[purpose].items() if setting in _RELIED_ON}
+    if purpose in _OWN:
+        return {setting: value for setting, value in COMPACTED_TOPIC.items() if setting in _RELIED_ON}
+    return {**ENTITY_TOPIC, "cleanup.policy": "delete"} if purpose != purpose.upper() else {}
+
+
+def _purpose(name: str) -> str:
+    """Return the part of a topic's name behind the namespace's; in capitals if no entity has the topic."""
+    return name.partition(".")[2]
+
+
+def _open_transactions(facts: Facts) -> Finding:
+    logs = known(facts.kafka.open_transactions)
+    if not logs:
+        return ok("no Kafka transaction has been open for long")
+    return failure(
+        "nothing behind an open Kafka transaction is received: "
+        + listed(f"{topic}/{partition} from offset {end} on" for (topic, partition), end in sorted(logs.items()))
+    )
+
+
+def _right_to_describe(facts: Facts) -> Finding:
+    hidden = known(facts.kafka.hidden)
+    if hidden:
+        return failure(f"the user may not describe {listed(sorted(hidden))}")
+    return ok("the user may describe the namespace's topics")
+
+
+def _right(trial: str, verb: str, operation: str = "") -> Callable[[Facts], Finding]:
+    """Return the rule about a right that was tried on a topic, and that each topic of the namespace has to grant as well.
+
+    Args:
+        trial: The trial's name.
+        verb: What the right allows, in words.
+        operation: The name of Kafka's operation; empty if topics do not tell whether they grant it.
+    """
+
+    def look(facts: Facts) -> Finding:
+        tried = known(facts.kafka.rights).get(trial, _NOT_TRIED)
+        if isinstance(tried, str) and tried:
+            return failure(tried)
+        topics = facts.kafka.topics if operation and not isinstance(facts.kafka.topics, Missing) else {}
+        refusing = sorted(name for name, topic in topics.items() if operation not in topic.operations)
+        if refusing:
+            return failure(f"Kafka does not let its user {verb} {listed(refusing)}")
+        if tried is _NOT_TRIED and topics:
+            return ok(f"each topic lets the user {verb} it")
+        known(tried)
+        return ok(f"the user may {verb} topics of the namespace" if operation else f"the user may {verb}")
+
+    return look
+
+
+_NOT_TRIED = Missing("it was not tried, because no topic can be created and deleted for that")
+_GRANT = "grant it with 'kafka-acls.sh --add --operation {}{}', or name another user as KafkaSaslUsername"
+_ON_TOPICS = " --topic <namespace>. --resource-pattern-type prefixed"
+
+KAFKA_CHECKS = (
+    Check(
+        "kafka-address",
+        "the names of the brokers in the connection string are known, and each takes connections",
+        "see to KafkaBootstrapServers, to the name server and the firewall, and whether the broker runs",
+        _addresses,
+    ),
+    Check(
+        "kafka-tls",
+        "client and broker agree on TLS or on none, and the certificate is trusted and does not end soon",
+        "let KafkaSecurityProtocol say what the listener speaks, and KafkaSslCaLocation name the file of the authority",
+        _tls,
+    ),
+    Check(
+        "kafka-authentication",
+        "a broker accepts the client and its credentials",
+        "see to KafkaSaslUsername, KafkaSaslPassword, KafkaSaslMechanism and KafkaSecurityProtocol",
+        _authentication,
+    ),
+    Check(
+        "kafka-version",
+        "Kafka is 3.7 or later",
+        "update the brokers",
+        _version,
+    ),
+    Check(
+        "kafka-brokers",
+        "each broker can be reached at the address that it gives to clients",
+        "let the broker's advertised.listeners name an address that this machine reaches",
+        _brokers,
+    ),
+    Check(
+        "kafka-right-describe",
+        "the user may describe all topics of the namespace",
+        _GRANT.format("Describe", _ON_TOPICS),
+        _right_to_describe,
+    ),
+    Check(
+        "kafka-right-create",
+        "the user may create topics: for administration, and for dead-letter queues when they are first needed",
+        _GRANT.format("Create", _ON_TOPICS),
+        _right("create", "create topics"),
+    ),
+    Check(
+        "kafka-right-write",
+        "the user may write: to send, and to dead-letter when receiving",
+        _GRANT.format("Write", _ON_TOPICS),
+        _right("write", "write to", "WRITE"),
+    ),
+    Check(
+        "kafka-right-read",
+        "the user may read: to receive",
+        _GRANT.format("Read", _ON_TOPICS),
+        _right("read", "read", "READ"),
+    ),
+    Check(
+        "kafka-right-delete",
+        "the user may delete topics, for administration, and their records, for upkeep",
+        _GRANT.format("Delete", _ON_TOPICS),
+        _right("delete", "delete", "DELETE"),
+    ),
+    Check(
+        "kafka-right-configure",
+        "the user may set the settings of topics: for topics that were created anew with Kafka's own tools",
+        _GRANT.format("AlterConfigs", _ON_TOPICS),
+        _right("configure", "configure", "ALTER_CONFIGS"),
+    ),
+    Check(
+        "kafka-right-transactions",
+        "the user may store transactions",
+        _GRANT.format("Write", " --transactional-id kafkabus.<namespace>. --resource-pattern-type prefixed"),
+        _right("transactions", "store transactions"),
+    ),
+    Check(
+        "kafka-replication",
+        "each topic has 3 replicas, or as many as there are brokers, or KafkaReplicationFactor",
+        "add replicas with 'kafka-reassign-partitions.sh'",
+        _replication,
+    ),
+    Check(
+        "kafka-min-insync",
+        "min.insync.replicas keeps acknowledged messages if one broker is lost, and does not stop senders then",
+        "set it with 'kafka-configs.sh --alter --topic … --add-config min.insync.replicas=2'",
+        _min_insync,
+    ),
+    Check(
+        "kafka-partitions",
+        "each partition has a leader, and its replicas are in sync",
+        "see whether all brokers run, and to their logs",
+        _partitions,
+    ),
+    Check(
+        "kafka-topic-settings",
+        "topics have the settings that kafkabus relies on: whose clock counts, how long records stay, how large they may be",
+        "set it with 'kafka-configs.sh --alter --topic … --add-config …'",
+        _topic_settings,
+    ),
+    Check(
+        "kafka-transactions",
+        "no Kafka transaction in a topic of the namespace has been open for long",
+        "see which client left it open with 'kafka-transactions.sh find-hanging', and end it with its 'abort', which loses "
+        "what that transaction wrote to this log",
+        _open_transactions,
+    ),
+)
+"""The checks of Kafka."""

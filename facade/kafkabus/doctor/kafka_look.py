@@ -1,0 +1,180 @@
+"""Gathering the facts of Kafka."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+
+from kafkabus._core.exceptions import ServiceBusAuthenticationError, ServiceBusCommunicationError
+from kafkabus._core.settings import Settings
+from kafkabus._kafka.probe import BrokerAddress, KafkaProbe
+from kafkabus.doctor.facts import Handshake, KafkaFacts, Missing, Reached, known
+from kafkabus.doctor.network import reach, shake_hands, speaks_tls
+from kafkabus.doctor.steps import Limits, Line
+from kafkabus_mapping.names import compacted_topic_name
+from kafkabus_mapping.secret import revealed
+
+MEASURED = 12
+"""How many partitions a trial's topic has at the most; each is led by another broker if there are so many."""
+
+
+def look_at_kafka(settings: Settings, probe: KafkaProbe, limits: Limits, clock: Callable[[], float]) -> KafkaFacts:
+    """Return the facts of Kafka.
+
+    Args:
+        settings: The settings of the namespace.
+        probe: Asks Kafka.
+        limits: The limits.
+        clock: This machine's clock, seconds since 1970.
+    """
+    facts, line = KafkaFacts(), Line(limits)
+    unreached = _connect(facts, line, settings, probe, limits)
+    if not unreached:
+        _ask(facts, line, probe, limits)
+        _try(facts, line, settings, probe, limits)
+        _look_for_transactions(facts, line, probe, limits, clock)
+    facts.miss_rest(unreached or "Kafka was not asked")
+    return facts
+
+
+def _connect(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, limits: Limits) -> str:
+    """Have a broker accept the client; return why none does, empty if one does."""
+    addresses = [_host_and_port(server) for server in settings.bootstrap_servers.split(",")]
+    facts.addresses = line.ask("to connect", lambda: [reach(*one, limits.answer_s) for one in addresses])
+    if isinstance(facts.addresses, Missing):
+        return facts.addresses.reason
+    reached = [one for one, outcome in zip(addresses, facts.addresses, strict=True) if not outcome.problem]
+    if not reached:
+        return "Kafka is not reached"
+    place = reached[0]
+    options = {name: revealed(value) for name, value in settings.kafka_options.items()}
+    secured = options.get("security.protocol", "PLAINTEXT").upper().endswith("SSL")
+    if secured:
+        authority = options.get("ssl.ca.location")
+        facts.tls = line.ask("to agree on TLS", lambda: shake_hands(*place, limits.answer_s, authority))
+        if isinstance(facts.tls, Missing) or facts.tls.problem:
+            return "Kafka and this client do not agree on TLS"
+    accepted = line.ask("to be accepted by a broker", probe.reach)
+    if isinstance(accepted, Missing):
+        return _refused(facts, accepted, None if secured else lambda: speaks_tls(*place, limits.answer_s))
+    if not secured:
+        facts.tls = Handshake(False)
+    facts.refusal = ""
+    return ""
+
+
+def _refused(facts: KafkaFacts, why: Missing, answers_in_tls: Callable[[], bool] | None) -> str:
+    """Note why no broker accepts the client, and return why nothing else is asked."""
+    refused = isinstance(why.error, ServiceBusAuthenticationError)
+    if answers_in_tls is not None:
+        facts.tls = Handshake(False)
+        if not refused and answers_in_tls():
+            facts.tls = Handshake(False, "the listener speaks TLS, and KafkaSecurityProtocol asks for none")
+            return "Kafka and this client do not agree on TLS"
+    facts.refusal = why.reason
+    return "no broker accepts this client"
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    host, _, port = server.strip().rpartition("://")[2].rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _ask(facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: Limits) -> None:
+    """Ask for the cluster and the namespace's topics."""
+    version = line.ask("to ask for Kafka's version", probe.fetch_version)
+    facts.fetch_version = Missing("Kafka's client does not tell it") if version is None else version
+    facts.brokers = line.ask("to describe the cluster", lambda: _reach_brokers(probe.brokers(), limits))
+    described = line.ask("to describe the topics", lambda: probe.describe(sorted(_names(probe))))
+    if isinstance(described, Missing):
+        facts.topics = facts.hidden = described
+        return
+    facts.topics, hidden = described
+    facts.hidden = frozenset(hidden)
+    names = sorted(facts.topics)
+    facts.settings = line.ask("to read the settings of the topics", lambda: probe.settings_of(names))
+
+
+def _names(probe: KafkaProbe) -> set[str]:
+    """Return the names of the namespace's topics, and of one that has to be there if an entity is."""
+    return probe.names() | {probe.descriptions_topic}
+
+
+def _reach_brokers(brokers: list[BrokerAddress], limits: Limits) -> list[tuple[BrokerAddress, Reached]]:
+    each = limits.answer_s / max(1, len(brokers))
+    return [(broker, reach(broker.host, broker.port, each)) for broker in brokers]
+
+
+def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, limits: Limits) -> None:
+    """Try each right: on a topic of the namespace's own, which is there for a moment."""
+    if isinstance(facts.brokers, Missing):
+        facts.rights = facts.brokers
+        return
+    facts.rights = rights = dict[str, "str | Missing"]()
+    brokers = len(facts.brokers)
+    name = compacted_topic_name(settings.namespace, f"doctor-{uuid.uuid4().hex[:8]}")
+    partitions = min(brokers, MEASURED)
+    replicas = settings.replication_factor or min(3, brokers)
+    rights["delete"] = _refusal(line.ask("to try a deletion", lambda: probe.try_deletion(name)))
+    rights["create"] = _refusal(line.ask("to try a creation", lambda: probe.try_creation(name, partitions, replicas)))
+    if any(rights.values()):
+        # A topic that cannot be deleted again is not created.
+        return
+    rights["create"] = _refusal(line.ask("to create a topic", lambda: probe.create_topic(name, partitions)))
+    try:
+        if rights["create"] == "":
+            _try_on(name, partitions, facts, line, settings, probe)
+    finally:
+        # The topic has to go even if the line has ended.
+        gone = _refusal(Line(limits).ask("to delete the topic again", lambda: probe.delete_topic(name)))
+        if gone:
+            text = gone.reason if isinstance(gone, Missing) else gone
+            rights["delete"] = f"topic {name} was left behind: {text}"
+
+
+def _try_on(name: str, partitions: int, facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe) -> None:
+    """Try the rights that need a topic, on this one."""
+    rights = known(facts.rights)
+    transactional_id = f"kafkabus.{settings.namespace}.doctor-{uuid.uuid4().hex}"
+    facts.ticks = line.ask("to write to a topic", lambda: probe.write(name, partitions))
+    rights["write"] = _refusal(facts.ticks)
+    rights["read"] = _refusal(line.ask("to read a topic", lambda: probe.read(name)))
+    rights["configure"] = _refusal(line.ask("to configure a topic", lambda: probe.try_configuration(name)))
+    rights["transactions"] = _refusal(
+        line.ask("to store a transaction", lambda: probe.try_transaction(name, transactional_id))
+    )
+    rights["delete"] = _refusal(line.ask("to delete records", lambda: probe.delete_records(name)))
+
+
+def _refusal(outcome: object) -> str | Missing:
+    """Return the server's refusal of a trial; empty if it allowed it, missing if it did not decide."""
+    if not isinstance(outcome, Missing):
+        return ""
+    decided = outcome.error is not None and not isinstance(outcome.error, ServiceBusCommunicationError)
+    return outcome.reason if decided else outcome
+
+
+def _look_for_transactions(
+    facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: Limits, clock: Callable[[], float]
+) -> None:
+    """Look for logs that cannot be read on, because a transaction in them has been open for too long."""
+    if isinstance(facts.topics, Missing):
+        facts.open_transactions = facts.topics
+        return
+    counts = {name: len(topic.partitions) for name, topic in facts.topics.items()}
+    ahead_ms = 0.0 if isinstance(facts.ticks, Missing) else max((one.ahead_ms[0] for one in facts.ticks), default=0.0)
+    moment = round(1000 * (clock() - limits.transaction_s) + ahead_ms)
+    facts.open_transactions = line.ask("to look for open transactions", lambda: _open_before(probe, counts, moment))
+
+
+def _open_before(probe: KafkaProbe, counts: Mapping[str, int], moment: int) -> dict[tuple[str, int], int]:
+    """Return the ends of the committed records of logs with a transaction that was open at a moment, ms since 1970."""
+    committed, stored = probe.ends(counts), probe.ends(counts, stored=True)
+    behind = {
+        (name, partition): end
+        for name, ends in committed.items()
+        for partition, end in ends.items()
+        if end < stored[name].get(partition, 0)
+    }
+    since = probe.stored_since(list(behind), moment)
+    return {log: end for log, end in behind.items() if (first := since[log]) is None or end < first}

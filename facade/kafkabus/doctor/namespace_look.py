@@ -1,0 +1,318 @@
+"""Gathering the facts of a namespace: its entities, their ledgers, and the upkeep of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kafkabus._core.entity import Entity
+from kafkabus._core.settings import Settings
+from kafkabus._kafka.probe import KafkaProbe, TopicState
+from kafkabus._ledger.keys import full_key, holes_key, upkeep_key
+from kafkabus._ledger.operations import Ledger
+from kafkabus._ledger.prepared_settlement import Prepared
+from kafkabus._ledger.snapshot import head_version
+from kafkabus._redis.probe import RedisProbe
+from kafkabus.doctor.facts import (
+    NEARLY_FULL,
+    EntityFacts,
+    KafkaFacts,
+    LedgerFacts,
+    Missing,
+    NamespaceFacts,
+    RedisFacts,
+)
+from kafkabus.doctor.steps import Limits, Line
+from kafkabus.upkeep.quota import MEGABYTE
+from kafkabus_mapping.entities import (
+    EntityDescription,
+    EntityStatus,
+    SubscriptionDescription,
+    TopicDescription,
+    read_description,
+)
+from kafkabus_mapping.names import EntityPath, topic_name
+from kafkabus_mapping.namespaces import NamespaceDescription
+
+MEASURED = 50
+"""The size of so many partitions is estimated at the most."""
+OVERDUE_AT_ONCE = 100
+"""How many unfinished transfers and transactions of a ledger are looked at."""
+
+_NAMESPACE = "$namespace"
+"""The key of the namespace's own description."""
+_BLOCK = "#"
+"""A part of the keys of a checkpoint's blocks, which the heads' keys do not have."""
+_FIELDS = ("cursor", "in_flight", "scheduled", "moving", "changed", "clock", "slip", "test:skew")
+
+
+class _Head(NamedTuple):
+    """A ledger as Redis holds it.
+
+    Attributes:
+        fields: The values of ``_FIELDS``.
+        moving: The messages that are moving and that want attention first, and when they do, ms since 1970.
+    """
+
+    fields: Mapping[str, str | None]
+    moving: Sequence[tuple[str, float]]
+
+    def number(self, name: str) -> int:
+        """Return a field; 0 if it is absent."""
+        return int(self.fields[name] or 0)
+
+
+def look_at_namespace(
+    settings: Settings, of_kafka: KafkaFacts, of_redis: RedisFacts, kafka: KafkaProbe, redis: RedisProbe, limits: Limits
+) -> NamespaceFacts:
+    """Return the facts of the namespace, as far as Kafka and Redis were reached.
+
+    Args:
+        settings: The settings of the namespace.
+        of_kafka: The facts of Kafka.
+        of_redis: The facts of Redis.
+        kafka: Asks Kafka.
+        redis: Asks Redis.
+        limits: The limits.
+    """
+    facts, line = NamespaceFacts(), Line(limits)
+    of_both = Line(limits, None if of_redis.refusal == "" else Missing("Redis is not reached"))
+    facts.upkeep_s = of_both.ask("to look for upkeep", lambda: _heard_of(settings, redis))
+    if isinstance(of_kafka.topics, Missing):
+        facts.entities = of_kafka.topics
+        return facts
+    topics = of_kafka.topics
+    described = line.ask("to read the descriptions", lambda: _descriptions(kafka, topics, of_kafka.hidden))
+    if isinstance(described, Missing):
+        facts.entities = described
+        return facts
+    entities = _entities(settings, described, topics)
+    look = _LedgerLook(settings, described, topics, kafka, redis)
+    ledgers = of_both.ask("to look at the ledgers", lambda: look.at(entities))
+    full = of_both.ask("to look for full partitions", lambda: _full(settings, redis, entities))
+    facts.entities = [
+        EntityFacts(
+            str(one.path),
+            one.path.is_dead_letter,
+            one.topic,
+            _problem(one, topics, of_kafka.hidden),
+            0 if one.path.is_dead_letter else one.description.max_size_in_megabytes * MEGABYTE,
+            frozenset() if isinstance(full, Missing) else full[one.path.key],
+            ledgers if isinstance(ledgers, Missing) else ledgers[one.path.key],
+        )
+        for one in entities
+    ]
+    return facts
+
+
+def _heard_of(settings: Settings, redis: RedisProbe) -> list[float]:
+    """Return how many seconds ago each upkeep instance was heard of, ascending."""
+    instances, now = redis.heard_of(upkeep_key(settings.namespace)), redis.now_ms()
+    return sorted((now - heard) / 1000 for _, heard in instances)
+
+
+def _descriptions(
+    kafka: KafkaProbe, topics: Mapping[str, TopicState], hidden: frozenset[str] | Missing
+) -> dict[str, str]:
+    """Return the descriptions of all entities, and the namespace's, as texts by name."""
+    name = kafka.descriptions_topic
+    if name not in topics and (isinstance(hidden, Missing) or name not in hidden):
+        return {}
+    return {key: text for key, (text, _) in kafka.latest(name, lambda _: True).items()}
+
+
+def _entities(settings: Settings, described: Mapping[str, str], topics: Mapping[str, TopicState]) -> list[Entity]:
+    """Return the entities that are described, with those of their dead-letter queues that are there."""
+    entities: list[Entity] = []
+    for name in sorted(described.keys() - {_NAMESPACE}):
+        description = read_description(described[name])
+        if description.status is EntityStatus.DELETING:
+            continue
+        for path in _paths(description):
+            topic = topic_name(settings.namespace, path) if path.is_dead_letter else description.topic
+            if path.is_dead_letter and topic not in topics:
+                continue
+            topic_id = topics[topic].topic_id if path.is_dead_letter else description.topic_id
+            entities.append(
+                Entity.of(settings.namespace, path, description, topic=topic, topic_id=topic_id, client_id="doctor")
+            )
+    return entities
+
+
+def _paths(description: EntityDescription) -> Iterable[EntityPath]:
+    path = EntityPath(description.name)
+    return (path,) if isinstance(description, TopicDescription) else path.all
+
+
+def _problem(entity: Entity, topics: Mapping[str, TopicState], hidden: frozenset[str] | Missing) -> str:
+    """Return what is wrong with the topic of an entity; empty if nothing is, or that is not known."""
+    topic = topics.get(entity.topic)
+    if topic is None:
+        return "" if isinstance(hidden, Missing) or entity.topic in hidden else "is gone"
+    if len(topic.partitions) != entity.partitions:
+        return f"has {len(topic.partitions)} partitions instead of {entity.partitions}"
+    return ""
+
+
+def _full(settings: Settings, redis: RedisProbe, entities: Sequence[Entity]) -> dict[str, frozenset[int]]:
+    """Return the full partitions of each entity by upkeep's last report, by the key of its path."""
+    keys = [full_key(settings.namespace, one.path, one.generation) for one in entities]
+    return {
+        one.path.key: frozenset(map(int, text.split())) for one, text in zip(entities, redis.texts(keys), strict=True)
+    }
+
+
+class _LedgerLook:
+    """A look at the ledgers of all entities.
+
+    Args:
+        settings: The settings of the namespace.
+        described: The descriptions as texts, by name.
+        topics: The topics of the namespace.
+        kafka: Asks Kafka.
+        redis: Asks Redis.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        described: Mapping[str, str],
+        topics: Mapping[str, TopicState],
+        kafka: KafkaProbe,
+        redis: RedisProbe,
+    ) -> None:
+        self._namespace = settings.namespace
+        self._topics = topics
+        self._kafka = kafka
+        self._redis = redis
+        text = described.get(_NAMESPACE)
+        self._left = MEASURED
+        # The first entity creates the namespace.
+        self._max_message_bytes = (
+            0 if text is None else NamespaceDescription.model_validate_json(text).max_message_bytes
+        )
+
+    def at(self, entities: Sequence[Entity]) -> dict[str, list[LedgerFacts]]:
+        """Return the facts of the ledgers of each entity, by the key of its path."""
+        there = [one for one in entities if one.topic in self._topics]
+        heads = self._heads([ledger for one in there for ledger in one.ledgers])
+        now_ms = self._redis.now_ms()
+        written = self._written()
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        ends = self._kafka.ends({one.topic: one.partitions for one in there})
+        holes = self._holes(there)
+        found: dict[str, list[LedgerFacts]] = {one.path.key: [] for one in entities}
+        for one in there:
+            starts = self._starts(one, heads)
+            for ledger in one.ledgers:
+                head, end = heads[ledger.keys.prefix], ends[one.topic].get(ledger.partition, 0)
+                if head is None:
+                    waiting = end - starts.get(ledger.partition, end)
+                    found[one.path.key].append(LedgerFacts(ledger.partition, is_there=False, waiting=waiting))
+                    continue
+                empty = holes[one.path.key].get(ledger.partition, 0)
+                facts = self._facts(ledger, head, now_ms, written.get(ledger.keys.prefix))
+                found[one.path.key].append(replace(facts, waiting=_waiting(one, head, end - empty)))
+        return self._measured(there, ends, found)
+
+    def _heads(self, ledgers: Sequence[Ledger]) -> dict[str, _Head | None]:
+        """Return the ledgers that Redis holds, by their prefixes; None for those that it does not."""
+        fields = self._redis.fields([ledger.keys.meta for ledger in ledgers], _FIELDS)
+        moves = self._redis.earliest([f"{ledger.keys.prefix}:moves" for ledger in ledgers], OVERDUE_AT_ONCE)
+        return {
+            ledger.keys.prefix: None if values[0] is None else _Head(dict(zip(_FIELDS, values, strict=True)), moving)
+            for ledger, values, moving in zip(ledgers, fields, moves, strict=True)
+        }
+
+    def _written(self) -> dict[str, int]:
+        """Return the version of each ledger's last checkpoint, by the ledger's prefix."""
+        name = self._kafka.checkpoints_topic
+        if name not in self._topics:
+            return {}
+        heads = self._kafka.latest(name, lambda key: _BLOCK not in key)
+        return {prefix: head_version(text) for prefix, (text, _) in heads.items()}
+
+    def _holes(self, entities: Sequence[Entity]) -> dict[str, dict[int, int]]:
+        """Return how many offsets of each entity's partitions hold no message, by upkeep's last report."""
+        keys = [holes_key(self._namespace, one.path, one.generation) for one in entities]
+        return {
+            one.path.key: {
+                int(partition): int(count) for partition, _, count in (word.partition(":") for word in text.split())
+            }
+            for one, text in zip(entities, self._redis.texts(keys), strict=True)
+        }
+
+    def _starts(self, entity: Entity, heads: Mapping[str, _Head | None]) -> dict[int, int]:
+        """Return the first offsets of an entity's logs if Redis does not hold all of its ledgers: then all may wait."""
+        if all(heads[ledger.keys.prefix] is not None for ledger in entity.ledgers):
+            return {}
+        return self._kafka.starts(entity.topic, entity.partitions)
+
+    def _facts(self, ledger: Ledger, head: _Head, now_ms: float, written: int | None) -> LedgerFacts:
+        clock, skew = head.number("clock"), head.number("test:skew")
+        now = max(now_ms + head.number("slip"), clock) + skew
+        version, _, changed_at = (head.fields["changed"] or "").partition(":")
+        unwritten = bool(version) and (written is None or int(version) > written)
+        prepared, moving = self._overdue(ledger, [offset for offset, due in head.moving if due < now])
+        due = {offset: (now - at) / 1000 for offset, at in head.moving}
+        return LedgerFacts(
+            ledger.partition,
+            unwritten_s=(now - float(changed_at)) / 1000 if unwritten else None,
+            ahead_ms=max(head.number("slip"), clock - now_ms) if clock else 0.0,
+            prepared_s=max((due[offset] for offset in prepared), default=None),
+            moving_s=max((due[offset] for offset in moving), default=None),
+        )
+
+    def _overdue(self, ledger: Ledger, offsets: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return those of some messages that a transaction prepared, and those that are being transferred."""
+        if not offsets:
+            return [], []
+        (moves,) = self._redis.fields([f"{ledger.keys.prefix}:moving"], [str(int(offset)) for offset in offsets])
+        # A transfer that ended is kept for a while, without an intent.
+        intents = {offset: move.partition("|")[2] for offset, move in zip(offsets, moves, strict=True) if move}
+        prepared = [offset for offset, intent in intents.items() if Prepared.from_text(intent) is not None]
+        return prepared, [offset for offset in intents if offset not in prepared]
+
+    def _measured(
+        self,
+        entities: Sequence[Entity],
+        ends: Mapping[str, Mapping[int, int]],
+        found: dict[str, list[LedgerFacts]],
+    ) -> dict[str, list[LedgerFacts]]:
+        """Estimate the bytes of partitions that may be nearly full; a topic has those of its slowest subscription."""
+        waiting: dict[tuple[str, int], int] = {}
+        for one in entities:
+            for facts in found[one.path.key]:
+                log = one.topic, facts.partition
+                waiting[log] = max(waiting.get(log, 0), facts.waiting)
+        for one in entities:
+            if not one.path.is_dead_letter and not isinstance(one.description, SubscriptionDescription):
+                found[one.path.key] = [
+                    replace(facts, bytes=self._bytes(one, facts.partition, waiting, ends))
+                    for facts in found[one.path.key]
+                ]
+        return found
+
+    def _bytes(
+        self,
+        entity: Entity,
+        partition: int,
+        waiting: Mapping[tuple[str, int], int],
+        ends: Mapping[str, Mapping[int, int]],
+    ) -> float | None:
+        """Return about how many bytes wait in a partition; None if these are surely few, or enough others were measured."""
+        count, end = waiting[entity.topic, partition], ends[entity.topic].get(partition)
+        limit = entity.description.max_size_in_megabytes * MEGABYTE
+        if end is None or count * self._max_message_bytes < limit * NEARLY_FULL or self._left == 0:
+            return None
+        self._left -= 1
+        return count * self._kafka.mean_size(entity.topic, partition, max(0, end - count), end)
+
+
+def _waiting(entity: Entity, head: _Head, end: int) -> int:
+    """Return how many messages wait in a log, or are locked; of a topic itself, how many are scheduled."""
+    if entity.is_topic:
+        return head.number("scheduled")
+    held = head.number("in_flight") - head.number("moving")
+    return max(0, end - head.number("cursor")) + max(0, held - head.number("scheduled"))

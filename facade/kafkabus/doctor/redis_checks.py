@@ -1,0 +1,180 @@
+"""Checks of Redis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafkabus.doctor.check import Check, listed, of_tls
+from kafkabus.doctor.facts import Facts, Missing, known
+from kafkabus.doctor.findings import Finding, failure, ok, warning
+
+OLDEST = (6, 2)
+"""The oldest Redis that the ledgers run on."""
+FULL = 0.9
+"""The part of ``maxmemory`` from which on clients receive nothing new."""
+NEARLY_FULL = 0.75
+"""The part of ``maxmemory`` from which on to warn."""
+LAGS_S = 10
+"""For how many seconds a replica may be silent without a warning."""
+_MEBIBYTE = 1 << 20
+
+
+def _address(facts: Facts) -> Finding:
+    reached = known(facts.redis.address)
+    return failure(reached.problem) if reached.problem else ok(f"connected to {reached.address}")
+
+
+def _tls(facts: Facts) -> Finding:
+    return of_tls(known(facts.redis.tls), "Redis is used")
+
+
+def _authentication(facts: Facts) -> Finding:
+    refusal = known(facts.redis.refusal)
+    return failure(refusal) if refusal else ok("Redis accepts this client")
+
+
+def _version(facts: Facts) -> Finding:
+    info = known(facts.redis.info)
+    version = str(info.get("redis_version", "0.0"))
+    told = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    return ok(told) if numbers >= OLDEST else failure(f"{told}, and older than 6.2")
+
+
+def _mode(facts: Facts) -> Finding:
+    mode = known(facts.redis.info).get("redis_mode", "standalone")
+    return failure("it is part of a Redis Cluster") if mode == "cluster" else ok(f"it runs as {mode}")
+
+
+def _right(trial: str, verb: str) -> Callable[[Facts], Finding]:
+    """Return the rule about a right that was tried."""
+
+    def look(facts: Facts) -> Finding:
+        refusal = known(known(facts.redis.rights).get(trial, Missing("it was not tried")))
+        return failure(refusal) if refusal else ok(f"the user may {verb}")
+
+    return look
+
+
+def _eviction(facts: Facts) -> Finding:
+    policy = known(facts.redis.info).get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return failure(f"maxmemory-policy is {policy}: a full Redis would drop locks, and clients refuse to work")
+    return ok("maxmemory-policy is noeviction")
+
+
+def _persistence(facts: Facts) -> Finding:
+    info = known(facts.redis.info)
+    if info.get("aof_enabled"):
+        if info.get("aof_last_write_status", "ok") != "ok":
+            return failure("the last write to the append-only file failed", "see to the disk of Redis, and to its log")
+        return ok("it has an append-only file")
+    snapshots = known(facts.redis.snapshots)
+    if not snapshots:
+        return warning("it persists nothing: if it ends, received messages are delivered again")
+    if info.get("rdb_last_bgsave_status", "ok") != "ok":
+        return failure("the last snapshot failed: Redis takes no writes", "see to the disk of Redis, and to its log")
+    return warning(f"it writes snapshots only (save {snapshots}): if it ends, messages since the last one come again")
+
+
+def _replication(facts: Facts) -> Finding:
+    info = known(facts.redis.info)
+    if info.get("role", "master") != "master":
+        primary = f"{info.get('master_host')}:{info.get('master_port')}"
+        return failure(f"it is a replica of {primary}, and takes no writes")
+    replicas = [info[f"slave{number}"] for number in range(int(info.get("connected_slaves", 0)))]
+    late = [f"{one.get('ip')}:{one.get('port')}" for one in replicas if _is_late(one)]
+    if late:
+        return warning(f"replicas do not keep up: {listed(late)}", "see whether they run, and to their logs")
+    needed, good = int(info.get("min_slaves_to_write", 0)), int(info.get("min_slaves_good_slaves", len(replicas)))
+    if good < needed:
+        return failure(
+            f"{good} replicas follow it, and it takes no writes below {needed}", "see whether its replicas run"
+        )
+    return ok(f"it is a primary, with {len(replicas)} replica{'' if len(replicas) == 1 else 's'}")
+
+
+def _is_late(replica: Mapping[str, Any]) -> bool:
+    return replica.get("state") != "online" or int(replica.get("lag", 0)) > LAGS_S
+
+
+def _memory(facts: Facts) -> Finding:
+    info = known(facts.redis.info)
+    used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not limit:
+        return ok(f"{_mebibytes(used)} used, without a limit")
+    told = f"{_mebibytes(used)} of {_mebibytes(limit)} used"
+    if used >= limit * FULL:
+        return failure(f"{told}: clients receive nothing new")
+    return warning(told) if used >= limit * NEARLY_FULL else ok(told)
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / _MEBIBYTE:,.1f} MB"
+
+
+_GRANT = (
+    "give the user the rights of docs/reference/configuration.md with 'ACL SETUSER', or name another one in the URL"
+)
+
+REDIS_CHECKS = (
+    Check(
+        "redis-address",
+        "the name of Redis's host is known, and it takes connections",
+        "see to the URL of Redis, to the name server and the firewall, and whether Redis runs",
+        _address,
+    ),
+    Check(
+        "redis-tls",
+        "client and Redis agree on TLS or on none, and the certificate is trusted and does not end soon",
+        "begin the URL with rediss:// if the server speaks TLS, else with redis://; '?ssl_ca_certs=FILE' names an authority",
+        _tls,
+    ),
+    Check(
+        "redis-authentication",
+        "Redis accepts the client and its credentials",
+        "give user and password in the URL, redis://USER:PASSWORD@HOST:PORT/0, with special characters percent-encoded",
+        _authentication,
+    ),
+    Check("redis-version", "Redis is 6.2 or later, or Valkey", "update Redis", _version),
+    Check(
+        "redis-mode",
+        "Redis is not part of a Redis Cluster, which kafkabus does not support yet",
+        "use a Redis without cluster mode, with replicas for failover",
+        _mode,
+    ),
+    Check(
+        "redis-right-keys",
+        "the user may read and write the keys of the namespace",
+        _GRANT,
+        _right("keys", "read and write keys of the namespace"),
+    ),
+    Check("redis-right-scripts", "the user may run the ledgers' scripts", _GRANT, _right("scripts", "run scripts")),
+    Check(
+        "redis-right-channels",
+        "the user may publish and subscribe to the channels of the namespace",
+        _GRANT,
+        _right("channels", "use channels of the namespace"),
+    ),
+    Check(
+        "redis-eviction",
+        "Redis does not drop keys when it is full",
+        "set maxmemory-policy to noeviction",
+        _eviction,
+    ),
+    Check(
+        "redis-persistence",
+        "Redis has an append-only file, and can write it",
+        "set 'appendonly yes'",
+        _persistence,
+    ),
+    Check(
+        "redis-replication",
+        "Redis is a primary, and its replicas keep up",
+        "let the URL lead to the primary",
+        _replication,
+    ),
+    Check("redis-memory", "Redis's memory is not nearly used up", "raise maxmemory", _memory),
+)
+"""The checks of Redis."""
