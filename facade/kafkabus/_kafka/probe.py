@@ -56,7 +56,7 @@ PROBES = 16
 """At how many places of a log the size of its records is sampled."""
 _QUIET: Options = {"log_level": 0}
 """The findings say what Kafka's client would log."""
-_FETCH_VERSIONS = re.compile(r"ApiKey Fetch \(1\) Versions \d+\.\.(\d+)")
+_FETCH_VERSION = re.compile(r"ApiKey Fetch \(1\) Versions \d+\.\.(\d+)")
 _REPORTED_WITHIN = 1.0
 """How long Kafka's client may take to report the versions of a broker that it reached, in seconds."""
 
@@ -157,21 +157,19 @@ class KafkaProbe:
 
     def fetch_version(self) -> int | None:
         """Return the latest version of Kafka's request to fetch that a broker knows; None if the client does not tell it."""
-        heard = _Lines()
-        logger = logging.getLogger("kafkabus.kafka.features")
-        logger.addHandler(heard)
+        heard = _Versions()
         options: Options = {"debug": "feature", "log_level": 7}
-        admin = AdminClient(common_options(self._settings) | options, logger=logger)
-        with self._explained("ask a broker for its version"):
-            admin.list_topics("__nothing", timeout=self._timeout)
-        deadline = time.monotonic() + _REPORTED_WITHIN
-        while time.monotonic() < deadline:
-            admin.poll(0.01)
-            for line in heard.lines:
-                found = _FETCH_VERSIONS.search(line)
-                if found is not None:
-                    return int(found[1])
-        return None
+        _VERSIONS.addHandler(heard)
+        try:
+            admin = AdminClient(common_options(self._settings) | options, logger=_VERSIONS)
+            with self._explained("ask a broker for its version"):
+                admin.list_topics("__nothing", timeout=self._timeout)
+            deadline = time.monotonic() + _REPORTED_WITHIN
+            while not heard.found and time.monotonic() < deadline:
+                admin.poll(0.01)
+            return max(heard.found, default=None)
+        finally:
+            _VERSIONS.removeHandler(heard)
 
     def brokers(self) -> list[BrokerAddress]:
         """Return the brokers of the cluster, by number.
@@ -494,16 +492,22 @@ GONE_OR_HIDDEN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_A
 """Kafka's answers about topics that do not exist, or that the user may not describe."""
 
 
-class _Lines(logging.Handler):
-    """Keeps the lines of a log."""
+class _Versions(logging.Handler):
+    """Finds the versions of the request to fetch in the lines that Kafka's client logs about a broker."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: list[str] = []
+        self.found: list[int] = []
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
+        self.found += [int(version) for version in _FETCH_VERSION.findall(record.getMessage())]
+
+
+_VERSIONS = logging.getLogger("kafkabus.kafka.versions")
+_VERSIONS.setLevel(logging.DEBUG)
+# Its lines are read here, and by no user.
+_VERSIONS.propagate = False
 
 
 def _parts(all_: Sequence[T], count: int) -> Iterator[Sequence[T]]:
