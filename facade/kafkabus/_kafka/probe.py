@@ -412,12 +412,12 @@ class KafkaProbe:
         next(self._read(name, 0, OFFSET_BEGINNING), None)
 
     def delete_records(self, name: str) -> None:
-        """Delete the first record of a topic.
+        """Delete no records of a topic, as upkeep deletes those that are settled.
 
         Raises:
             ServiceBusError: Kafka refuses, or does not answer.
         """
-        self._topics.delete_records(name, {0: 1})
+        self._topics.delete_records(name, {0: 0})
 
     def try_configuration(self, name: str) -> None:
         """Have Kafka check whether the settings of a topic may be changed, without changing them.
@@ -434,8 +434,8 @@ class KafkaProbe:
                 resource
             ].result()
 
-    def try_transaction(self, name: str, transactional_id: str) -> None:
-        """Store a record in a transaction, and abort it.
+    def try_transaction(self, transactional_id: str) -> None:
+        """Begin a transaction, and abort it.
 
         Raises:
             ServiceBusError: Kafka refuses, or does not answer.
@@ -447,8 +447,6 @@ class KafkaProbe:
         with self._explained(f"store transaction {transactional_id!r}"):
             producer.init_transactions(self._timeout)
             producer.begin_transaction()
-            producer.produce(name, b"", None, 0)
-            producer.flush(self._timeout)
             producer.abort_transaction(self._timeout)
 
     def _read(self, name: str, partition: int, start: int) -> Iterator[Any]:

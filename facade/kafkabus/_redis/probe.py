@@ -107,15 +107,15 @@ class RedisProbe:
         told: dict[str, Any] = self._call(self._redis.info, "INFO")
         return told
 
-    def snapshots(self) -> str:
-        """Return Redis's setting ``save``, which says when Redis writes snapshots; empty: never.
+    def setting(self, name: str) -> str:
+        """Return a setting of Redis; empty if this Redis has none of that name.
 
         Raises:
             ServiceBusAuthorizationError: The user may not ask.
             ServiceBusError: Redis does not answer, or refuses.
         """
-        told: dict[str, str] = self._call(lambda: self._redis.config_get("save"), "CONFIG GET save")
-        return told.get("save", "")
+        told: dict[str, str] = self._call(lambda: self._redis.config_get(name), f"CONFIG GET {name}")
+        return told.get(name, "")
 
     def now_ms(self) -> float:
         """Return Redis's time, ms since 1970.

@@ -124,7 +124,7 @@ class RedisFacts(_Part):
         tls: The attempt to agree on TLS.
         refusal: Why Redis does not accept the client; empty if it does.
         info: What Redis tells about itself.
-        snapshots: When Redis writes snapshots, as in its setting ``save``; empty: never.
+        settings: Those of its settings that it does not tell by itself.
         ahead_ms: By how many ms Redis's clock is ahead of this machine's, and by how many ms that may be wrong.
         rights: The refusals of trials, by name; empty if Redis allowed what was tried.
     """
@@ -133,7 +133,7 @@ class RedisFacts(_Part):
     tls: Handshake | Missing = UNSEEN
     refusal: str | Missing = UNSEEN
     info: Mapping[str, Any] | Missing = UNSEEN
-    snapshots: str | Missing = UNSEEN
+    settings: Mapping[str, str] | Missing = UNSEEN
     ahead_ms: tuple[float, float] | Missing = UNSEEN
     rights: dict[str, str | Missing] | Missing = UNSEEN
 

@@ -112,18 +112,21 @@ def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, l
         return
     facts.rights = rights = dict[str, "str | Missing"]()
     brokers = len(facts.brokers)
-    name = compacted_topic_name(settings.namespace, f"doctor-{uuid.uuid4().hex[:8]}")
+    mark = uuid.uuid4().hex
+    name = compacted_topic_name(settings.namespace, f"doctor-{mark}")
     partitions = min(brokers, MEASURED)
     replicas = settings.replication_factor or min(3, brokers)
+    transaction = f"kafkabus.{settings.namespace}.doctor-{mark}"
+    rights["transactions"] = _refusal(line.ask("to begin a transaction", lambda: probe.try_transaction(transaction)))
     rights["delete"] = _refusal(line.ask("to try a deletion", lambda: probe.try_deletion(name)))
     rights["create"] = _refusal(line.ask("to try a creation", lambda: probe.try_creation(name, partitions, replicas)))
-    if any(rights.values()):
+    if rights["delete"] or rights["create"]:
         # A topic that cannot be deleted again is not created.
         return
     rights["create"] = _refusal(line.ask("to create a topic", lambda: probe.create_topic(name, partitions)))
     try:
         if rights["create"] == "":
-            _try_on(name, partitions, facts, line, settings, probe)
+            _try_on(name, partitions, facts, line, probe)
     finally:
         # The topic has to go even if the line has ended.
         gone = _refusal(Line(limits).ask("to delete the topic again", lambda: probe.delete_topic(name)))
@@ -132,17 +135,13 @@ def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, l
             rights["delete"] = f"topic {name} was left behind: {text}"
 
 
-def _try_on(name: str, partitions: int, facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe) -> None:
+def _try_on(name: str, partitions: int, facts: KafkaFacts, line: Line, probe: KafkaProbe) -> None:
     """Try the rights that need a topic, on this one."""
     rights = known(facts.rights)
-    transactional_id = f"kafkabus.{settings.namespace}.doctor-{uuid.uuid4().hex}"
     facts.ticks = line.ask("to write to a topic", lambda: probe.write(name, partitions))
     rights["write"] = _refusal(facts.ticks)
     rights["read"] = _refusal(line.ask("to read a topic", lambda: probe.read(name)))
     rights["configure"] = _refusal(line.ask("to configure a topic", lambda: probe.try_configuration(name)))
-    rights["transactions"] = _refusal(
-        line.ask("to store a transaction", lambda: probe.try_transaction(name, transactional_id))
-    )
     rights["delete"] = _refusal(line.ask("to delete records", lambda: probe.delete_records(name)))
 
 

@@ -70,7 +70,7 @@ def _persistence(facts: Facts) -> Finding:
         if info.get("aof_last_write_status", "ok") != "ok":
             return failure("the last write to the append-only file failed", "see to the disk of Redis, and to its log")
         return ok("it has an append-only file")
-    snapshots = known(facts.redis.snapshots)
+    snapshots = known(facts.redis.settings)["save"]
     if not snapshots:
         return warning("it persists nothing: if it ends, received messages are delivered again")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
@@ -87,7 +87,9 @@ def _replication(facts: Facts) -> Finding:
     late = [f"{one.get('ip')}:{one.get('port')}" for one in replicas if _is_late(one)]
     if late:
         return warning(f"replicas do not keep up: {listed(late)}", "see whether they run, and to their logs")
-    needed, good = int(info.get("min_slaves_to_write", 0)), int(info.get("min_slaves_good_slaves", len(replicas)))
+    # Redis tells this only if it asks for replicas.
+    good = int(info.get("min_slaves_good_slaves", len(replicas)))
+    needed = 0 if isinstance(facts.redis.settings, Missing) else int(facts.redis.settings["min-replicas-to-write"] or 0)
     if good < needed:
         return failure(
             f"{good} replicas follow it, and it takes no writes below {needed}", "see whether its replicas run"

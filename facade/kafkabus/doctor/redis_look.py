@@ -10,6 +10,9 @@ from kafkabus.doctor.facts import Handshake, Missing, Reached, RedisFacts
 from kafkabus.doctor.network import reach, reach_path, shake_hands, speaks_tls
 from kafkabus.doctor.steps import Limits, Line
 
+SETTINGS = ("save", "min-replicas-to-write")
+"""The settings that INFO does not tell."""
+
 
 def look_at_redis(place: RedisPlace, probe: RedisProbe, limits: Limits, clock: Callable[[], float]) -> RedisFacts:
     """Return the facts of Redis.
@@ -24,7 +27,7 @@ def look_at_redis(place: RedisPlace, probe: RedisProbe, limits: Limits, clock: C
     unreached = _connect(facts, line, place, probe, limits)
     if not unreached:
         facts.info = line.ask("INFO", probe.info)
-        facts.snapshots = line.ask("CONFIG GET", probe.snapshots)
+        facts.settings = line.ask("CONFIG GET", lambda: {name: probe.setting(name) for name in SETTINGS})
         facts.ahead_ms = line.ask("TIME", lambda: _ahead_ms(probe, clock))
         facts.rights = {
             "keys": _refusal(line.ask("to use keys", probe.try_keys)),
