@@ -32,6 +32,7 @@ BUSY = (
     "tests/integration/facade/test_forwarded.py",
     "tests/integration/facade/test_kafka_rights.py",
     "tests/integration/clusters/",
+    "tests/integration/test_doctor.py",
 )
 """Tests that start servers of their own, or Spark: folders and files, the longest first."""
 BUSY_WORKERS = 3

@@ -1,0 +1,261 @@
+"""The doctor's checks as rules over facts that are hard to plant in real servers, and its list of checks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkabus._kafka.probe import BrokerAddress, PartitionState, Tick, TopicState
+from kafkabus._kafka.topic_admin import COMPACTED_TOPIC, ENTITY_TOPIC
+from kafkabus.doctor import CHECKS, Facts, State, judge
+from kafkabus.doctor.check import EXPIRES_SOON_DAYS, SHOWN, listed
+from kafkabus.doctor.facts import (
+    EntityFacts,
+    Handshake,
+    KafkaFacts,
+    LedgerFacts,
+    Missing,
+    NamespaceFacts,
+    Reached,
+    RedisFacts,
+    known,
+)
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "doctor.md"
+EVERY_RIGHT = frozenset({"CREATE", "WRITE", "READ", "DELETE", "DESCRIBE", "ALTER_CONFIGS"})
+BROKERS = 3
+
+
+def topic(name: str, **changes: Any) -> TopicState:
+    """Return a topic of one partition on three brokers; ``changes`` are those of its partition."""
+    partition = replace(PartitionState(0, True, BROKERS, BROKERS), **changes)
+    return TopicState(name, "id", (partition,), EVERY_RIGHT)
+
+
+def healthy() -> Facts:
+    """Return facts of a namespace with all as it should be, on three brokers."""
+    least = {"min.insync.replicas": "2"}
+    addresses = [BrokerAddress(number, "broker", 9092) for number in range(BROKERS)]
+    return Facts(
+        None,
+        KafkaFacts(
+            addresses=[Reached("broker:9092")],
+            tls=Handshake(True, days_left=90),
+            refusal="",
+            fetch_version=18,
+            brokers=[(one, Reached("broker:9092")) for one in addresses],
+            topics={"shop.orders": topic("shop.orders"), "shop.DESCRIPTIONS": topic("shop.DESCRIPTIONS")},
+            hidden=frozenset(),
+            settings={
+                "shop.orders": {**ENTITY_TOPIC, "cleanup.policy": "delete", **least},
+                "shop.DESCRIPTIONS": {**COMPACTED_TOPIC, **least},
+            },
+            open_transactions={},
+            rights=dict.fromkeys(("create", "write", "read", "delete", "configure", "transactions"), ""),
+            ticks=[Tick(1000, 1000, 1000)],
+        ),
+        RedisFacts(
+            address=Reached("redis:6379"),
+            tls=Handshake(True, days_left=90),
+            refusal="",
+            info={"redis_version": "7.2.4", "role": "master", "aof_enabled": 1, "used_memory": 1},
+            settings={"save": "", "min-replicas-to-write": "0"},
+            ahead_ms=(0.0, 0.1),
+            rights=dict.fromkeys(("keys", "scripts", "channels"), ""),
+        ),
+        NamespaceFacts(
+            upkeep_s=[0.5], entities=[EntityFacts("orders", False, "shop.orders", ledgers=[LedgerFacts(0)])]
+        ),
+    )
+
+
+def partition(**changes: Any) -> Callable[[Facts], None]:
+    """Return a change of the partition of the topic ``shop.orders``."""
+
+    def change(facts: Facts) -> None:
+        facts.kafka.topics = {"shop.orders": topic("shop.orders", **changes)}
+        if changes.get("replicas") == 1:
+            setting("min.insync.replicas", "1")(facts)
+
+    return change
+
+
+def setting(name: str, value: str, of: str = "shop.orders") -> Callable[[Facts], None]:
+    """Return a change of a setting of a topic."""
+
+    def change(facts: Facts) -> None:
+        settings = known(facts.kafka.settings)
+        facts.kafka.settings = {**settings, of: {**settings[of], name: value}}
+
+    return change
+
+
+def info(**values: Any) -> Callable[[Facts], None]:
+    """Return a change of the things that Redis tells about itself."""
+
+    def change(facts: Facts) -> None:
+        facts.redis.info = {**known(facts.redis.info), **values}
+
+    return change
+
+
+def kafka(**values: Any) -> Callable[[Facts], None]:
+    """Return a change of facts of Kafka."""
+
+    def change(facts: Facts) -> None:
+        facts.kafka = replace(facts.kafka, **values)
+
+    return change
+
+
+def of_redis(**values: Any) -> Callable[[Facts], None]:
+    """Return a change of facts of Redis."""
+
+    def change(facts: Facts) -> None:
+        facts.redis = replace(facts.redis, **values)
+
+    return change
+
+
+def entity(**values: Any) -> Callable[[Facts], None]:
+    """Return a change of the only entity."""
+
+    def change(facts: Facts) -> None:
+        facts.namespace.entities = [replace(one, **values) for one in known(facts.namespace.entities)]
+
+    return change
+
+
+LATE_REPLICA = {"ip": "10.0.0.2", "port": 6379, "state": "online", "lag": 60}
+FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
+    "Kafka 3.5": (kafka(fetch_version=15), "kafka-version", State.FAILURE, "Kafka 3.5 or later, and older than 3.7"),
+    "an older Kafka": (kafka(fetch_version=11), "kafka-version", State.FAILURE, "older than 3.5"),
+    "one address of two": (
+        kafka(addresses=[Reached("broker:9092"), Reached("gone:9092", "gone:9092 refuses")]),
+        "kafka-address",
+        State.WARNING,
+        "gone:9092 refuses",
+    ),
+    "an address for insiders": (
+        kafka(brokers=[(BrokerAddress(7, "inside", 9092), Reached("inside:9092", "the name 'inside' is not known"))]),
+        "kafka-brokers",
+        State.FAILURE,
+        "broker 7: the name 'inside' is not known",
+    ),
+    "a certificate that ends": (
+        kafka(tls=Handshake(True, days_left=EXPIRES_SOON_DAYS - 1)),
+        "kafka-tls",
+        State.WARNING,
+        "the certificate ends in 13 days",
+    ),
+    "a listener with TLS": (kafka(tls=Handshake(False, "it speaks TLS")), "kafka-tls", State.FAILURE, "it speaks TLS"),
+    "one replica on three brokers": (
+        partition(replicas=1, in_sync=1),
+        "kafka-replication",
+        State.WARNING,
+        "shop.orders has 1 of 3",
+    ),
+    "one replica in sync is enough": (
+        setting("min.insync.replicas", "1"),
+        "kafka-min-insync",
+        State.WARNING,
+        "may be lost with one broker: shop.orders has 1 of 3 replicas",
+    ),
+    "all replicas have to be in sync": (
+        setting("min.insync.replicas", "3"),
+        "kafka-min-insync",
+        State.WARNING,
+        "shop.orders asks for all 3",
+    ),
+    "no leader": (
+        partition(has_leader=False, in_sync=0),
+        "kafka-partitions",
+        State.FAILURE,
+        "no broker leads shop.orders/0",
+    ),
+    "too few in sync": (partition(in_sync=1), "kafka-partitions", State.FAILURE, "too few replicas are in sync"),
+    "one not in sync": (partition(in_sync=2), "kafka-partitions", State.WARNING, "not all replicas are in sync"),
+    "records that go": (setting("retention.ms", "1000"), "kafka-topic-settings", State.FAILURE, "retention.ms=1000"),
+    "descriptions that go": (
+        setting("cleanup.policy", "delete", "shop.DESCRIPTIONS"),
+        "kafka-topic-settings",
+        State.FAILURE,
+        "shop.DESCRIPTIONS has cleanup.policy=delete instead of compact",
+    ),
+    "small records": (setting("max.message.bytes", "1000"), "kafka-topic-settings", State.FAILURE, "max.message.bytes"),
+    "a hidden topic": (kafka(hidden=frozenset({"shop.x"})), "kafka-right-describe", State.FAILURE, "describe shop.x"),
+    "Redis 6.0": (info(redis_version="6.0.16"), "redis-version", State.FAILURE, "Redis 6.0.16, and older than 6.2"),
+    "a replica that lags": (
+        info(connected_slaves=1, slave0=LATE_REPLICA),
+        "redis-replication",
+        State.WARNING,
+        "do not keep up: 10.0.0.2:6379",
+    ),
+    "memory nearly used up": (info(used_memory=80, maxmemory=100), "redis-memory", State.WARNING, "used"),
+    "a file that cannot be written": (
+        info(aof_last_write_status="err"),
+        "redis-persistence",
+        State.FAILURE,
+        "the last write to the append-only file failed",
+    ),
+    "Redis's clock": (of_redis(ahead_ms=(5000.0, 1.0)), "clock-servers", State.WARNING, "5.0 s ahead of Kafka's"),
+    "a full partition": (entity(full=frozenset({3})), "quota", State.FAILURE, "orders partition 3"),
+}
+
+
+def test_a_healthy_namespace_has_no_finding() -> None:
+    """So each finding below is that of the planted fault."""
+    facts = healthy()
+    assert {check.name: judge(check, facts).state for check in CHECKS} == {check.name: State.OK for check in CHECKS}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_by_its_check_alone(fault: str) -> None:
+    """The finding has a remedy."""
+    change, name, state, found = FAULTS[fault]
+    facts = healthy()
+    change(facts)
+    findings = {check.name: finding for check in CHECKS if (finding := judge(check, facts)).state is not State.OK}
+    assert {name: one.state for name, one in findings.items()} == {name: state}
+    assert found in findings[name].found
+    assert findings[name].remedy
+
+
+@pytest.mark.parametrize(("ms", "state"), [(0, State.OK), (900, State.OK), (1500, State.WARNING)])
+def test_a_clock_counts_as_wrong_only_if_that_is_sure(ms: int, state: State) -> None:
+    """An answer that took long may have been given at any time meanwhile."""
+    facts = healthy()
+    facts.redis.ahead_ms, facts.kafka.ticks = (float(ms), 1.0), [Tick(0, ms, 0)]
+    (check,) = (check for check in CHECKS if check.name == "clock-client")
+    assert judge(check, facts).state is state
+    facts.redis.ahead_ms, facts.kafka.ticks = (float(ms), 2000.0), Missing("not told")
+    assert judge(check, facts).state is State.OK
+
+
+def test_what_is_not_known_is_not_checked() -> None:
+    """The reason is told; nothing fails because of it."""
+    facts = Facts()
+    facts.kafka.miss_rest("Kafka is not reached")
+    for check in CHECKS:
+        finding = judge(check, facts)
+        assert finding.state is State.NOT_CHECKED
+        assert finding.remedy
+        if check.name.startswith("kafka"):
+            assert finding.found == "Kafka is not reached"
+
+
+def test_long_lists_are_cut() -> None:
+    """A namespace may have thousands of topics."""
+    assert listed(map(str, range(SHOWN + 2))) == "0, 1, 2 and 2 more"
+
+
+def test_the_page_has_all_checks_with_their_remedies() -> None:
+    """The table is that of the list of checks, in its order."""
+    rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    told = [(check.name, check.about, check.remedy) for check in CHECKS]
+    assert [tuple(cell.replace("`", "'") for cell in row) for row in rows] == told
