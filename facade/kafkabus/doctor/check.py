@@ -20,8 +20,8 @@ class Check:
 
     Attributes:
         name: Its name, which scripts rely on.
-        about: What it checks.
-        remedy: What to do if it ends with a warning or a failure.
+        about: The state of things in which it ends well.
+        remedy: The advice if it ends with a warning or a failure.
         look: Judges facts.
     """
 

@@ -123,8 +123,8 @@ class RedisFacts(_Part):
         address: The attempt to connect.
         tls: The attempt to agree on TLS.
         refusal: Why Redis does not accept the client; empty if it does.
-        info: What Redis tells about itself.
-        settings: Those of its settings that it does not tell by itself.
+        info: The answer to INFO.
+        settings: Settings that are not in that answer.
         ahead_ms: By how many ms Redis's clock is ahead of this machine's, and by how many ms that may be wrong.
         rights: The refusals of trials, by name; empty if Redis allowed what was tried.
     """
@@ -171,7 +171,7 @@ class EntityFacts:
         path: Its path.
         is_dead_letter: Whether it is a dead-letter queue.
         topic: Its Kafka topic.
-        topic_problem: What is wrong with that; empty if nothing is.
+        topic_problem: The fault of that, as in "is gone"; empty if it has none.
         limit: How many bytes a partition may hold.
         full: The partitions that are full by upkeep's last report.
         ledgers: Its ledgers; missing if Redis was not asked.

@@ -17,12 +17,12 @@ class State(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check found.
+    """The outcome of a check.
 
     Attributes:
         state: How it ended.
-        found: What was found, or why nothing could be found out.
-        remedy: What to do; empty if the state is ``OK``, or to stand for the check's own remedy.
+        found: The facts that decided, or why there are none.
+        remedy: The advice; empty if the state is ``OK``, or to stand for the check's own remedy.
     """
 
     state: State

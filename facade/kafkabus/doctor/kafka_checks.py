@@ -156,7 +156,7 @@ def _right(trial: str, verb: str, operation: str = "") -> Callable[[Facts], Find
 
     Args:
         trial: The trial's name.
-        verb: What the right allows, in words.
+        verb: The action that the right allows, in words.
         operation: The name of Kafka's operation; empty if topics do not tell whether they grant it.
     """
 
