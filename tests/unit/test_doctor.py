@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.probe import BrokerAddress, PartitionState, Tick, TopicState
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC, ENTITY_TOPIC
-from kafkabus.doctor import CHECKS, Facts, State, judge
+from kafkabus.doctor import CHECKS, Facts, Limits, State, gather, judge
 from kafkabus.doctor.check import EXPIRES_SOON_DAYS, SHOWN, listed
 from kafkabus.doctor.facts import (
     EntityFacts,
@@ -25,6 +26,9 @@ from kafkabus.doctor.facts import (
     RedisFacts,
     known,
 )
+from kafkabus.doctor.network import shake_hands
+from kafkabus.embedded.ports import HOST
+from tests.tls_server import CERTIFICATE, speaking_tls
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "doctor.md"
 EVERY_RIGHT = frozenset({"CREATE", "WRITE", "READ", "DELETE", "DESCRIBE", "ALTER_CONFIGS"})
@@ -235,6 +239,32 @@ def test_a_clock_counts_as_wrong_only_if_that_is_sure(ms: int, state: State) -> 
     assert judge(check, facts).state is state
     facts.redis.ahead_ms, facts.kafka.ticks = (float(ms), 2000.0), Missing("not told")
     assert judge(check, facts).state is State.OK
+
+
+def test_a_certificate_is_trusted_by_its_authority_alone() -> None:
+    """Without the authority the reason names the certificate; with it the end of the certificate is known."""
+    with speaking_tls() as port:
+        assert "certificate of 127.0.0.1" in shake_hands(HOST, port, 10.0).problem
+        trusted = shake_hands(HOST, port, 10.0, str(CERTIFICATE))
+    assert trusted.problem == ""
+    assert trusted.days_left is not None
+    assert trusted.days_left > 1000
+    assert "cannot be read" in shake_hands(HOST, port, 10.0, "/missing").problem
+
+
+@pytest.mark.parametrize("server", ["kafka", "redis"])
+def test_a_server_that_speaks_tls_unexpectedly_is_named(server: str) -> None:
+    """Its client gets no answer that it understands."""
+    with speaking_tls() as port:
+        at = {"kafka": f"{HOST}:1", "redis": f"{HOST}:1"} | {server: f"{HOST}:{port}"}
+        facts = gather(
+            parse_settings(f"Endpoint=sb://n.x/;KafkaBootstrapServers={at['kafka']};Redis=redis://{at['redis']}/0"),
+            Limits(step_s=2.0),
+        )
+    findings = {check.name: judge(check, facts) for check in CHECKS}
+    assert findings[f"{server}-tls"].state is State.FAILURE
+    assert "speaks TLS" in findings[f"{server}-tls"].found
+    assert findings[f"{server}-authentication"].state is State.NOT_CHECKED
 
 
 def test_what_is_not_known_is_not_checked() -> None:
