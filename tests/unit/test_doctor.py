@@ -191,6 +191,12 @@ FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
         State.FAILURE,
         "shop.DESCRIPTIONS has cleanup.policy=delete instead of compact",
     ),
+    "an entity of digits": (
+        lambda facts: setattr(facts.kafka, "settings", {"shop.1": {"min.insync.replicas": "2"}}),
+        "kafka-topic-settings",
+        State.FAILURE,
+        "shop.1 has message.timestamp.type= instead of LogAppendTime",
+    ),
     "small records": (setting("max.message.bytes", "1000"), "kafka-topic-settings", State.FAILURE, "max.message.bytes"),
     "a hidden topic": (kafka(hidden=frozenset({"shop.x"})), "kafka-right-describe", State.FAILURE, "describe shop.x"),
     "Redis 6.0": (info(redis_version="6.0.16"), "redis-version", State.FAILURE, "Redis 6.0.16, and older than 6.2"),
@@ -265,6 +271,21 @@ def test_a_server_that_speaks_tls_unexpectedly_is_named(server: str) -> None:
     assert findings[f"{server}-tls"].state is State.FAILURE
     assert "speaks TLS" in findings[f"{server}-tls"].found
     assert findings[f"{server}-authentication"].state is State.NOT_CHECKED
+
+
+def test_rights_that_cannot_be_tried_are_those_that_each_topic_grants() -> None:
+    """Without topics they are not checked. A right to transactions is never one of a topic."""
+    facts = healthy()
+    facts.kafka.rights = {"create": "Kafka does not let its user create topics", "transactions": ""}
+    findings = {check.name: judge(check, facts).state for check in CHECKS if check.name.startswith("kafka-right")}
+    granted = ("describe", "write", "read", "delete", "configure", "transactions")
+    assert findings == {"kafka-right-create": State.FAILURE} | {f"kafka-right-{one}": State.OK for one in granted}
+    facts.kafka.topics = {"shop.orders": replace(topic("shop.orders"), operations=frozenset({"READ"}))}
+    findings = {check.name: judge(check, facts).state for check in CHECKS if check.name.startswith("kafka-right")}
+    assert [findings[f"kafka-right-{one}"] for one in ("write", "read")] == [State.FAILURE, State.OK]
+    facts.kafka.topics = {}
+    findings = {check.name: judge(check, facts).state for check in CHECKS if check.name.startswith("kafka-right")}
+    assert findings["kafka-right-write"] is State.NOT_CHECKED
 
 
 def test_what_is_not_known_is_not_checked() -> None:

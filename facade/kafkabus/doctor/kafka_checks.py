@@ -8,6 +8,7 @@ from kafkabus._kafka.topic_admin import CLOCK_TOPIC, COMPACTED_TOPIC, ENTITY_TOP
 from kafkabus.doctor.check import Check, listed, of_tls
 from kafkabus.doctor.facts import Facts, Missing, known
 from kafkabus.doctor.findings import Finding, failure, ok, warning
+from kafkabus_mapping.names import parse_topic
 
 OLDEST_FETCH = 16
 """The latest version of the request to fetch that Kafka 3.7 knows; the oldest Kafka that kafkabus is made for."""
@@ -75,9 +76,9 @@ def _min_insync(facts: Facts) -> Finding:
     topics, settings = known(facts.kafka.topics), known(facts.kafka.settings)
     low: list[str] = []
     high: list[str] = []
-    for name, topic in sorted(topics.items()):
-        replicas = min((one.replicas for one in topic.partitions), default=1)
-        least = int(settings.get(name, {}).get("min.insync.replicas") or 1)
+    for name in sorted(topics.keys() & settings.keys()):
+        replicas = min((one.replicas for one in topics[name].partitions), default=1)
+        least = int(settings[name].get("min.insync.replicas") or 1)
         if replicas >= _ANY_REPLICAS and least < 2:
             low.append(f"{name} has {least} of {replicas} replicas")
         if replicas > 1 and least >= replicas:
@@ -126,11 +127,11 @@ def _wanted(name: str) -> dict[str, str]:
         return {setting: value for setting, value in _OF_PURPOSES[purpose].items() if setting in _RELIED_ON}
     if purpose in _OWN:
         return {setting: value for setting, value in COMPACTED_TOPIC.items() if setting in _RELIED_ON}
-    return {**ENTITY_TOPIC, "cleanup.policy": "delete"} if purpose != purpose.upper() else {}
+    return {**ENTITY_TOPIC, "cleanup.policy": "delete"} if parse_topic(name) is not None else {}
 
 
 def _purpose(name: str) -> str:
-    """Return the part of a topic's name behind the namespace's; in capitals if no entity has the topic."""
+    """Return the part of a topic's name behind the namespace's; of the namespace's own topics it is in capitals."""
     return name.partition(".")[2]
 
 
