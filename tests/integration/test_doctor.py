@@ -184,7 +184,10 @@ UNREACHABLE: Mapping[str, tuple[Callable[[str], str], str, str]] = {
 
 @pytest.mark.parametrize("fault", UNREACHABLE)
 def test_a_server_that_is_not_reached_is_one_failure(untended: str, fault: str) -> None:
-    """The checks behind it are not made, those of the other server are. No password is shown."""
+    """The checks behind it are not made, those of the other server are. No password is shown.
+
+    A plaintext Redis waits for the end of a line, and never answers to TLS: only the time limit ends that.
+    """
     change, check, found = UNREACHABLE[fault]
     findings = look(change(untended), Limits(step_s=5.0))
     kind = check.partition("-")[0]
