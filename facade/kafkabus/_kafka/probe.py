@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -474,7 +474,7 @@ class KafkaProbe:
             consumer.close()
 
     @contextmanager
-    def _explained(self, action: str, *, but_for: frozenset[int] | set[int] = frozenset()) -> Iterator[list[int]]:
+    def _explained(self, action: str, *, but_for: frozenset[int] | set[int] = frozenset()) -> Generator[list[int]]:
         """Raise the SDK's errors for Kafka's; note the codes of those that are expected."""
         passed: list[int] = []
         try:

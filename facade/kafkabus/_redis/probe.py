@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -251,7 +251,7 @@ class RedisProbe:
             return ask()
 
     @contextmanager
-    def _explained(self, what: str) -> Iterator[None]:
+    def _explained(self, what: str) -> Generator[None]:
         """Raise the SDK's errors for those of Redis."""
         settings = self._settings
         try:
