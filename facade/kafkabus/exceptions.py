@@ -22,6 +22,7 @@
     ├── AutoLockRenewFailed
     ├── AutoLockRenewTimeout
     ├── LedgerError                         kafkabus only: Redis refused a request to a ledger
+    ├── NamespaceFormatError                kafkabus only: another version stored the namespace
     ├── UnsuitableRedisError                kafkabus only: Redis would drop locks, or is part of a cluster
     └── EmbeddedRuntimeError                kafkabus.embedded only: Kafka or Redis cannot be provided
 
@@ -44,6 +45,7 @@ from kafkabus._core.exceptions import (
     MessagingEntityAlreadyExistsError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
+    NamespaceFormatError,
     OperationTimeoutError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
@@ -70,6 +72,7 @@ __all__ = [
     "MessagingEntityAlreadyExistsError",
     "MessagingEntityDisabledError",
     "MessagingEntityNotFoundError",
+    "NamespaceFormatError",
     "OperationTimeoutError",
     "ServiceBusAuthenticationError",
     "ServiceBusAuthorizationError",

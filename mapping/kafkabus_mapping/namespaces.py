@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from typing_extensions import Self
 
 from kafkabus_mapping.entities import FOREVER, PARTITIONS_STANDARD, EntityDescription, TopicDescription
+from kafkabus_mapping.formats import FIRST
 
 KIB = 1024
 MAX_ENTITIES = 10_000
@@ -51,6 +52,8 @@ class NamespaceDescription(BaseModel):
             entities are not partitioned. None in the other tiers, whose entities have 16 partitions or are not partitioned.
         created_at: When the namespace was created, UTC.
         updated_at: When the namespace was last changed, UTC.
+        format: The format in which the namespace is stored; see ``formats``.
+        format_by: The version of kafkabus that brought the namespace into that format; empty for the first format.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,6 +62,16 @@ class NamespaceDescription(BaseModel):
     partitions: Annotated[int, Field(ge=1, le=1000)] | None = None
     created_at: datetime
     updated_at: datetime
+    format: Annotated[int, Field(ge=FIRST)] = FIRST
+    format_by: str = ""
+
+    @model_serializer(mode="wrap")
+    def _first_format_unnamed(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the first format out: versions that know of no format refuse a description that names one."""
+        written: dict[str, Any] = serialize(self)
+        if self.format == FIRST:
+            del written["format"], written["format_by"]
+        return written
 
     @model_validator(mode="after")
     def _partitions_fit_tier(self) -> Self:

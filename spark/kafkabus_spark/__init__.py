@@ -11,6 +11,7 @@ from kafkabus_spark.errors import (
     ConnectorMissingError,
     EntityNotFoundError,
     JavaNotFoundError,
+    NamespaceFormatError,
     NamespaceUnreachableError,
     SparkReadError,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "ConnectorMissingError",
     "EntityNotFoundError",
     "JavaNotFoundError",
+    "NamespaceFormatError",
     "NamespaceUnreachableError",
     "SparkReadError",
     "connector_package",

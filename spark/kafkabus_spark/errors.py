@@ -6,6 +6,7 @@
     ├── JavaNotFoundError
     ├── ConnectorMissingError
     ├── EntityNotFoundError (also a LookupError)
+    ├── NamespaceFormatError
     └── NamespaceUnreachableError (also a ConnectionError)
 """
 
@@ -26,6 +27,10 @@ class ConnectorMissingError(SparkReadError):
 
 class EntityNotFoundError(SparkReadError, LookupError):
     """The entity does not exist: Kafka has no topic for it."""
+
+
+class NamespaceFormatError(SparkReadError):
+    """The namespace is stored in a format that this version of kafkabus does not read."""
 
 
 class NamespaceUnreachableError(SparkReadError, ConnectionError):

@@ -84,23 +84,42 @@ def topic_partitions(spark: SparkSession, location: KafkaLocation, path: EntityP
         EntityNotFoundError: The topic does not exist.
         NamespaceUnreachableError: Kafka does not answer.
     """
+    topic = topic_name(location.namespace, path)
+    try:
+        return _ask_for_partitions(spark, location, topic)
+    except Py4JJavaError as error:
+        raise _translated(error, location, path, topic) from error
+
+
+def has_topic(spark: SparkSession, location: KafkaLocation, topic: str) -> bool:
+    """Return whether a topic exists; True through Spark Connect, which gives no access to the Java client.
+
+    Raises:
+        NamespaceUnreachableError: Kafka does not answer.
+    """
+    try:
+        _ask_for_partitions(spark, location, topic)
+    except Py4JJavaError as error:
+        if _UNKNOWN_TOPIC in str(error.java_exception):
+            return False
+        raise _unreachable(error, location) from error
+    return True
+
+
+def _ask_for_partitions(spark: SparkSession, location: KafkaLocation, topic: str) -> int:
     jvm = _jvm(spark)
     if jvm is None:
         return 0
-    topic = topic_name(location.namespace, path)
     settings = jvm.java.util.HashMap()
     limits = {"default.api.timeout.ms": str(PATIENCE_MS), "request.timeout.ms": str(PATIENCE_MS)}
     for name, value in (java_options(location) | limits).items():
         settings.put(name, value)
+    admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
     try:
-        admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
-        try:
-            asked = admin.describeTopics(jvm.java.util.Collections.singletonList(topic))
-            return int(asked.allTopicNames().get().get(topic).partitions().size())
-        finally:
-            admin.close()
-    except Py4JJavaError as error:
-        raise _translated(error, location, path, topic) from error
+        asked = admin.describeTopics(jvm.java.util.Collections.singletonList(topic))
+        return int(asked.allTopicNames().get().get(topic).partitions().size())
+    finally:
+        admin.close()
 
 
 def look_up(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> tuple[int, bool]:
@@ -122,16 +141,19 @@ def look_up(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> t
 
 
 def _translated(error: Py4JJavaError, location: KafkaLocation, path: EntityPath, topic: str) -> Exception:
-    cause = str(error.java_exception)
-    if _UNKNOWN_TOPIC in cause:
+    if _UNKNOWN_TOPIC in str(error.java_exception):
         return EntityNotFoundError(
             f"namespace {location.namespace!r} has no queue {str(path)!r}: Kafka at {location.bootstrap_servers} has no "
             f"topic {topic!r}. Check the name and the namespace, or create the queue with "
             f"ServiceBusAdministrationClient.create_queue({path.name!r})"
         )
+    return _unreachable(error, location)
+
+
+def _unreachable(error: Py4JJavaError, location: KafkaLocation) -> NamespaceUnreachableError:
     return NamespaceUnreachableError(
-        f"Kafka at {location.bootstrap_servers} does not answer for namespace {location.namespace!r}: {cause}. Check "
-        "KafkaBootstrapServers and the TLS and SASL parts of the connection string"
+        f"Kafka at {location.bootstrap_servers} does not answer for namespace {location.namespace!r}: "
+        f"{error.java_exception}. Check KafkaBootstrapServers and the TLS and SASL parts of the connection string"
     )
 
 

@@ -19,8 +19,9 @@ from kafkabus_mapping.names import (
     topic_name,
 )
 from kafkabus_spark.columns import Choice, decoded
+from kafkabus_spark.descriptions import check_format, described_subscription
 from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, java_options, look_up, read_text
-from kafkabus_spark.subscriptions import choice, described_subscription
+from kafkabus_spark.subscriptions import choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,6 +102,7 @@ def read(
         ValueError: The connection string, or a name, is malformed; or the string is for another entity; or a rule of the
             subscription that counts for any message has an action.
         EntityNotFoundError: Kafka has no such topic, or there is no such subscription.
+        NamespaceFormatError: The namespace is stored in a format that this version does not read.
         NamespaceUnreachableError: Kafka does not answer.
         ConnectorMissingError: The session has no Kafka connector.
     """
@@ -213,11 +215,13 @@ def _meant(
 
     Raises:
         EntityNotFoundError: The subscription does not exist.
+        NamespaceFormatError: The namespace is stored in a format that this version does not read.
         ValueError: A rule of the subscription has an action, which Spark cannot compute.
     """
+    check_connector(spark)
+    check_format(spark, location)
     if split_subscription(path.name) is None or path.is_dead_letter:
         return path, None, default_time_to_live
-    check_connector(spark)
     described = described_subscription(spark, location, path.name)
     lives = [one for one in (described.default_message_time_to_live, described.topic_time_to_live) if one < FOREVER]
     if default_time_to_live is not None:

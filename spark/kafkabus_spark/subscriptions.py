@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql import functions as F
-
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.connection import KafkaLocation
-from kafkabus_mapping.entities import SubscriptionDescription, read_description
+from kafkabus_mapping.entities import SubscriptionDescription
 from kafkabus_mapping.filters.parse import parse_filter
 from kafkabus_mapping.filters.rules import (
     SYSTEM_OF,
@@ -18,10 +13,8 @@ from kafkabus_mapping.filters.rules import (
     SqlFilterDescription,
     TrueFilterDescription,
 )
-from kafkabus_mapping.names import EntityPath, compacted_topic_name
+from kafkabus_mapping.names import EntityPath
 from kafkabus_spark.columns import Choice
-from kafkabus_spark.errors import EntityNotFoundError
-from kafkabus_spark.kafka import java_options
 from kafkabus_spark.predicate import (
     TRUE,
     application_property,
@@ -31,41 +24,6 @@ from kafkabus_spark.predicate import (
     system_column,
     system_properties,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-
-def described_subscription(spark: SparkSession, location: KafkaLocation, name: str) -> SubscriptionDescription:
-    """Return the description of a subscription.
-
-    Args:
-        spark: A session that can read Kafka.
-        location: The namespace, and the Kafka cluster that holds it.
-        name: The name of the subscription, with that of its topic.
-
-    Raises:
-        EntityNotFoundError: The subscription does not exist.
-    """
-    options = {f"kafka.{key}": value for key, value in java_options(location).items()}
-    described = (
-        spark.read.format("kafka")
-        .options(**options)
-        .option("subscribe", compacted_topic_name(location.namespace, "descriptions"))
-        .load()
-        .where(F.col("key") == F.lit(name.lower().encode()))
-        .orderBy(F.desc("offset"))
-        .select("value")
-        .head()
-    )
-    text = None if described is None else described["value"]
-    found = None if text is None else read_description(bytes(text).decode())
-    if not isinstance(found, SubscriptionDescription):
-        raise EntityNotFoundError(
-            f"namespace {location.namespace!r} has no subscription {name!r}: check the names, or create it with "
-            "ServiceBusAdministrationClient.create_subscription"
-        )
-    return found
 
 
 def choice(description: SubscriptionDescription) -> Choice:

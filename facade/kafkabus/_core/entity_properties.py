@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from kafkabus_mapping.entities import AccessRights, EntityDescription, EntityStatus
 from kafkabus_mapping.field_access import FieldAccess
+from kafkabus_mapping.formats import FIRST
 from kafkabus_mapping.namespaces import NamespaceDescription
 
 __all__ = [
@@ -72,6 +73,7 @@ class NamespaceProperties(FieldAccess):
         messaging_units: None outside Premium, else 1: Kafka's brokers take the place of units.
         namespace_type: ``Messaging``.
         partitions: How many partitions every entity has in Premium; None in the other tiers; kafkabus's own.
+        format: The number of the format in which it is stored; kafkabus's own.
     """
 
     name: str = field(kw_only=False)
@@ -82,6 +84,7 @@ class NamespaceProperties(FieldAccess):
     messaging_units: int | None
     namespace_type: NamespaceType = NamespaceType.MESSAGING
     partitions: int | None
+    format: int = FIRST
 
 
 def namespace_properties(name: str, description: NamespaceDescription) -> NamespaceProperties:
@@ -93,6 +96,7 @@ def namespace_properties(name: str, description: NamespaceDescription) -> Namesp
         messaging_sku=MessagingSku(description.tier.value),
         messaging_units=None if description.partitions is None else 1,
         partitions=description.partitions,
+        format=description.format,
     )
 
 

@@ -186,6 +186,13 @@ class UnsuitableRedisError(ServiceBusError):
     """
 
 
+class NamespaceFormatError(ServiceBusError):
+    """The namespace is stored in a format that this version of kafkabus does not read; nothing was read or written.
+
+    kafkabus's own, the service has no such error.
+    """
+
+
 class MessageAlreadySettled(ValueError):
     """The message was settled before, through this very object; as in ``azure.servicebus``, this is no ServiceBusError."""
 

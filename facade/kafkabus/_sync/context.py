@@ -79,6 +79,7 @@ class ClientContext:
         self.ledger_client = connections.ledger_client
         self.topics = connections.topics
         self.descriptions = descriptions = EntityDescriptions(
+            self.settings.namespace,
             connections.compacted_topic("descriptions", COMPACTED_TOPIC),
             DescriptionCache(connections.redis_connection, self.settings.namespace),
         )

@@ -17,6 +17,7 @@ from kafkabus.embedded.folders import write_private
 from kafkabus.embedded.ports import HOST, ReservedPort
 from kafkabus_mapping.connection import format_connection_string
 from kafkabus_mapping.secret import Secret
+from kafkabus_mapping.version import installed_version
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +27,8 @@ REDIS_PASSWORD_VARIABLE = "KAFKABUS_REDIS_PASSWORD"  # noqa: S105 - its name
 """The environment variable with the password of Redis; without it a password is generated when a folder is first used."""
 
 _FILE = "cluster.json"
+_FORMAT = 1
+"""The format of the data folder: of its files, and of their arrangement."""
 _PASSWORD = re.compile(r"[!-~]+")
 
 
@@ -95,8 +98,8 @@ class Addresses:
         exposure: The ports for clients elsewhere; that of Redis takes the place of an earlier one.
 
     Raises:
-        EmbeddedRuntimeError: The folder holds a cluster with another number of brokers, a port for clients elsewhere is
-            taken, or the password of Redis is malformed.
+        EmbeddedRuntimeError: The folder holds a cluster with another number of brokers, or of a later format; a port for
+            clients elsewhere is taken, or the password of Redis is malformed.
     """
 
     def __init__(self, data: Path, brokers: int, exposure: Exposure = NOT_EXPOSED) -> None:
@@ -173,6 +176,11 @@ def _load(data: Path) -> Cluster | None:
     file = data / _FILE
     try:
         stored = json.loads(file.read_text())
+        if stored.get("format", _FORMAT) != _FORMAT:
+            raise EmbeddedRuntimeError(
+                f"{data} is in format {stored['format']} of a later kafkabus; this kafkabus {installed_version()} uses folders "
+                f"of format {_FORMAT}. Upgrade it, or use another data folder."
+            )
         return Cluster(
             str(stored["cluster_id"]),
             tuple(int(port) for port in stored["broker_ports"]),
@@ -188,5 +196,5 @@ def _load(data: Path) -> Cluster | None:
 
 
 def _save(data: Path, cluster: Cluster) -> None:
-    stored = {**vars(cluster), "redis_password": cluster.redis_password.reveal()}
+    stored = {"format": _FORMAT, **vars(cluster), "redis_password": cluster.redis_password.reveal()}
     write_private(data / _FILE, json.dumps(stored, indent=1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Literal
 
 import psutil
@@ -114,7 +114,9 @@ def read_state(data: Path) -> State | None:
         The state, or None if no runtime was started, or the last one ended in order.
     """
     try:
-        stored = json.loads((data / STATE_FILE).read_text())
+        # A supervisor of a later version may write more.
+        known = {one.name for one in fields(State)}
+        stored = {name: value for name, value in json.loads((data / STATE_FILE).read_text()).items() if name in known}
         stored["data"] = data
         stored["supervisor"] = ProcessMark(**stored["supervisor"])
         stored["processes"] = {name: ProcessMark(**mark) for name, mark in stored["processes"].items()}

@@ -13,10 +13,16 @@ from types import TracebackType
 from kafkabus._async.compat import sleep
 from kafkabus._async.kafka.compacted_topic import CompactedTopic
 from kafkabus._async.redis.connection import Described, DescriptionCache
-from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusError, ServiceBusQuotaExceededError
+from kafkabus._core.exceptions import (
+    NamespaceFormatError,
+    OperationTimeoutError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+)
 from kafkabus._core.record import as_bytes, place_of
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET
 from kafkabus_mapping.entities import EntityDescription, read_description
+from kafkabus_mapping.formats import unreadable
 from kafkabus_mapping.namespaces import NamespaceDescription
 
 _NAMESPACE = "$namespace"
@@ -40,12 +46,17 @@ class EntityDescriptions:
     client wrote to the topic and ended before it updated the cache. A client never goes back behind what it has seen of the
     topic, and each change begins with all that the topic holds.
 
+    Each read reads the namespace's own description as well, which names the format of all that the namespace stores. So a
+    client of another version is refused before it reads or writes anything else.
+
     Args:
+        namespace: The namespace's name.
         compacted_topic: The topic that holds the descriptions.
         cache: The descriptions in Redis.
     """
 
-    def __init__(self, compacted_topic: CompactedTopic, cache: DescriptionCache) -> None:
+    def __init__(self, namespace: str, compacted_topic: CompactedTopic, cache: DescriptionCache) -> None:
+        self._namespace = namespace
         self._topic = compacted_topic
         self._cache = cache
         self._turns: Counter[str] = Counter()
@@ -55,6 +66,7 @@ class EntityDescriptions:
         """Return the description of an entity, or None if there is none.
 
         Raises:
+            NamespaceFormatError: The namespace is stored in a format that this version does not read.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         (description,) = await self.several([name])
@@ -64,10 +76,11 @@ class EntityDescriptions:
         """Return the descriptions of several entities; see ``get``.
 
         Raises:
+            NamespaceFormatError: The namespace is stored in a format that this version does not read.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         wanted = [name.lower() for name in names]
-        upto, texts = await self._cache.several(wanted)
+        upto, texts = await self._cached(wanted)
         if not self._is_known(upto):
             texts = list(map((await self._load()).get, wanted))
         return [None if text is None else _read(text) for text in texts]
@@ -79,7 +92,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         # In this order: records that other clients write meanwhile raise the end alone.
-        upto, _ = await self._cache.get(_NAMESPACE)
+        upto, _ = await self._cached([])
         end = await self._topic.end()
         if upto > end > 0:
             # This is another topic of the same name.
@@ -96,7 +109,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         life = await self._cache.life()
-        upto, _ = await self._cache.get(_NAMESPACE)
+        upto, _ = await self._cached([])
         return f"{life} {upto}"
 
     async def namespace(self) -> NamespaceDescription | None:
@@ -126,6 +139,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         upto, texts = await self._cache.all()
+        self._check_format(texts.get(_NAMESPACE))
         if not self._is_known(upto):
             texts = await self._load()
         wanted = sorted(name for name in texts if name != _NAMESPACE and name.startswith(beginning.lower()))
@@ -179,8 +193,24 @@ class EntityDescriptions:
             await self._cache.keep({name: Described(offset, text)})
 
     async def _text_of(self, name: str) -> str | None:
-        upto, text = await self._cache.get(name)
+        upto, (text,) = await self._cached([name])
         return text if self._is_known(upto) else (await self._load()).get(name)
+
+    async def _cached(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
+        """Return descriptions from the cache, once the namespace's own, which comes with them, names a readable format."""
+        upto, (own, *texts) = await self._cache.several([_NAMESPACE, *names])
+        self._check_format(own)
+        return upto, texts
+
+    def _check_format(self, own: str | None) -> None:
+        """Check that this version reads the format that the namespace's own description names.
+
+        Raises:
+            NamespaceFormatError: It does not.
+        """
+        reason = unreadable(self._namespace, own)
+        if reason is not None:
+            raise NamespaceFormatError(reason)
 
     def _is_known(self, upto: int) -> bool:
         """Note how far the cache is complete; return whether it is no older than what this client has seen of the topic."""
@@ -196,6 +226,7 @@ class EntityDescriptions:
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
+        self._check_format(described[_NAMESPACE].text if _NAMESPACE in described else None)
         # A broker that lags behind may not know the topic yet, so a cache of no records never counts as complete.
         await self._cache.keep(described, all_of=life if end > 0 else "", upto=end)
         self._upto = max(self._upto, end)

@@ -63,7 +63,7 @@ def apply(
 
 @app.command()
 def show(context: typer.Context, json: JsonOption = False) -> None:
-    """Show the namespace's tier."""
+    """Show the namespace's tier, and the format in which it is stored."""
     with open_administration(context) as administration:
         namespace = administration.get_namespace_properties()
     fields: dict[str, object] = {
@@ -71,6 +71,7 @@ def show(context: typer.Context, json: JsonOption = False) -> None:
         "messaging_sku": namespace.messaging_sku.value,
         "partitions": namespace.partitions,
         "created_at_utc": namespace.created_at_utc.isoformat(),
+        "format": namespace.format,
     }
     if json:
         write_json(fields)
