@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kafkabus.embedded import EmbeddedRuntime
 from tests.golden.layout import layout
+from tests.golden.requests import record
 from tests.golden.stored import take
 from tests.golden.story import tell
 
@@ -23,6 +24,7 @@ def main(folder: Path) -> None:
     with EmbeddedRuntime(namespace="golden", upkeep=False) as runtime:
         numbers = tell(runtime.connection_string)
         stored = {"numbers": numbers, **take(runtime.connection_string)}
+        stored["requests"] = record(runtime.connection_string)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in ((FILE, stored), (LAYOUT, layout())):
         (folder / name).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

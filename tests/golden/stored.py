@@ -41,8 +41,8 @@ def take(connection_string: str) -> dict[str, Any]:
         }
 
 
-def put(stored: dict[str, Any], connection_string: str, *, redis: bool, same_topics: bool = True) -> None:
-    """Store all of it in an empty namespace, whatever its name is.
+def put(stored: dict[str, Any], connection_string: str, *, redis: bool, same_topics: bool = True) -> dict[str, Any]:
+    """Store all of it in an empty namespace, whatever its name is; return it with the ids and the name that it has now.
 
     Args:
         stored: As ``take`` returned it.
@@ -54,7 +54,7 @@ def put(stored: dict[str, Any], connection_string: str, *, redis: bool, same_top
     settings = parse_settings(connection_string)
     text = json.dumps(stored)
     # Names of topics, keys and channels begin with it, and hash tags contain it.
-    for before, behind in (('"', "."), ('"', '"'), ("{", "/"), ("{", "}")):
+    for before, behind in (('"', "."), ('"', '"'), ("{", "/"), ("{", "}"), (":", "/")):
         text = text.replace(f"{before}{stored['namespace']}{behind}", f"{before}{settings.namespace}{behind}")
     with _topics(settings) as topics:
         for topic in json.loads(text)["topics"]:
@@ -73,6 +73,7 @@ def put(stored: dict[str, Any], connection_string: str, *, redis: bool, same_top
     if redis:
         with Redis.from_url(settings.redis_url.reveal(), decode_responses=True) as store:
             _put_keys(store, wanted["redis"])
+    return wanted
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus.upkeep import entity_maintainer
 from tests.contract.receiving import take
+from tests.golden import requests
 from tests.upkeep import tend
 
 PARTITIONS = 2
@@ -63,6 +64,8 @@ def tell(connection_string: str) -> dict[str, int]:
             sender.send_messages([ServiceBusMessage(body, message_id="1") for body in ("first", "second")])
         with client.get_queue_receiver("unique") as receiver:
             receiver.abandon_message(take(receiver, 1)[0])
+        with client.get_queue_sender(requests.QUEUE) as sender:
+            _send(sender, *requests.SENT)
         _transact(client, "paid")
         _abort(client)
         tend(connection_string, *_NAMES)
@@ -117,6 +120,7 @@ def _create(administration: ServiceBusAdministrationClient) -> None:
     administration.create_queue("orders")
     administration.create_queue("accounts")
     administration.create_queue("payments")
+    administration.create_queue(requests.QUEUE)
     administration.create_queue("sessions", requires_session=True)
     administration.create_queue("unique", requires_duplicate_detection=True)
     administration.create_queue("apart", settled_retention=timedelta(0))

@@ -21,7 +21,10 @@ from kafkabus.exceptions import NamespaceFormatError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.formats import READABLE
 from kafkabus_mapping.names import EntityPath
+from tests.clock import advance
+from tests.contract.receiving import receive_all
 from tests.golden.make import FILE
+from tests.golden.requests import COMPLETED, LOCKED, QUEUE, SENT, repeat
 from tests.golden.stored import put
 from tests.golden.story import check
 from tests.upkeep import upkeep
@@ -52,6 +55,25 @@ def test_a_namespace_of_an_earlier_version_goes_on(untended: str, name: str, wit
     stored = golden(name)
     put(stored, untended, redis=with_redis)
     check(untended, stored["numbers"])
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_clients_of_two_versions_share_a_queue(runtime: RunningNamespace, untended: str, name: str) -> None:
+    """Locks of the earlier version hold in this one; what it does not settle comes once its locks have ended."""
+    stored = put(golden(name), untended, redis=True)
+    with (
+        redis.Redis.from_url(runtime.redis_url) as store,
+        ServiceBusClient.from_connection_string(untended) as client,
+        client.get_queue_receiver(QUEUE) as receiver,
+    ):
+        repeat(store, stored["requests"], "receive")
+        assert [str(message) for message in receive_all(receiver, len(SENT) - LOCKED)] == SENT[LOCKED:]
+        repeat(store, stored["requests"], "complete")
+        advance(runtime.redis_url, stored["namespace"], QUEUE, 61)
+        again = receive_all(receiver, LOCKED - COMPLETED)
+        assert [(str(message), message.delivery_count) for message in again] == [
+            (body, 1) for body in SENT[COMPLETED:LOCKED]
+        ]
 
 
 @pytest.fixture
