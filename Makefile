@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test test-all test-matrix test-fast test-unit campaign check lint types mypy pyright layers lua generated \
-	english commits format generate bench site docs constraints clean
+	english commits format generate bench site docs constraints release clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | \
@@ -117,6 +117,10 @@ constraints: ## pin anew what pyproject.toml and constraints.in allow
 	$(BIN)/python -m uv pip compile --quiet --upgrade --no-python-downloads --python-version 3.10 \
 		--no-header --no-annotate --no-emit-index-url --extra dev \
 		--constraint constraints.in --output-file constraints.txt pyproject.toml
+
+release: $(READY) ## build sdist and wheel into dist/, check them, and try the wheel in an empty environment
+	rm -rf dist
+	$(BIN)/python -m tools.release dist
 
 clean: ## remove .venv, caches and builds
 	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kafkabus._sync.handles.session import ServiceBusSession
     from kafkabus._sync.handles.transaction import ServiceBusTransaction
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "NEXT_AVAILABLE_SESSION",
@@ -75,6 +75,9 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        # Not read from a file that a build writes: in a checkout it would be that of an earlier build.
+        return import_module("kafkabus_mapping.version").installed_version()
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

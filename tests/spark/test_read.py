@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 
 import kafkabus_spark
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import parse_kafka_location
@@ -209,3 +211,23 @@ def test_times_in_utc_do_not_depend_on_the_machines_zone(spark: SparkSession) ->
     shown = spark.sql("select cast(timestamp_millis(0) as string)").first()
     assert shown is not None
     assert shown[0] == datetime(1970, 1, 1, tzinfo=timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def test_a_later_format_is_refused_before_a_job_reads_messages(
+    spark: SparkSession, untended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names both versions; what was looked up a while ago is looked up again."""
+    monkeypatch.setattr("kafkabus_spark.descriptions.FORMAT_AGE", 0.0)
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
+        administration.create_queue("orders")
+    assert kafkabus_spark.read(spark, untended, "orders").count() == 0
+    context = ClientContext(parse_settings(untended))
+    try:
+        known = context.descriptions.namespace()
+        assert known is not None
+        context.descriptions.put_namespace(known.model_copy(update={"format": 7, "format_by": "9.8.7"}))
+    finally:
+        context.close()
+    for read in (kafkabus_spark.read, kafkabus_spark.read_stream):
+        with pytest.raises(kafkabus_spark.NamespaceFormatError, match=r"format 7 by kafkabus 9\.8\.7; this kafkabus"):
+            read(spark, untended, "orders")
