@@ -17,7 +17,7 @@ from kafkabus._sync.redis.ledger_client import LedgerClient
 from tests.contract.receiving import take
 
 QUEUE, SENT = "shared", [f"shared {number}" for number in range(10)]
-"""A queue whose messages nobody received yet, and their bodies."""
+"""A queue whose messages were not received yet, and their bodies."""
 LOCKED, COMPLETED = 3, 2
 """How many of them the client receives, and how many of these it completes."""
 

@@ -61,7 +61,7 @@ def put(stored: dict[str, Any], connection_string: str, *, redis: bool, same_top
             topics.create(topic["name"], topic["partitions"], _settings_of(topic["name"]))
             if same_topics:
                 text = text.replace(topic["id"], topics.wait_for(topic["name"]).topic_id)
-        wanted = json.loads(text)
+        wanted: dict[str, Any] = json.loads(text)
         writer = _Writer(settings)
         for topic in wanted["topics"]:
             writer.write(topic)

@@ -67,7 +67,7 @@ def healthy() -> Facts:
             address=Reached("redis:6379"),
             tls=Handshake(True, days_left=90),
             refusal="",
-            info={"redis_version": "7.2.4", "role": "master", "aof_enabled": 1, "used_memory": 1},
+            infos=[{"redis_version": "7.2.4", "role": "master", "aof_enabled": 1, "used_memory": 1}],
             settings={"save": "", "min-replicas-to-write": "0"},
             ahead_ms=(0.0, 0.1),
             rights=dict.fromkeys(("keys", "scripts", "channels"), ""),
@@ -103,7 +103,7 @@ def info(**values: Any) -> Callable[[Facts], None]:
     """Return a change of the things that Redis tells about itself."""
 
     def change(facts: Facts) -> None:
-        facts.redis.info = {**known(facts.redis.info), **values}
+        facts.redis.infos = [{**one, **values} for one in known(facts.redis.infos)]
 
     return change
 
@@ -205,6 +205,24 @@ FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
         "redis-replication",
         State.WARNING,
         "do not keep up: 10.0.0.2:6379",
+    ),
+    "a node of a cluster that drops keys": (
+        lambda facts: setattr(
+            facts.redis,
+            "infos",
+            [
+                {"redis_version": "7.2.4", "node": "10.0.0.1:6379", "aof_enabled": 1},
+                {
+                    "redis_version": "7.2.4",
+                    "node": "10.0.0.2:6379",
+                    "aof_enabled": 1,
+                    "maxmemory_policy": "allkeys-lru",
+                },
+            ],
+        ),
+        "redis-eviction",
+        State.FAILURE,
+        "node 10.0.0.2:6379: maxmemory-policy is allkeys-lru",
     ),
     "memory nearly used up": (info(used_memory=80, maxmemory=100), "redis-memory", State.WARNING, "used"),
     "a file that cannot be written": (

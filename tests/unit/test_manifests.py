@@ -13,7 +13,6 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-import kafkabus
 from kafkabus._core.settings import parse_settings
 from kafkabus_mapping.connection import BOOTSTRAP_SERVERS_VARIABLE
 
@@ -197,10 +196,11 @@ def test_the_container_has_no_rights_and_bounded_memory() -> None:
     assert POD["spec"]["automountServiceAccountToken"] is False
 
 
-def test_the_image_is_of_this_version() -> None:
+def test_the_image_is_of_the_last_release() -> None:
     """The tag ``latest`` would be another image after each push."""
     name, _, tag = CONTAINER["image"].partition(":")
-    assert tag == kafkabus.__version__
+    releases = re.findall(r"^## \[(\d.*?)\]", (DOCKER.parent / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert tag == releases[0]
     assert [(one["name"], one["newTag"]) for one in read(FOLDER / "kustomization.yaml")["images"]] == [(name, tag)]
 
 

@@ -9,17 +9,15 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from redis import Redis
-from redis.backoff import NoBackoff
 from redis.connection import SSLConnection, parse_url
 from redis.exceptions import NoScriptError, RedisError
-from redis.retry import Retry
 
 from kafkabus._core.exceptions import ServiceBusAuthorizationError, ServiceBusCommunicationError
+from kafkabus._core.redis_url import parse_redis_url
 from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import LedgerKeys, descriptions_key, notification_channel
 from kafkabus._ledger.operations import Claim, Ledger
 from kafkabus._ledger.scripts import create_script, request_script
-from kafkabus._redis.driver import driver_info
 from kafkabus._redis.errors import translated
 from kafkabus._redis.replies import text_of
 from kafkabus_mapping.names import EntityPath
@@ -33,7 +31,7 @@ _PATH = EntityPath("$doctor")
 
 
 class RedisPlace(NamedTuple):
-    """The address of a Redis.
+    """The address of a server: of a Redis, a Sentinel, or a node of a cluster.
 
     Attributes:
         host: The host; None if it is reached at a path.
@@ -42,6 +40,7 @@ class RedisPlace(NamedTuple):
         tls: Whether clients are to use TLS.
         checks: Whether clients are to check the server's certificate.
         authority: File of the certificate of the authority that signed it; None: those that the system trusts.
+        identity: Files of the client's own certificate and of its key, and the key's password; None: it has none.
     """
 
     host: str | None
@@ -50,21 +49,27 @@ class RedisPlace(NamedTuple):
     tls: bool = False
     checks: bool = True
     authority: str | None = None
+    identity: tuple[str, str | None, str | None] | None = None
 
 
-def place_of(settings: Settings) -> RedisPlace:
-    """Return the address in the URL of Redis."""
-    given = parse_url(settings.redis_url.reveal())
-    path = given.get("path")
+def places_of(settings: Settings) -> list[RedisPlace]:
+    """Return the addresses in the URL of Redis."""
+    url = parse_redis_url(settings.redis_url.reveal())
+    given = parse_url(url.plain.reveal())
+    path, certificate = given.get("path"), given.get("ssl_certfile")
     if path is not None:
-        return RedisPlace(None, path=str(path))
-    return RedisPlace(
-        str(given.get("host", "localhost")),
-        int(given.get("port", 6379)),
-        tls=issubclass(given.get("connection_class", object), SSLConnection),
-        checks=given.get("ssl_cert_reqs") != "none",
-        authority=given.get("ssl_ca_certs"),
-    )
+        return [RedisPlace(None, path=str(path))]
+    return [
+        RedisPlace(
+            host,
+            port,
+            tls=issubclass(given.get("connection_class", object), SSLConnection),
+            checks=given.get("ssl_cert_reqs") != "none",
+            authority=given.get("ssl_ca_certs"),
+            identity=certificate and (certificate, given.get("ssl_keyfile"), given.get("ssl_password")),
+        )
+        for host, port in url.hosts or [(str(given.get("host", "localhost")), int(given.get("port", 6379)))]
+    ]
 
 
 class RedisProbe:
@@ -72,20 +77,18 @@ class RedisProbe:
 
     Args:
         settings: Settings with the URL of Redis.
-        timeout: The longest time for one call, in seconds.
+        redis: A client of that Redis, which the probe closes.
+        infos: Returns what each server that holds keys tells of itself.
+        timeout: The longest time for one call of that client, in seconds.
     """
 
-    def __init__(self, settings: Settings, *, timeout: float) -> None:
+    def __init__(
+        self, settings: Settings, redis: Redis, infos: Callable[[], list[dict[str, Any]]], *, timeout: float
+    ) -> None:
         self._settings = settings
+        self._redis = redis
+        self._ask_infos = infos
         self._timeout = timeout
-        self._redis = Redis.from_url(
-            settings.redis_url.reveal(),
-            protocol=2,
-            socket_connect_timeout=timeout,
-            socket_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
-            driver_info=driver_info(),
-        )
 
     def reach(self) -> None:
         """Have Redis accept the client.
@@ -98,14 +101,14 @@ class RedisProbe:
         with suppress(ServiceBusAuthorizationError):
             self._call(lambda: self._redis.echo("kafkabus"), "ECHO")
 
-    def info(self) -> dict[str, Any]:
-        """Return all that Redis tells about itself.
+    def infos(self) -> list[dict[str, Any]]:
+        """Return all that Redis tells about itself; of a cluster, all that each primary does.
 
         Raises:
             ServiceBusAuthorizationError: The user may not ask.
             ServiceBusError: Redis does not answer, or refuses.
         """
-        told: dict[str, Any] = self._call(self._redis.info, "INFO")
+        told: list[dict[str, Any]] = self._call(self._ask_infos, "INFO")
         return told
 
     def setting(self, name: str) -> str:

@@ -123,7 +123,7 @@ class RedisFacts(_Part):
         address: The attempt to connect.
         tls: The attempt to agree on TLS.
         refusal: Why Redis does not accept the client; empty if it does.
-        info: The answer to INFO.
+        infos: The answers to INFO: one, or those of a cluster's primaries, which name the ``node``.
         settings: Settings that are not in that answer.
         ahead_ms: By how many ms Redis's clock is ahead of this machine's, and by how many ms that may be wrong.
         rights: The refusals of trials, by name; empty if Redis allowed what was tried.
@@ -132,7 +132,7 @@ class RedisFacts(_Part):
     address: Reached | Missing = UNSEEN
     tls: Handshake | Missing = UNSEEN
     refusal: str | Missing = UNSEEN
-    info: Mapping[str, Any] | Missing = UNSEEN
+    infos: Sequence[Mapping[str, Any]] | Missing = UNSEEN
     settings: Mapping[str, str] | Missing = UNSEEN
     ahead_ms: tuple[float, float] | Missing = UNSEEN
     rights: dict[str, str | Missing] | Missing = UNSEEN

@@ -50,8 +50,11 @@ def _connect(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProb
     options = {name: revealed(value) for name, value in settings.kafka_options.items()}
     secured = options.get("security.protocol", "PLAINTEXT").upper().endswith("SSL")
     if secured:
-        authority = options.get("ssl.ca.location")
-        facts.tls = line.ask("to agree on TLS", lambda: shake_hands(*place, limits.answer_s, authority))
+        authority, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
+        identity = own and (own, options.get("ssl.key.location"), options.get("ssl.key.password"))
+        facts.tls = line.ask(
+            "to agree on TLS", lambda: shake_hands(*place, limits.answer_s, authority, identity or None)
+        )
         if isinstance(facts.tls, Missing) or facts.tls.problem:
             return "Kafka and this client do not agree on TLS"
     accepted = line.ask("to be accepted by a broker", probe.reach)

@@ -45,7 +45,13 @@ def reach_path(path: str, timeout: float) -> Reached:
     return Reached(path)
 
 
-def shake_hands(host: str, port: int, timeout: float, authority: str | None = None) -> Handshake:
+def shake_hands(
+    host: str,
+    port: int,
+    timeout: float,
+    authority: str | None = None,
+    identity: tuple[str, str | None, str | None] | None = None,
+) -> Handshake:
     """Agree on TLS with a server, and check its certificate.
 
     Args:
@@ -53,6 +59,7 @@ def shake_hands(host: str, port: int, timeout: float, authority: str | None = No
         port: Its port.
         timeout: How long each step may take, in seconds.
         authority: File of the certificate of the authority that signs; by default those that the system trusts.
+        identity: Files of the client's own certificate and of its key, and the key's password; by default it has none.
     """
     try:
         context = ssl.create_default_context(cafile=authority)
@@ -60,6 +67,15 @@ def shake_hands(host: str, port: int, timeout: float, authority: str | None = No
         return Handshake(
             True, f"the file {authority!r} of the authority's certificate cannot be read: {error.strerror}"
         )
+    if identity is not None:
+        certificate, key, password = identity
+        try:
+            # Without a password, the terminal would be asked for one.
+            context.load_cert_chain(certificate, key, password or "")
+        except OSError as error:
+            return Handshake(
+                True, f"the client's certificate {certificate!r} and its key cannot be used: {error.strerror}"
+            )
     try:
         with (
             socket.create_connection((host, port), timeout) as connection,

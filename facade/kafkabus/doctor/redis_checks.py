@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kafkabus.doctor.check import Check, listed, of_tls
 from kafkabus.doctor.facts import Facts, Missing, known
-from kafkabus.doctor.findings import Finding, failure, ok, warning
+from kafkabus.doctor.findings import Finding, State, failure, ok, warning
 
 OLDEST = (6, 2)
 """The oldest Redis that the ledgers run on."""
@@ -34,8 +35,28 @@ def _authentication(facts: Facts) -> Finding:
     return failure(refusal) if refusal else ok("Redis accepts this client")
 
 
-def _version(facts: Facts) -> Finding:
-    info = known(facts.redis.info)
+Info = Mapping[str, Any]
+"""The answer of a server to INFO."""
+
+
+def _of_each(look: Callable[[Info, Facts], Finding]) -> Callable[[Facts], Finding]:
+    """Return the rule that the worst finding at any server counts, with the node of a cluster that it is about."""
+
+    def worst(facts: Facts) -> Finding:
+        infos = known(facts.redis.infos)
+        findings = [(look(info, facts), str(info.get("node", ""))) for info in infos]
+        finding, node = max(findings, key=lambda one: _BADNESS.index(one[0].state))
+        if finding.state is State.OK or not node:
+            return finding
+        return replace(finding, found=f"node {node}: {finding.found}")
+
+    return worst
+
+
+_BADNESS = (State.OK, State.NOT_CHECKED, State.WARNING, State.FAILURE)
+
+
+def _version(info: Info, _: Facts) -> Finding:
     version = str(info.get("redis_version", "0.0"))
     told = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
@@ -43,7 +64,10 @@ def _version(facts: Facts) -> Finding:
 
 
 def _mode(facts: Facts) -> Finding:
-    mode = known(facts.redis.info).get("redis_mode", "standalone")
+    infos = known(facts.redis.infos)
+    mode = infos[0].get("redis_mode", "standalone")
+    if "node" in infos[0]:
+        return ok(f"it is a Redis Cluster, with {len(infos)} primaries")
     return failure("it is part of a Redis Cluster") if mode == "cluster" else ok(f"it runs as {mode}")
 
 
@@ -57,15 +81,14 @@ def _right(trial: str, verb: str) -> Callable[[Facts], Finding]:
     return look
 
 
-def _eviction(facts: Facts) -> Finding:
-    policy = known(facts.redis.info).get("maxmemory_policy", "noeviction")
+def _eviction(info: Info, _: Facts) -> Finding:
+    policy = info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         return failure(f"maxmemory-policy is {policy}: a full Redis would drop locks, and clients refuse to work")
     return ok("maxmemory-policy is noeviction")
 
 
-def _persistence(facts: Facts) -> Finding:
-    info = known(facts.redis.info)
+def _persistence(info: Info, facts: Facts) -> Finding:
     if info.get("aof_enabled"):
         if info.get("aof_last_write_status", "ok") != "ok":
             return failure("the last write to the append-only file failed", "see to the disk of Redis, and to its log")
@@ -78,8 +101,7 @@ def _persistence(facts: Facts) -> Finding:
     return warning(f"it writes snapshots only (save {snapshots}): if it ends, messages since the last one come again")
 
 
-def _replication(facts: Facts) -> Finding:
-    info = known(facts.redis.info)
+def _replication(info: Info, facts: Facts) -> Finding:
     if info.get("role", "master") != "master":
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
         return failure(f"it is a replica of {primary}, and takes no writes")
@@ -101,8 +123,7 @@ def _is_late(replica: Mapping[str, Any]) -> bool:
     return replica.get("state") != "online" or int(replica.get("lag", 0)) > LAGS_S
 
 
-def _memory(facts: Facts) -> Finding:
-    info = known(facts.redis.info)
+def _memory(info: Info, _: Facts) -> Finding:
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if not limit:
         return ok(f"{_mebibytes(used)} used, without a limit")
@@ -139,11 +160,11 @@ REDIS_CHECKS = (
         "give user and password in the URL, redis://USER:PASSWORD@HOST:PORT/0, with special characters percent-encoded",
         _authentication,
     ),
-    Check("redis-version", "Redis is 6.2 or later, or Valkey", "update Redis", _version),
+    Check("redis-version", "Redis is 6.2 or later, or Valkey", "update Redis", _of_each(_version)),
     Check(
         "redis-mode",
-        "Redis is not part of a Redis Cluster, which kafkabus does not support yet",
-        "use a Redis without cluster mode, with replicas for failover",
+        "the URL says whether Redis is a cluster",
+        "begin the URL of a cluster with redis+cluster://",
         _mode,
     ),
     Check(
@@ -163,20 +184,20 @@ REDIS_CHECKS = (
         "redis-eviction",
         "Redis does not drop keys when it is full",
         "set maxmemory-policy to noeviction",
-        _eviction,
+        _of_each(_eviction),
     ),
     Check(
         "redis-persistence",
         "Redis has an append-only file, and can write it",
         "set 'appendonly yes'",
-        _persistence,
+        _of_each(_persistence),
     ),
     Check(
         "redis-replication",
         "Redis is a primary, and its replicas keep up",
         "let the URL lead to the primary",
-        _replication,
+        _of_each(_replication),
     ),
-    Check("redis-memory", "Redis's memory is not nearly used up", "raise maxmemory", _memory),
+    Check("redis-memory", "Redis's memory is not nearly used up", "raise maxmemory", _of_each(_memory)),
 )
 """The checks of Redis."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from kafkabus._core.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
 from kafkabus._redis.probe import RedisPlace, RedisProbe
@@ -14,19 +15,21 @@ SETTINGS = ("save", "min-replicas-to-write")
 """The settings that INFO does not tell."""
 
 
-def look_at_redis(place: RedisPlace, probe: RedisProbe, limits: Limits, clock: Callable[[], float]) -> RedisFacts:
+def look_at_redis(
+    places: Sequence[RedisPlace], probe: RedisProbe, limits: Limits, clock: Callable[[], float]
+) -> RedisFacts:
     """Return the facts of Redis.
 
     Args:
-        place: Its address.
+        places: The addresses in its URL, of which one is enough.
         probe: Asks Redis.
         limits: The limits.
         clock: This machine's clock, seconds since 1970.
     """
     facts, line = RedisFacts(), Line(limits)
-    unreached = _connect(facts, line, place, probe, limits)
+    unreached = _connect(facts, line, places, probe, limits)
     if not unreached:
-        facts.info = line.ask("INFO", probe.info)
+        facts.infos = line.ask("INFO", probe.infos)
         facts.settings = line.ask("CONFIG GET", lambda: {name: probe.setting(name) for name in SETTINGS})
         facts.ahead_ms = line.ask("TIME", lambda: _ahead_ms(probe, clock))
         facts.rights = {
@@ -38,12 +41,17 @@ def look_at_redis(place: RedisPlace, probe: RedisProbe, limits: Limits, clock: C
     return facts
 
 
-def _connect(facts: RedisFacts, line: Line, place: RedisPlace, probe: RedisProbe, limits: Limits) -> str:
+def _connect(facts: RedisFacts, line: Line, places: Sequence[RedisPlace], probe: RedisProbe, limits: Limits) -> str:
     """Have Redis accept the client; return why it does not, empty if it does."""
-    host, seconds = place.host, limits.answer_s
-    facts.address = line.ask("to connect", lambda: _reach(place, seconds))
+    seconds = limits.answer_s
+    attempts = [(place, line.ask("to connect", partial(_reach, place, seconds))) for place in places]
+    # One Sentinel, or one node of a cluster, knows where the others are.
+    place, facts.address = next(
+        ((place, one) for place, one in attempts if not isinstance(one, Missing) and not one.problem), attempts[0]
+    )
     if isinstance(facts.address, Missing) or facts.address.problem:
         return "Redis is not reached"
+    host = place.host
     if place.tls and host is not None:
         facts.tls = line.ask("to agree on TLS", lambda: _shake_hands(place, host, seconds))
         if isinstance(facts.tls, Missing) or facts.tls.problem:
@@ -70,7 +78,7 @@ def _reach(place: RedisPlace, seconds: float) -> Reached:
 
 def _shake_hands(place: RedisPlace, host: str, seconds: float) -> Handshake:
     if place.checks:
-        return shake_hands(host, place.port, seconds, place.authority)
+        return shake_hands(host, place.port, seconds, place.authority, place.identity)
     answers = speaks_tls(host, place.port, seconds)
     return Handshake(True, "" if answers else f"{host}:{place.port} does not answer in TLS")
 

@@ -13,12 +13,14 @@ import redis
 from redis.crc import key_slot
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus.doctor.findings import State
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import UnsuitableRedisError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string, parse_parts
+from tests.integration.clusters.findings import redis_findings
 from tests.redis_server import ClusterOfNodes, cluster_of
 from tests.servers import scratch_folder
 from tests.upkeep import upkeep
@@ -154,6 +156,20 @@ def test_a_node_is_killed_and_started_again(elsewhere: str, cluster: ClusterOfNo
         finally:
             load.end()
         assert set(load.done) == set(load.sent)
+
+
+def test_the_doctor_examines_all_nodes(elsewhere: str, cluster: ClusterOfNodes) -> None:
+    """It names the node that would drop keys. It takes some seconds, as it waits for the servers' answers."""
+    assert redis_findings(elsewhere)["redis-mode"].found == "it is a Redis Cluster, with 3 primaries"
+    node = cluster.nodes[1]
+    with redis.Redis(HOST, node.port) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            findings = redis_findings(elsewhere)
+        finally:
+            client.config_set("maxmemory-policy", "noeviction")
+    assert [name for name, one in findings.items() if one.state is State.FAILURE] == ["redis-eviction"]
+    assert f":{node.port}: maxmemory-policy is allkeys-lru" in findings["redis-eviction"].found
 
 
 def test_topics_and_their_administration(elsewhere: str, cluster: ClusterOfNodes) -> None:

@@ -14,6 +14,7 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._async.redis import subscription as aio_subscription
 from kafkabus._sync.redis import subscription
+from kafkabus.doctor.findings import State
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import ServiceBusCommunicationError
@@ -22,6 +23,7 @@ from kafkabus_mapping.connection import format_connection_string, parse_parts
 from tests.effort import SEED
 from tests.faults.failover import watched_servers
 from tests.faults.kill import run
+from tests.integration.clusters.findings import redis_findings
 from tests.redis_server import Watched, at_once, watched
 from tests.servers import scratch_folder
 from tests.upkeep import upkeep
@@ -47,6 +49,13 @@ def elsewhere(untended: str, runtime: RunningNamespace, sentinels: Watched) -> s
     """The connection string of an empty namespace."""
     assert runtime.redis_url in untended
     return format_connection_string(parse_parts(untended) | {"Redis": sentinels.url})
+
+
+def test_the_doctor_examines_the_primary(elsewhere: str) -> None:
+    """It asks the Sentinels for it. It takes some seconds, as it waits for the servers' answers."""
+    findings = redis_findings(elsewhere)
+    assert {name for name, one in findings.items() if one.state is State.FAILURE} == set()
+    assert "primary" in findings["redis-replication"].found
 
 
 def test_client_and_upkeep_follow_the_new_primary(elsewhere: str, sentinels: Watched) -> None:

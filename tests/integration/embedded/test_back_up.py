@@ -95,8 +95,13 @@ def follow(shell: Shell, block: str) -> None:
         assert printed == expected or not expected
 
 
+@pytest.mark.extended
+@pytest.mark.timeout(600)
 def test_the_drill_works_as_it_is_written(folder: Path) -> None:
-    """Messages that were settled stay settled, and the others are there; it takes two starts of a cluster."""
+    """Messages that were settled stay settled, and the others are there.
+
+    It starts a cluster twice, and runs a dozen commands. Other tests show that records outlive a start, and checkpoints Redis.
+    """
     first, *others = _BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     shell = Shell(folder)
     follow(shell, first)

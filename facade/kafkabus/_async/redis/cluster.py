@@ -27,7 +27,7 @@ Command = tuple[tuple[Any, ...], dict[str, Any]]
 
 REDIRECTIONS = 4
 """How often a command goes where a node says that its slot is by now; after that, the nodes do not agree yet."""
-_KEYLESS = {"CONFIG", "INFO", "PUBLISH", "SCRIPT"}
+_KEYLESS = {"CONFIG", "ECHO", "INFO", "PUBLISH", "SCRIPT", "TIME"}
 """The commands without keys that are used; any node carries them out."""
 
 
@@ -208,11 +208,14 @@ class ClusterRedis(Redis):
         return replies[0]
 
     async def infos(self, section: str | None = None) -> list[Any]:
-        """Return what each primary tells of itself; see ``info``."""
+        """Return what each primary tells of itself, with its address as ``node``; see ``info``."""
         await self._look()
         words = ("INFO",) if section is None else ("INFO", section)
-        works = [partial(self._run_at, node, [(words, {})]) for node in self._primaries()]
-        return [_checked(reply) for (reply,) in await all_of(works)]
+        nodes = list(self._primaries())
+        replies = await all_of([partial(self._run_at, node, [(words, {})]) for node in nodes])
+        return [
+            {**_checked(reply), "node": f"{host}:{port}"} for (host, port), (reply,) in zip(nodes, replies, strict=True)
+        ]
 
     @override
     def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from redis.asyncio import ConnectionPool, Redis, SSLConnection
 from redis.asyncio.connection import parse_url
+from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
+from redis.backoff import NoBackoff
 from typing_extensions import override
 
 from kafkabus._async.redis.cluster import ClusterRedis, Node
@@ -21,18 +24,25 @@ SENTINEL_TIMEOUT = 2.0
 """How long, in seconds, a Sentinel may take to answer before the next one is asked."""
 
 
-def open_redis(url: str) -> Redis:
+def open_redis(url: str, *, within: float | None = None) -> Redis:
     """Return a client of the Redis at a URL; it connects when it is first used.
+
+    Args:
+        url: The URL; see ``kafkabus._core.redis_url``.
+        within: The longest time, in seconds, to connect, and to wait for an answer, for a caller that tries once; by default
+            those of a client that tries again.
 
     Raises:
         ValueError: The URL is malformed.
     """
-    parsed = parse_redis_url(url)
+    parsed, options = parse_redis_url(url), _common()
+    if within is not None:
+        options |= {"socket_connect_timeout": within, "socket_timeout": within, "retry": Retry(NoBackoff(), 0)}
     if parsed.topology is Topology.SENTINEL:
-        return _of_sentinels(parsed)
+        return _of_sentinels(parsed, options)
     if parsed.topology is Topology.CLUSTER:
-        return _of_cluster(parsed)
-    return Redis.from_url(url, **_common())
+        return _of_cluster(parsed, options)
+    return Redis.from_url(url, **options)
 
 
 class WatchedRedis(Redis):
@@ -47,8 +57,8 @@ class WatchedRedis(Redis):
             await sentinel.aclose()
 
 
-def _of_sentinels(url: RedisUrl) -> Redis:
-    options = _options(url)
+def _of_sentinels(url: RedisUrl, common: Mapping[str, Any]) -> Redis:
+    options = _options(url, common)
     options["ssl"] = options.pop("connection_class", None) is SSLConnection
     tls = {name: value for name, value in options.items() if name.startswith("ssl")} if options["ssl"] else {}
     sentinel = Sentinel(
@@ -65,8 +75,8 @@ def _of_sentinels(url: RedisUrl) -> Redis:
     return found
 
 
-def _of_cluster(url: RedisUrl) -> Redis:
-    options = _options(url)
+def _of_cluster(url: RedisUrl, common: Mapping[str, Any]) -> Redis:
+    options = _options(url, common)
 
     def open_node(node: Node) -> Redis:
         host, port = node
@@ -75,9 +85,9 @@ def _of_cluster(url: RedisUrl) -> Redis:
     return ClusterRedis(url.hosts, open_node)
 
 
-def _options(url: RedisUrl) -> dict[str, Any]:
+def _options(url: RedisUrl, common: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of connections to servers, but for their addresses."""
-    found = {**_common(), **parse_url(url.plain.reveal())}
+    found = {**common, **parse_url(url.plain.reveal())}
     return {name: value for name, value in found.items() if name not in {"host", "port"}}
 
 
