@@ -69,8 +69,8 @@ def _measure(chosen: Sequence[str], scale: Scale) -> tuple[Mapping[str, str], Se
     """Measure the chosen rows, and show each as soon as it is measured."""
     # Without a terminal, a line need not fit a window.
     console, results = Console(width=None if sys.stdout.isatty() else 160), list[Result]()
-    # What the rows import for their references and plots is no part of what they measure: each of the many pauses that
-    # Python makes to collect garbage would take 50 ms for it.
+    # Libraries of references and plots are no part of the measured work: for them, each of Python's many pauses to collect
+    # garbage would take 50 ms.
     gc.collect()
     gc.freeze()
     with open_workbench() as bench:

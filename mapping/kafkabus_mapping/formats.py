@@ -16,7 +16,7 @@ from kafkabus_mapping.version import installed_version
 FIRST = 1
 """The format of a namespace whose description names none, or that has no description."""
 READABLE = range(FIRST, 2)
-"""The formats that this version reads and writes; new namespaces get the last one."""
+"""The formats that this version reads and writes."""
 
 
 @lru_cache(maxsize=64)

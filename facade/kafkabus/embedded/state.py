@@ -121,7 +121,7 @@ def read_state(data: Path) -> State | None:
         stored["supervisor"] = ProcessMark(**stored["supervisor"])
         stored["processes"] = {name: ProcessMark(**mark) for name, mark in stored["processes"].items()}
         return State(**stored)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -100,7 +100,8 @@ def follow(shell: Shell, block: str) -> None:
 def test_the_drill_works_as_it_is_written(folder: Path) -> None:
     """Messages that were settled stay settled, and the others are there.
 
-    It starts a cluster twice, and runs a dozen commands. Other tests show that records outlive a start, and checkpoints Redis.
+    It starts a cluster twice, and runs a dozen commands. Other tests show that records outlive a start, and that
+    checkpoints outlive Redis.
     """
     first, *others = _BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     shell = Shell(folder)
