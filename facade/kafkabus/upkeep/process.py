@@ -36,6 +36,7 @@ async def serve(settings: Settings, endpoint: EndpointOptions | None = None) -> 
 
     Raises:
         UnsuitableRedisError: kafkabus cannot use this Redis.
+        NamespaceFormatError: The namespace is stored in a format that this version does not read.
         OSError: The endpoint cannot listen at its address.
     """
     limit_arenas()

@@ -14,7 +14,12 @@ from kafkabus._async.context import ClientContext
 from kafkabus._async.redis.upkeep_events import LOOK_EVERYWHERE, UpkeepEvents
 from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import upkeep_key
-from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError, UnsuitableRedisError
+from kafkabus.exceptions import (
+    MessagingEntityNotFoundError,
+    NamespaceFormatError,
+    ServiceBusError,
+    UnsuitableRedisError,
+)
 from kafkabus.upkeep.agenda import Agenda
 from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
 from kafkabus.upkeep.forwarder import Forwarder, forwards
@@ -85,7 +90,7 @@ class Upkeep:
         self._forwarding: dict[str, asyncio.Task[None]] = {}
         self._descriptions: dict[str, EntityDescription] = {}
         self._described = ""
-        self._retake = False
+        self._retake = self._is_heard_of = False
         self._look_again_at = 0.0
         self._looked_for: dict[str, float] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -95,6 +100,7 @@ class Upkeep:
 
         Raises:
             UnsuitableRedisError: kafkabus cannot use this Redis, and waiting does not change that.
+            NamespaceFormatError: The namespace is stored in a format that this version does not read.
         """
         self.context = context = ClientContext(self._settings)
         LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, context.client_id)
@@ -120,11 +126,7 @@ class Upkeep:
             for task in rounds:
                 task.cancel()
             # Before the rest ends, which may take long if Kafka does not answer: others take over a second after this.
-            leaving = asyncio.ensure_future(
-                context.ledger_client.leave(
-                    [upkeep_key(self._settings.namespace)], context.client_id, HEARTBEAT_LIFETIME
-                )
-            )
+            leaving = asyncio.ensure_future(self._depart(context))
             await _end({stopping, *rounds})
             await _end({*self._tending.values(), *self._forwarding.values()})
             await events.close()
@@ -141,12 +143,17 @@ class Upkeep:
         if self.observer is not None:
             self.observer.failed()
 
+    async def _depart(self, context: ClientContext) -> None:
+        if self._is_heard_of:
+            key = upkeep_key(self._settings.namespace)
+            await context.ledger_client.leave([key], context.client_id, HEARTBEAT_LIFETIME)
+
     async def _repeat(self, work: Callable[[], Awaitable[None]], pause: Callable[[], float]) -> None:
         """Do some work again and again, also if it fails."""
         while True:
             try:
                 await work()
-            except UnsuitableRedisError:
+            except (NamespaceFormatError, UnsuitableRedisError):
                 raise
             except ServiceBusError as error:
                 self._note_failure()
@@ -163,10 +170,15 @@ class Upkeep:
     async def _share_out(self, context: ClientContext) -> None:
         """Begin to tend this instance's entities, and leave those of other instances."""
         if not context.topics.reached:
-            # An instance that never reached Kafka takes no entity from others.
+            # An instance that never reached Kafka takes no entity from other instances.
             with self.health.doing("kafka"):
                 await context.connections.reach_kafka()
         context.connections.open_transfer_producer()
+        if not self._described:
+            # Nor does an instance that must not touch this namespace, because it is of an earlier version.
+            with self.health.doing("kafka"):
+                await context.descriptions.catch_up()
+        self._is_heard_of = True
         with self.health.doing("redis"):
             members = await context.ledger_client.heartbeat(
                 upkeep_key(self._settings.namespace), context.client_id, HEARTBEAT_LIFETIME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -14,11 +15,13 @@ import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.keys import upkeep_key
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities import catalog
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import NamespaceFormatError
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.formats import READABLE
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
@@ -104,6 +107,14 @@ def upgrade(context: ClientContext) -> str:
         f"namespace '{context.settings.namespace}' is stored in format {later.format} by kafkabus 9.8.7; this kafkabus "
         rf"\S+ reads format {READABLE[-1]}: upgrade it"
     )
+
+
+async def test_upkeep_of_an_earlier_version_ends(untended: str, context: ClientContext, queue: str) -> None:
+    """It takes no entity from the instances of the later version: they never hear of it."""
+    refusal = upgrade(context)
+    with pytest.raises(NamespaceFormatError, match=refusal):
+        await asyncio.wait_for(Upkeep(parse_settings(untended)).run(asyncio.Event()), PATIENCE)
+    assert context.ledger_client.last_heartbeat(upkeep_key(context.settings.namespace)) is None
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "Redis empty"])
