@@ -19,7 +19,7 @@ from benchmarks.rows.rabbitmq import rabbitmq
 from benchmarks.rows.rebuild import rebuild
 from benchmarks.rows.receive_and_complete import receive_and_complete
 from benchmarks.rows.receive_and_delete import receive_and_delete
-from benchmarks.rows.receivers import receivers
+from benchmarks.rows.receivers import first_message, receivers
 from benchmarks.rows.redis_memory import redis_memory
 from benchmarks.rows.redis_memory_each import redis_memory_each
 from benchmarks.rows.send import send
@@ -57,6 +57,7 @@ WORKS: Mapping[str, Work] = {
     "processor-time": processor_time,
     "idle": idle,
     "receivers": receivers,
+    "first-message": first_message,
     "command-line": command_line,
     "emulator": emulator,
 }

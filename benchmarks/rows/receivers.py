@@ -60,7 +60,6 @@ def receivers(bench: Workbench, scale: Scale) -> Iterator[Result]:
         yield from _idle(runtime.connection_string, names, scale)
         yield from _one_after_the_other(runtime.connection_string, names, scale)
     yield from _at_once(bench, scale)
-    yield from _first_message(bench, scale)
 
 
 class _Taken(NamedTuple):
@@ -188,7 +187,7 @@ async def _receive_all(connection_string: str, queues: Sequence[str], count: int
         return began - opened, rate((count - first) * len(queues), began)
 
 
-def _first_message(bench: Workbench, scale: Scale) -> Iterator[Result]:
+def first_message(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure single messages to an idle queue, alone and while its client receives from another one as fast as it can."""
     with bench.queue() as idle, bench.queue() as busy, bench.client() as client:
 
