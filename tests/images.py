@@ -108,5 +108,7 @@ def container(emulator_image: str) -> Iterator[KafkabusContainer]:
     """A namespace in a container, started with the first test of a worker that needs one."""
     from kafkabus.testing.containers import KafkabusContainer
 
-    with KafkabusContainer(emulator_image, namespace="tests") as started:
+    # See tests/conftest.py.
+    options = {"JDK_JAVA_OPTIONS": os.environ["JDK_JAVA_OPTIONS"]}
+    with KafkabusContainer(emulator_image, namespace="tests", env=options) as started:
         yield started

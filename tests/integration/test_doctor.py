@@ -358,9 +358,9 @@ def grant(kafka: Guarded, namespace: str, *denied: AclOperation, transactions: b
     prefixed, allow, deny = ResourcePatternType.PREFIXED, AclPermissionType.ALLOW, AclPermissionType.DENY
     wanted = [(ResourceType.TOPIC, f"{namespace}.", AclOperation.ALL, allow)]
     wanted += [(ResourceType.TOPIC, f"{namespace}.", operation, deny) for operation in denied]
-    wanted += [(ResourceType.GROUP, "kafkabus.", AclOperation.ALL, allow)]
+    wanted += [(ResourceType.GROUP, f"{namespace}.", AclOperation.ALL, allow)]
     if transactions:
-        wanted += [(ResourceType.TRANSACTIONAL_ID, f"kafkabus.{namespace}.", AclOperation.ALL, allow)]
+        wanted += [(ResourceType.TRANSACTIONAL_ID, f"{namespace}.", AclOperation.ALL, allow)]
     rules = {
         AclBinding(kind, name, prefixed, f"User:{USER}", "*", operation, permission)
         for kind, name, operation, permission in wanted

@@ -12,9 +12,14 @@ import pytest
 from kafkabus.testing import InMemoryNamespace
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
-ELSEWHERE = {"containers.md", "doctor.md"}
-"""Pages whose code needs Docker, which tests/containers shows, or that are about a command, as test_doctor.py shows."""
-PAGES = sorted(page for page in FOLDER.glob("*.md") if page.name not in ELSEWHERE)
+ELSEWHERE = {"containers.md", "doctor.md", "operate.md"}
+"""Pages whose code needs Docker, which tests/containers shows, is about a command, as test_doctor.py shows, or counts in its
+process from then on, as test_metrics.py shows."""
+PAGES = sorted(
+    page
+    for page in FOLDER.glob("*.md")
+    if page.name not in ELSEWHERE and "```python" in page.read_text(encoding="utf-8")
+)
 
 _BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -251,7 +251,7 @@ KAFKA_CHECKS = (
     Check(
         "kafka-right-transactions",
         "the user may store transactions",
-        _GRANT.format("Write", " --transactional-id kafkabus.<namespace>. --resource-pattern-type prefixed"),
+        _GRANT.format("Write", " --transactional-id <namespace>. --resource-pattern-type prefixed"),
         _right("transactions", "store transactions"),
     ),
     Check(

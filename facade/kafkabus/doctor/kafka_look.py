@@ -11,7 +11,7 @@ from kafkabus._kafka.probe import BrokerAddress, KafkaProbe
 from kafkabus.doctor.facts import Handshake, KafkaFacts, Missing, Reached, known
 from kafkabus.doctor.network import reach, shake_hands, speaks_tls
 from kafkabus.doctor.steps import Limits, Line
-from kafkabus_mapping.names import compacted_topic_name
+from kafkabus_mapping.names import compacted_topic_name, owned_name
 from kafkabus_mapping.secret import revealed
 
 MEASURED = 12
@@ -119,7 +119,7 @@ def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, l
     name = compacted_topic_name(settings.namespace, f"doctor-{mark}")
     partitions = min(brokers, MEASURED)
     replicas = settings.replication_factor or min(3, brokers)
-    transaction = f"kafkabus.{settings.namespace}.doctor-{mark}"
+    transaction = owned_name(settings.namespace, f"doctor-{mark}")
     rights["transactions"] = _refusal(line.ask("to begin a transaction", lambda: probe.try_transaction(transaction)))
     rights["delete"] = _refusal(line.ask("to try a deletion", lambda: probe.try_deletion(name)))
     rights["create"] = _refusal(line.ask("to try a creation", lambda: probe.try_creation(name, partitions, replicas)))

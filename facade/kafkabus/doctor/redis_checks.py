@@ -137,9 +137,7 @@ def _mebibytes(count: int) -> str:
     return f"{count / _MEBIBYTE:,.1f} MB"
 
 
-_GRANT = (
-    "give the user the rights of docs/reference/configuration.md with 'ACL SETUSER', or name another one in the URL"
-)
+_GRANT = "give the user the rights of docs/how-to/secure.md with 'ACL SETUSER', or name another one in the URL"
 
 REDIS_CHECKS = (
     Check(

@@ -54,7 +54,8 @@ if ledger.moving ~= at_start.moving then
   write('HSET', META, 'moving', num(math.max(0, ledger.moving)))
 end
 if ledger.returned > 0 then
-  write('HINCRBY', META, 'returned', num(ledger.returned))
+  local before = tonumber(redis.call('HGET', META, 'returned') or '0')
+  write('HSET', META, 'returned', num(before + ledger.returned))
 end
 if ledger.schedules then
   write('HSET', META, 'schedules', '1', 'scheduled', num(redis.call('ZCARD', SCHEDULED)))
