@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import time
@@ -35,6 +36,8 @@ def emulator(bench: Workbench, scale: Scale) -> Iterator[Result]:
         budget = Budget(1.0, at_most=True)
         yield from (Result(name, None, unit, budget=budget, note=NOT_INSTALLED) for name, unit in _UNITS.items())
         return
+    # Its reaper of containers is an image of its own, which not all machines can pull.
+    os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     entities = _file_of_queues(bench.scratch / "Config.json")
     yield target(_SIZE, _UNITS[_SIZE], size / 1e6, _SIZE_MB)
     yield target(_START, _UNITS[_START], median(_start(entities) for _ in range(_STARTS)), _START_S)

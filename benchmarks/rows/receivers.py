@@ -39,11 +39,11 @@ _MESSAGES = 200_000
 _STEADY_AFTER = 0.1
 """Which part of them is received before the clock starts."""
 _BATCH = 500
-_FIRST = 300
+_FIRST = 200
 """How many single messages come to an idle queue, at the most."""
-_BUSY = 200_000
+_BUSY = 500_000
 """How many messages are received from another one meanwhile; when they are, no more single messages come."""
-_SOON = 0.005
+_SOON = 0.003
 """How long, in seconds, the other process waits before it sends."""
 _LEAST = 3
 """A row needs one of so many single messages."""
