@@ -138,7 +138,7 @@ def test_commands_in_the_container_find_its_namespace(container: KafkabusContain
 
 
 def test_the_health_check_tells_a_namespace_that_serves(container: KafkabusContainer) -> None:
-    """Docker runs it every five seconds."""
+    """Docker runs it every ten seconds."""
     identity = container.get_container_id()
     wait_until(lambda: docker("inspect", "--format", "{{.State.Health.Status}}", identity).strip() == "healthy")
 
