@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import redis
+
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import EmbeddedRuntime, scratch_folder
 from kafkabus.management import ServiceBusAdministrationClient
@@ -79,6 +81,12 @@ class Workbench:
                 yield name
             finally:
                 administration.delete_queue(name)
+
+    def redis_memory(self) -> int:
+        """Return how many bytes Redis uses."""
+        with redis.Redis.from_url(self.redis_url) as server:
+            server.memory_purge()
+            return int(server.info("memory")["used_memory"])
 
     def topic(self, queue: str) -> str:
         """Return the Kafka topic of a queue, which references may use directly."""

@@ -10,7 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 from typing_extensions import override
 
 from kafkabus.embedded.broker import Broker
@@ -145,3 +152,20 @@ def _wait_until_it_serves(servers: str, process: subprocess.Popen[bytes], output
             pass
         assert process.poll() is None, output.read_text()
         assert time.monotonic() < deadline, output.read_text()
+
+
+def allow_everything(admin: AdminClient) -> None:
+    """Let the user do everything."""
+    everything = [
+        AclBinding(
+            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.ALLOW
+        )
+        for kind, name in (
+            (ResourceType.TOPIC, "*"),
+            (ResourceType.GROUP, "*"),
+            (ResourceType.BROKER, "kafka-cluster"),
+            (ResourceType.TRANSACTIONAL_ID, "*"),
+        )
+    ]
+    for added in admin.create_acls(everything).values():
+        added.result()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import redis
 from confluent_kafka import Producer
 
 from benchmarks.results import Budget, Result
@@ -34,7 +33,6 @@ def _used(bench: Workbench, waiting: int) -> int:
         bench.queue() as queue,
         bench.client() as client,
         client.get_queue_receiver(queue, max_wait_time=30) as receiver,
-        redis.Redis.from_url(bench.redis_url) as server,
     ):
         _produce(bench, queue, waiting)
         for settle in (True, False):
@@ -44,8 +42,7 @@ def _used(bench: Workbench, waiting: int) -> int:
                 left -= len(messages)
                 if settle:
                     receiver.complete_messages(messages)
-        server.memory_purge()
-        return int(server.info("memory")["used_memory"])
+        return bench.redis_memory()
 
 
 def _produce(bench: Workbench, queue: str, count: int) -> None:

@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime, timedelta, timezone
 from functools import partial
 
-import redis
-
 from benchmarks.results import Result
 from benchmarks.rounds import Scale
 from benchmarks.workbench import Workbench, batch_of
@@ -46,7 +44,7 @@ def _of_queue(bench: Workbench, scale: Scale) -> float:
                 sender.send_messages(batch_of(1))
                 receiver.complete_messages(receiver.receive_messages(1, _PATIENCE))
             if number in {count // 10, count}:
-                used.append(_used(bench))
+                used.append(bench.redis_memory())
         for name in names:
             administration.delete_queue(name)
     few, many = used
@@ -55,13 +53,7 @@ def _of_queue(bench: Workbench, scale: Scale) -> float:
 
 def _used_with(bench: Workbench, kept: Kept, count: int, *, detecting: bool) -> int:
     with bench.queue(detecting=detecting) as queue, kept(bench, queue, count):
-        return _used(bench)
-
-
-def _used(bench: Workbench) -> int:
-    with redis.Redis.from_url(bench.redis_url) as server:
-        server.memory_purge()
-        return int(server.info("memory")["used_memory"])
+        return bench.redis_memory()
 
 
 @contextmanager

@@ -6,8 +6,6 @@ import asyncio
 import time
 from collections.abc import Iterator
 
-import redis
-
 from benchmarks.results import MESSAGES_PER_SECOND, Budget, Result, compare
 from benchmarks.rounds import Scale, interleave, rate
 from benchmarks.workbench import Workbench
@@ -118,13 +116,7 @@ async def _by_tasks(connection_string: str, queue: str, count: int, in_sessions:
 
 def _memory(bench: Workbench, count: int) -> int:
     """Return how many additional bytes Redis uses once all messages are filed."""
-    with (
-        bench.queue(count, sessions=SESSIONS) as queue,
-        bench.client() as client,
-        redis.Redis.from_url(bench.redis_url) as server,
-    ):
-        server.memory_purge()
-        before = int(server.info("memory")["used_memory"])
+    with bench.queue(count, sessions=SESSIONS) as queue, bench.client() as client:
+        before = bench.redis_memory()
         list(client.list_queue_sessions(queue))
-        server.memory_purge()
-        return int(server.info("memory")["used_memory"]) - before
+        return bench.redis_memory() - before

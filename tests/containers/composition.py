@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import time
 from collections.abc import Mapping
@@ -51,9 +50,3 @@ class Composition:
         inspected = docker("inspect", "--format", "{{.Name}} {{json .State}}", *containers).splitlines()
         states = (line.partition(" ") for line in inspected)
         return {name: json.loads(state).get("Health", {}).get("Status", "") for name, _, state in states}
-
-
-def free_port() -> int:
-    """Return a port of the host that is free."""
-    with socket.create_server(("127.0.0.1", 0)) as candidate:
-        return int(candidate.getsockname()[1])

@@ -12,7 +12,8 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string
-from tests.containers.composition import Composition, free_port
+from tests.containers.composition import Composition
+from tests.ports import free_ports
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 
@@ -23,13 +24,14 @@ NAMESPACE = "shop"
 @pytest.fixture
 def composition(kafkabus_image: str, compose_images: None) -> Iterator[Composition]:
     """The file's services, on free ports of the host; its volumes are removed afterwards."""
+    kafka, redis = free_ports(2)
     started = Composition(
         f"kafkabus-{uuid.uuid4().hex[:8]}",
         {
             "KAFKABUS_IMAGE": kafkabus_image,
             "KAFKABUS_NAMESPACE": NAMESPACE,
-            "KAFKA_PORT": str(free_port()),
-            "REDIS_PORT": str(free_port()),
+            "KAFKA_PORT": str(kafka),
+            "REDIS_PORT": str(redis),
             "REDIS_PASSWORD": secrets.token_hex(16),
         },
     )

@@ -9,18 +9,19 @@ import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+
+from typing_extensions import override
 
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE, format_connection_string, parse_parts
-from tests.faults.kill import NAMESPACE
+from tests.faults.kill import NAMESPACE, Embedded
 from tests.redis_server import Watched, watched
 from tests.servers import scratch_folder
 
 
 @dataclass
-class WatchedServers:
+class WatchedServers(Embedded):
     """An embedded Kafka, a Redis that Sentinels watch, and an upkeep service that uses both.
 
     Attributes:
@@ -29,30 +30,22 @@ class WatchedServers:
         upkeep: The upkeep service.
     """
 
-    runtime: EmbeddedRuntime
     watched: Watched
     upkeep: subprocess.Popen[bytes]
 
     @property
+    @override
     def connection_string(self) -> str:
         """The connection string of the namespace."""
         return _connection_string(self.runtime, self.watched)
 
     @property
-    def redis_url(self) -> str:
-        """The address of the Redis of the other namespace."""
-        return self.runtime.redis_url
-
-    @property
-    def data(self) -> Path:
-        """The folder with the data of the other namespace's Redis."""
-        return self.runtime.data
-
-    @property
+    @override
     def processes(self) -> Mapping[str, int]:
         """The broker, and the upkeep service."""
         return {**self.runtime.processes, "upkeep": self.upkeep.pid}
 
+    @override
     def fail_over(self) -> None:
         """Kill the primary, wait for another one, and start the killed one again, which then follows it."""
         self.watched.wait_for_replicas()

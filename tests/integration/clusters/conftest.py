@@ -8,12 +8,7 @@ from functools import cache
 
 import pytest
 from confluent_kafka.admin import (
-    AclBinding,
-    AclOperation,
-    AclPermissionType,
     AdminClient,
-    ResourcePatternType,
-    ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialUpsertion,
@@ -22,7 +17,7 @@ from confluent_kafka.admin import (
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.kafka_jars import KAFKA_VERSION
 from kafkabus.embedded.redis_server import RedisProgram, find_redis
-from tests.kafka_server import PASSWORD, USER, Guarded, guarded
+from tests.kafka_server import PASSWORD, USER, Guarded, allow_everything, guarded
 from tests.ran_on import PROPERTY
 from tests.redis_server import program_with_tls
 from tests.servers import scratch_folder
@@ -57,19 +52,7 @@ def kafka(runtime: RunningNamespace) -> Iterator[Guarded]:
 
 def _allow(admin: AdminClient) -> None:
     """Let the user do everything, and give it a password for SCRAM."""
-    everything = [
-        AclBinding(
-            kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", AclOperation.ALL, AclPermissionType.ALLOW
-        )
-        for kind, name in (
-            (ResourceType.TOPIC, "*"),
-            (ResourceType.GROUP, "*"),
-            (ResourceType.BROKER, "kafka-cluster"),
-            (ResourceType.TRANSACTIONAL_ID, "*"),
-        )
-    ]
-    for added in admin.create_acls(everything).values():
-        added.result()
+    allow_everything(admin)
     passwords = [
         UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)

@@ -25,7 +25,7 @@ from kafkabus.exceptions import (
     ServiceBusAuthorizationError,
 )
 from kafkabus.management import ServiceBusAdministrationClient
-from tests.kafka_server import PASSWORD, USER, Guarded, guarded
+from tests.kafka_server import PASSWORD, USER, Guarded, allow_everything, guarded
 from tests.servers import scratch_folder
 
 WITHIN = 10.0
@@ -48,13 +48,7 @@ def kafka(runtime: RunningNamespace) -> Iterator[Guarded]:
 def admin(kafka: Guarded) -> AdminClient:
     """A Kafka client that grants rights; the user has all of them at first."""
     client = AdminClient({"bootstrap.servers": kafka.open})
-    for kind, name in (
-        (ResourceType.TOPIC, "*"),
-        (ResourceType.GROUP, "*"),
-        (ResourceType.BROKER, "kafka-cluster"),
-        (ResourceType.TRANSACTIONAL_ID, "*"),
-    ):
-        add(client, kind, name, AclOperation.ALL, AclPermissionType.ALLOW)
+    allow_everything(client)
     return client
 
 
